@@ -13,32 +13,47 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ablation.contract.extras import EXTRAS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def asked_for(project):
-    """What `pip install -e '.[dev]'` asks for; dev names the trainers' extra."""
-    trainers, *dev = project["optional-dependencies"]["dev"]
-    assert trainers == f"{project['name']}[trainers]"
-    return project["dependencies"] + project["optional-dependencies"]["trainers"] + dev
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def asked_for(*extras):
+    """What `pip install` asks for with these extras; an extra may name others of the project."""
+    found = list(PROJECT["dependencies"])
+    for extra in extras:
+        for text in PROJECT["optional-dependencies"][extra]:
+            wanted = Requirement(text)
+            own = wanted.name == PROJECT["name"]
+            found += [each for each in asked_for(*sorted(wanted.extras)) if each not in found] if own else [text]
+    return found
 
 
 def test_an_installed_package_has_lower_bounds_only():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert all(spec.operator == ">=" for text in project["dependencies"] for spec in Requirement(text).specifier)
+    assert all(spec.operator == ">=" for text in asked_for("all") for spec in Requirement(text).specifier)
 
 
 def test_environment_and_project_agree():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
-    assert pip == asked_for(project)
-    assert f"python {project['requires-python']}" in environment["dependencies"]
+    assert pip == asked_for("dev")
+    assert f"python {PROJECT['requires-python']}" in environment["dependencies"]
+
+
+def test_a_new_project_is_given_what_runs_its_grid():
+    environment = yaml.safe_load((ROOT / "ablation/cli/new_project/environment.yml").read_text())
+    (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
+    assert [(Requirement(text).name, Requirement(text).extras) for text in pip] == [(PROJECT["name"], {"all"})]
+    wanted = {Requirement(text).name for text in asked_for("all")} - {Requirement(text).name for text in asked_for()}
+    assert wanted == EXTRAS.keys()
+    assert all(package in {Requirement(text).name for text in asked_for(extra)} for package, extra in EXTRAS.items())
 
 
 def test_lock_file_holds_every_dependency():
     """`make lock` was run after the last change of pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     locked: dict[str, list[str]] = {}
     for line in (ROOT / "requirements.lock").read_text().splitlines():
         if line and not line.lstrip().startswith("#"):
@@ -46,7 +61,7 @@ def test_lock_file_holds_every_dependency():
             (specifier,) = pinned.specifier
             assert specifier.operator == "==", line
             locked.setdefault(canonicalize_name(pinned.name), []).append(specifier.version)
-    for text in asked_for(project):
+    for text in asked_for("dev"):
         wanted = Requirement(text)
         versions = locked.get(canonicalize_name(wanted.name), [])
         assert versions, f"{wanted.name} is not in requirements.lock: run `make lock`"

@@ -115,3 +115,35 @@ def test_init_and_the_grid_of_its_project(python, tmp_path):
     plan = "--metric", "loss", "--direction", "min", "--margin", "0.01"
     said = well(python.parent / "ablation", "import", "tensorboard", written, "--study", "logged", *plan, cwd=project)
     assert "logged" in said
+
+
+def test_the_light_install_compares_and_says_what_it_lacks(wheel, tmp_path):
+    """pip installs what the package asks for and no extra; README's first command then prints what README shows."""
+    venv.create(tmp_path / "light", with_pip=False)
+    program = tmp_path / "light" / "bin" / "ablation"
+    pip = ("-m", "pip", "--disable-pip-version-check", "--python", program.with_name("python"))
+    well(sys.executable, *pip, "install", "--quiet", wheel, cwd=tmp_path)
+    packages = well(sys.executable, *pip, "list", "--format=freeze", cwd=tmp_path).lower()
+    assert not re.search(r"^(snakemake|matplotlib|tensorboard|psutil|torch)\b", packages, re.MULTILINE), packages
+    size = sum(
+        path.stat().st_size for path in (tmp_path / "light").rglob("*") if path.is_file() and not path.is_symlink()
+    )
+    assert size < 650e6  # 588 MiB when it was written, of which pyarrow, scipy, pandas, duckdb and numpy are 539
+    text = (ROOT / "README.md").read_text()
+    command, shown = re.search(
+        r"^    \$ ablation (compare .*)\n((?:    .*\n|\n)+?)    \.\.\.$", text, re.MULTILINE
+    ).groups()
+    said = well(program, *command.split(), cwd=ROOT)
+    assert said.startswith("".join(line.removeprefix("    ") for line in shown.splitlines(keepends=True)))
+    refused = run(program, "figures", cwd=tmp_path).stdout
+    assert refused == (
+        "error: `ablation figures` needs matplotlib, which is not installed: pip install 'ablation-tracker[plots]'\n"
+    )
+    events = ROOT / "tests/ablation/readers/written/tensorboard"
+    plan = ("--study", "logged", "--metric", "loss", "--direction", "min", "--margin", "0.01")
+    refused = run(program, "import", "tensorboard", events, *plan, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "needs tensorboard, which is not installed: pip install 'ablation-tracker[tensorboard]'" in refused.stdout
+    said = well(program, "init", "project", cwd=tmp_path)
+    assert "Snakemake is not installed yet: pip install 'ablation-tracker[grid]'" in said
+    assert "4 variants, 20 runs" in well(program, "validate", cwd=tmp_path / "project")

@@ -11,6 +11,7 @@ from ablation.cli.verdicts import SHOWN, as_text, reasons
 from ablation.config.settings import load_settings
 from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError
+from ablation.contract.extras import need
 from ablation.judge import verdicts
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.show.text import clean_records
@@ -32,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run rounds of the grid; print the verdicts and what each cost."""
+    if not arguments.dry_run:
+        need("snakemake", "`ablation add-seeds`")
     overrides = overrides_of(arguments.config)
     results = results_folder(arguments, overrides)
     if (results / "imported" / arguments.study / "study.json").exists():

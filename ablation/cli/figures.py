@@ -4,6 +4,7 @@ import argparse
 
 from ablation.cli.common import claimed_reports, print_paths, results_folder
 from ablation.cli.options import add_reports, add_results
+from ablation.contract.extras import need
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
+    need("matplotlib", "`ablation figures`")
     from ablation.show.figures import render_figures
     from ablation.store.current import load_or_collect
 

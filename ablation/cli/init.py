@@ -4,9 +4,11 @@ import argparse
 import os
 import shlex
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from ablation.contract.errors import ConfigError
+from ablation.contract.extras import install
 
 _TEMPLATE = Path(__file__).with_name("new_project")
 _PROFILES = "profiles"
@@ -45,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(folder, "", None, f"cannot be written ({error.strerror})", "name another folder") from None
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     print(f"wrote {folder}: the study example, in configs/studies/example; run it with `{there}snakemake --cores 2`")
+    if find_spec("snakemake") is None:
+        print(f"Snakemake is not installed yet: {install('snakemake')}")
     return 0
 
 

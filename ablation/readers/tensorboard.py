@@ -31,6 +31,7 @@ import pyarrow as pa
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.extras import need
 from ablation.contract.reading import regular
 from ablation.readers.run import (
     METRIC_ROWS,
@@ -60,6 +61,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     files = files_of("tensorboard", path, problem)
     if not files or (path.is_file() and "tfevents" not in path.name):
         raise ConfigError(path, "", None, "holds no event file", "name a folder with files *tfevents*, or one above")
+    need("tensorboard", f"{path}: reading event files")
     files = _of_rank_0(root, files, problem)
     trainer_folders = {file.parent.parent for file in files if _is_by_trainer(file)}
     names: dict[Path, set[str]] = {}  # of the folders with events, by the folder above

@@ -45,8 +45,13 @@ def main() -> None:
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     waiting = [Requirement(text) for text in project["dependencies"]]
-    for extra in arguments.extras:
-        waiting += [Requirement(text) for text in project["optional-dependencies"][extra]]
+    extras = list(arguments.extras)
+    while extras:
+        for each in map(Requirement, project["optional-dependencies"][extras.pop()]):
+            if each.name == project["name"]:
+                extras += each.extras
+            else:
+                waiting.append(each)
     arguments.to.mkdir(parents=True, exist_ok=True)
     done: set[str] = set()
     while waiting:
@@ -70,7 +75,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--have", type=Path, help="what `pip list --format=freeze` prints there (default: nothing)")
     parser.add_argument("--to", type=Path, default=Path("wheelhouse"))
     parser.add_argument("--machine", default="x86_64", help="as `uname -m` prints it there")
-    parser.add_argument("--extras", nargs="*", default=["trainers"], help="of pyproject.toml (default: trainers)")
+    said = "of pyproject.toml (default: all trainers)"
+    parser.add_argument("--extras", nargs="*", default=["all", "trainers"], help=said)
     arguments = parser.parse_args()
     if not re.fullmatch(r"3\.\d+", arguments.python):
         parser.error(f"--python {arguments.python}: is not a version; write that of the machine, as 3.12")
