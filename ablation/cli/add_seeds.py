@@ -7,7 +7,7 @@ from functools import partial
 
 from ablation.cli.common import overrides_of, print_json, results_folder
 from ablation.cli.options import add_json, add_results
-from ablation.cli.verdicts import SHOWN, as_text, reasons
+from ablation.cli.verdicts import in_lines, reasons
 from ablation.config.settings import load_settings
 from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"stopped: {run.why}; {spent} in {run.rounds} rounds of more seeds\n{run.report()}")
     if arguments.dry_run:
         return 0
-    print(f"{as_text(verdicts.comparison_rows(run.comparisons)[SHOWN])}\n\n{reasons(run.comparisons)}")
+    print(f"{in_lines(verdicts.comparison_rows(run.comparisons), run.comparisons)}\n\n{reasons(run.comparisons)}")
     return 0
 
 

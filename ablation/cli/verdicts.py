@@ -1,23 +1,23 @@
 """The command `verdicts`: every comparison of a study, judged."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ablation.cli.common import open_store, paragraph, print_json, results_folder
 from ablation.cli.options import add_json, add_results, add_study
-from ablation.contract.display import duration, no_formula
+from ablation.contract.display import aligned, duration, listed, no_formula
 from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison
+from ablation.judge.correct import CORRECTIONS
 from ablation.judge.joint_steps import joint_steps
-from ablation.show.answer import answer, steps_in_words
+from ablation.show.answer import answer, shown_interval, steps_in_words
 from ablation.show.text import clean_records, is_number, leveled, p_value
 from ablation.store.current import check_study
 
-SHOWN = ["parent", "child", "verdict", "in_seeds", "effect", "low", "high", "joint_low", "joint_high"]
-SHOWN += ["p_adjusted", "mde", "seeds", "cost_hours"]
+ORDER = ("better", "worse", "undecided", "equivalent", "confounded", "invalid", "not run")
 IN_UNIT = ("effect", "low", "high", "joint_low", "joint_high", "mde", "margin")  # of the metric
 SAID: dict[str, Callable[[float], str]] = {
     "in_seeds": "{:.0%}".format,
@@ -26,7 +26,12 @@ SAID: dict[str, Callable[[float], str]] = {
     "p_not_worse": p_value,
     "cost_hours": lambda hours: duration(3600 * hours),
 }
-TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
+_NAMED = 6  # variants of a caveat
+LEGEND = {
+    "in_seeds": "the least share of seeds for which the verdict holds, at the same confidence",
+    "p_adjusted": "p{corrected}",
+    "mde": "the smallest effect that as many seeds and items detect with 80% power",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Judge every comparison: better, worse, equivalent, undecided, confounded, invalid or not run."
     add_results(parser)
     add_study(parser)
+    parser.add_argument("--why", action="store_true", help="also print the reason for each verdict, and the guardrails")
+    parser.add_argument(
+        "--all-columns", action="store_true", help="print every column, all intervals and p-values among them"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
     add_json(form)
@@ -61,30 +70,91 @@ def run(arguments: argparse.Namespace) -> int:
         print(verdicts.comparison_table(studies).map(no_formula).to_csv(index=False), end="")
         return 0
     for study in studies:
-        _print_verdicts(study)
+        _print_verdicts(study, why=arguments.why, all_columns=arguments.all_columns)
     combined = verdicts.interaction_table(studies)
     if not combined.empty:
         print(f"interactions: combination minus the sum of its parts\n{as_text(combined)}")
     return 0
 
 
-def _print_verdicts(study: verdicts.JudgedStudy) -> None:
+def _print_verdicts(study: verdicts.JudgedStudy, *, why: bool, all_columns: bool) -> None:
     if study.comparisons:
-        columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
-        print(f"{study.name}\n{as_text(verdicts.comparison_table([study])[columns])}\n\n{reasons(study.comparisons)}\n")
+        rows = verdicts.comparison_table([study])
+        if not study.guarded:
+            rows = rows.drop(columns="guardrails")
+        shown = as_text(_sorted(rows).drop(columns="reason")) if all_columns else in_lines(rows, study.comparisons)
+        print(f"{study.name}\n{shown}\n")
+        if said := reasons(study.comparisons) if why else caveats(study.comparisons):
+            print(f"{said}\n")
     for steps in joint_steps(study.comparisons):
         print(paragraph(f"{study.name}: {steps_in_words(steps)}"))
-    if far := [comparison for comparison in study.comparisons if comparison.root not in ("", comparison.parent)]:
-        table = verdicts.comparison_rows(far)[TO_ROOT].set_axis(
-            ["child", "root", "effect", "joint_low", "joint_high"], axis=1
-        )
-        print(f"{study.name}: all changes since the root, intervals for all paths at once\n{as_text(table)}\n")
-    if study.guarded:
+    if study.guarded and why:
         table = verdicts.guardrail_table([study]).drop(columns=["study", "why"])
         print(f"{study.name}: guardrails, corrected for all comparisons and guardrails\n{as_text(table)}\n")
     if study.comparisons and study.plan_changed:
         said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         print(f"{study.name}: {said} (see results/analysis_history.json)\n")
+
+
+def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
+    """A line for each comparison, the clearest first, and a legend.
+
+    There is one interval, which agrees with the verdict: the heading says for how many comparisons it holds at once.
+
+    rows: of `verdicts.comparison_table` or `verdicts.comparison_rows`, in the order of the comparisons of one study.
+    """
+    correction, rows = comparisons[0].correction, _sorted(rows)
+    several, records = correction.name not in ("one", "none"), clean_records(rows)
+    ends = [end for row in records for end in shown_interval(row)]
+    numbers = leveled([*rows["effect"], *ends, *rows["mde"]], "+")
+    effects, bounds, detectable = np.split(np.array(numbers), [len(rows), 3 * len(rows)])
+    heading = f"{1 - comparisons[0].of.analysis.alpha:.0%} interval"
+    if several:
+        over = "of the verdicts found" if correction.name == "bh" else f"for all {len(correction.tested)} at once"
+        heading = f"{heading} {over}"
+    columns: dict[str, Iterable[str]] = {"variant": rows["child"], "after": rows["parent"], "verdict": rows["verdict"]}
+    columns |= {"guardrails": rows["guardrails"]} if "guardrails" in rows else {}
+    columns |= {
+        "effect": effects,
+        heading: ["-" if low == "-" else f"[{low}, {high}]" for low, high in bounds.reshape(-1, 2)],
+        "p_adjusted": map(_text(p_value), rows["p_adjusted"]),
+        "in_seeds": map(_text("{:.0%}".format), rows["in_seeds"]),
+        "mde": [text.lstrip("+") for text in detectable],
+        "seeds": map(str, rows["seeds"]),
+    }
+    if rows["cost_hours"].any():
+        columns["device time"] = [duration(3600 * hours) for hours in rows["cost_hours"]]
+    right = [name not in ("variant", "after", "verdict", "guardrails") for name in columns]
+    table = aligned([list(columns), *zip(*columns.values(), strict=True)], right)
+    legend = [f"{name}: {text.format(corrected=CORRECTIONS[correction.name])}" for name, text in LEGEND.items()]
+    if several and "equivalent" in set(rows["verdict"]):
+        legend.append("equivalent: the interval is that of this comparison alone, on which the verdict rests")
+    legend.append("--why prints the reason for each verdict, --all-columns every interval and p-value")
+    return "\n".join([*table, "", *map(paragraph, legend)])
+
+
+def _text(said: Callable[[float], str]) -> Callable[[float], str]:
+    return lambda value: said(value) if is_number(value) else "-"
+
+
+def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows in the order of ORDER, and by p within a verdict."""
+    place = rows["verdict"].map(ORDER.index)
+    return rows.assign(_place=place).sort_values(["_place", "p"], kind="stable").drop(columns="_place")
+
+
+def caveats(comparisons: Sequence[Comparison]) -> str:
+    """What weakens verdicts, each once with the variants that it is about: notes, and rules that runs broke."""
+    about: dict[str, dict[str, None]] = {}
+    for comparison in comparisons:
+        broken = [f"unhealthy: {warned.rule.id}" for warned in comparison.warnings]
+        for text in (*(f"note: {note}" for note in comparison.notes), *broken):
+            about.setdefault(text, {})[comparison.child] = None
+    whole = len({comparison.child for comparison in comparisons})
+    return "\n".join(
+        paragraph(text if len(names) == whole else f"{text} ({listed(list(names), _NAMED)})")
+        for text, names in about.items()
+    )
 
 
 def reasons(comparisons: Sequence[Comparison]) -> str:
@@ -112,7 +182,7 @@ def as_text(frame: pd.DataFrame) -> str:
         shown.loc[rows, unit] = np.reshape(leveled(frame.loc[rows, unit].to_numpy().ravel()), (-1, len(unit)))
     for name, said in SAID.items():
         if name in frame:
-            shown[name] = [said(value) if is_number(value) else "-" for value in frame[name]]
+            shown[name] = list(map(_text(said), frame[name]))
     hours = shown.pop("cost_hours") if "cost_hours" in shown else None
     if hours is not None and frame["cost_hours"].any():
         shown["device time"] = hours

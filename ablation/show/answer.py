@@ -138,8 +138,10 @@ _WIDTH, _HEIGHT = 240, 22
 def verdict_html(row: Mapping[str, Any]) -> str:
     """The verdict with its effect and interval, drawn against the margin, and why."""
     colour = _COLOURS.get(row["verdict"], "#7a5200")
+    row = {**row, **dict(zip(("low", "high"), shown_interval(row), strict=True))}
     effect = f"{signed(row['effect'])} [{signed(row['low'])}, {signed(row['high'])}]"
-    facts = {"effect": effect, "p": p_value(row["p"]), "seeds": row["seeds"], "items": f"{row['items']:,}"}
+    p = row.get("p_adjusted", row["p"])
+    facts = {"effect": effect, "p": p_value(p), "seeds": row["seeds"], "items": f"{row['items']:,}"}
     if row.get("margin") is not None:
         facts["margin"] = row["margin"]
     changes = "".join(

@@ -51,7 +51,7 @@ def query(project):
 def test_a_verdict_for_each_comparison(project):
     said = run(project, "ablation", "verdicts", "parity")
     print(said)
-    rows = {words[1]: words for line in said.splitlines() if (words := line.split()) and words[0] == "grpo"}
+    rows = {words[0]: words for line in said.splitlines() if (words := line.split())[1:2] == ["grpo"]}
     assert set(rows) == {"kl", "dr-grpo"}
     assert rows["kl"][2] == "worse"  # 0.36 of 0.80, which three seeds decide
     assert rows["dr-grpo"][2] == "undecided"  # of three seeds too few behave alike for `equivalent`

@@ -14,7 +14,8 @@ def test_verdicts_prints_every_comparison_and_only_the_study_asked_for(tmp_path,
     assert both.startswith("one\n")
     assert second.startswith("two\n")
     assert second in both
-    assert sum(line.split()[1:2] in (["v1"], ["v2"], ["v3"]) for line in second.splitlines()) == 3
+    lines = [line.split() for line in second.splitlines()]
+    assert sum(words[:1] in (["v1"], ["v2"], ["v3"]) for words in lines) == 3
     assert len(output(capsys, "verdicts", "--csv", "--results", tmp_path).splitlines()) == 7
 
 

@@ -72,12 +72,40 @@ def test_the_interval_is_the_one_that_agrees_with_the_verdict(results, capsys):
     """Corrected for all comparisons, and of equivalent ones not, as these are judged."""
     rows = json.loads(output(capsys, "verdicts", "known", "--json", "--results", results))["rows"]
     said = output(capsys, "gate", "known", "--results", results, status=10)
+    table = output(capsys, "verdicts", "known", "--results", results).splitlines()
     for row in rows:
         ends = ("low", "high") if row["verdict"] == "equivalent" else ("joint_low", "joint_high")
         [line] = [line for line in said.splitlines() if f": {row['child']} after" in line]
         shown = [float(end) for end in line.partition("[")[2].partition("]")[0].split(", ")]
         assert shown == pytest.approx([row[end] for end in ends], abs=1e-4), row["child"]
         assert row["joint_low"] != pytest.approx(row["low"], abs=1e-4)
+        assert f"{line.partition('[')[2].partition(']')[0]}]" in _line_of(table, row["child"])
+
+
+def _line_of(table, child):
+    [line] = [line for line in table if line.startswith(f"{child} ")]
+    return line
+
+
+def test_a_line_for_each_verdict_the_clearest_first(results, capsys):
+    rows = json.loads(output(capsys, "verdicts", "known", "--json", "--results", results))["rows"]
+    order = ["better", "worse", "undecided", "equivalent", "confounded", "invalid", "not run"]
+    wanted = sorted(rows, key=lambda row: (order.index(row["verdict"]), 1.0 if row["p"] is None else row["p"]))
+    brief, why, every = (
+        output(capsys, "verdicts", "known", *words, "--results", results)
+        for words in ([], ["--why"], ["--all-columns"])
+    )
+    lines = brief.splitlines()[2 : 2 + len(rows)]
+    assert [(line.split()[0], line.split()[1]) for line in lines] == [(row["child"], row["parent"]) for row in wanted]
+    assert {row["verdict"] for row in rows} == {"better", "worse", "equivalent"}
+    assert "p_adjusted: p after the max-t correction" in brief
+    for row in rows:
+        text = " ".join(row["reason"].split())
+        assert text in " ".join(why.split())
+    assert not any(
+        " ".join(row["reason"].split()) in " ".join(brief.split()) for row in rows if len(row["reason"]) > 40
+    )
+    assert {"joint_low", "low", "p_sign_flip", "root_effect"} <= set(every.splitlines()[1].split())
 
 
 def test_verdicts_name_small_gains_that_are_shown_together_after_single_changes(results, capsys):

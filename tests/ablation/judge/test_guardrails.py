@@ -92,9 +92,9 @@ def test_the_commands_and_the_page_say_both(results, capsys):
         row["child"]: row["guardrails"]
         for row in json.loads(output(capsys, "gate", "toy", "--json", "--results", results, status=10))["rows"]
     } == {child: guardrails for child, (_, guardrails) in said.items()}
-    table = output(capsys, "verdicts", "toy", "--results", results)
+    table = output(capsys, "verdicts", "toy", "--why", "--results", results)
     assert "toy: guardrails, corrected for all comparisons and guardrails" in table
-    assert re.search(r"v0 +v1 +better +but worse in length ", table)
+    assert re.search(r"v1 +v0 +better +but worse in length ", table)
     assert re.search(
         r"v2 is better than v0 by [^.]*\.\d+ \[[^]]*\]; 1 more is better, worse in a guardrail\.",
         " ".join(output(capsys, "verdicts", "toy", "--brief", "--results", results).split()),
