@@ -13,7 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablation.cli.configs import settings_of
+from ablation.cli.init import TEMPLATE
 from ablation.cli.options import add_configs, add_results
+from ablation.config.study import Study
+from ablation.config.yaml_io import load_yaml
 from ablation.contract.display import duration, listed
 from ablation.contract.errors import TrackerError
 from ablation.contract.stage_folder import CHECKS
@@ -63,9 +66,23 @@ def run(arguments: argparse.Namespace) -> int:
     collect_apart(place, place / DATABASE)
     with Store(place / DATABASE) as store:
         problems = find_unlogged(store, name)
-        lines = [*_found(store), _memory(states), *_cost(plan, states)]
+        left = left_of_the_example(plan.studies[name])
+        lines = [*_found(store), _memory(states), *_cost(plan, states), *left]
         print(*lines, *(f"problem: {problem}" for problem in problems), sep="\n")
     return 1 if problems else 0
+
+
+def left_of_the_example(study: Study) -> Iterator[str]:
+    """Yield a note for each text of `ablation init` about its own program that was kept for another program."""
+    example = TEMPLATE / "configs" / "studies" / "example"
+    theirs = load_yaml(example / "_study.yaml")
+    if [stage.command for stage in study.stages.values()] == [stage["command"] for stage in theirs["stages"].values()]:
+        return
+    whys = {load_yaml(path)["why"] for path in example.glob("[!_]*.yaml")}
+    kept = [(study.file, key) for key in ("title", "question") if getattr(study.written, key) == theirs[key]]
+    kept += [(variant.file, "why") for variant in study.variants.values() if variant.why in whys]
+    for file, key in kept:
+        yield f"note: {file}: {key} is still that of the example of `ablation init`; write your own, the page shows it"
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:

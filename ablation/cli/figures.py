@@ -1,6 +1,7 @@
-"""The command `figures`: learning curves, primary metrics and variant trees."""
+"""The command `figures`: forest plots, learning curves, primary metrics and variant trees."""
 
 import argparse
+from pathlib import Path
 
 from ablation.cli.common import claimed_reports, print_paths, results_folder
 from ablation.cli.options import add_reports, add_results
@@ -9,11 +10,18 @@ from ablation.contract.extras import need
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Draw each study's learning curves, primary metric and variant tree."
+    parser.description = "Draw each study's forest plot, learning curves, primary metric and variant tree."
     add_results(parser)
     add_reports(parser)
     kinds = ("svg", "pdf", "png")
-    parser.add_argument("--format", nargs="+", choices=kinds, default=["svg"], help="file formats (default: svg)")
+    parser.add_argument("--format", nargs="+", choices=kinds, default=["svg", "pdf"], help="default: svg pdf")
+    parser.add_argument(
+        "--style", type=Path, metavar="FILE", help="a style sheet of matplotlib, over the tracker's own"
+    )
+    said = "the forest plot compares with each parent (default) or with the root"
+    parser.add_argument("--against", choices=("parent", "root"), default="parent", help=said)
+    said = "of the forest plot's rows: the variant tree (default), or the largest effect first"
+    parser.add_argument("--sort", choices=("tree", "effect"), default="tree", help=said)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,4 +31,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.store.current import load_or_collect
 
     database = load_or_collect(results_folder(arguments))
-    return print_paths(render_figures(database, claimed_reports(arguments), arguments.format))
+    reports = claimed_reports(arguments)
+    rows = {"against": arguments.against, "order": arguments.sort}
+    return print_paths(render_figures(database, reports, arguments.format, arguments.style, **rows))

@@ -10,7 +10,7 @@ from pathlib import Path
 from ablation.contract.errors import ConfigError
 from ablation.contract.extras import install
 
-_TEMPLATE = Path(__file__).with_name("new_project")
+TEMPLATE = Path(__file__).with_name("new_project")
 _PROFILES = "profiles"
 
 
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.plan.start import WORKFLOW
 
     folder: Path = arguments.folder
-    files = {_named(path): path for path in sorted(_TEMPLATE.rglob("*")) if path.is_file() and path.suffix != ".pyc"}
+    files = {_named(path): path for path in sorted(TEMPLATE.rglob("*")) if path.is_file() and path.suffix != ".pyc"}
     profiles = Path(WORKFLOW) / _PROFILES
     files |= {
         Path("workflow") / _PROFILES / path.relative_to(profiles): path
@@ -54,5 +54,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _named(path: Path) -> Path:
     """Return where a file of the template goes; a `.gitignore` of its own would be one of this repository."""
-    name = path.relative_to(_TEMPLATE)
+    name = path.relative_to(TEMPLATE)
     return Path(".gitignore") if name == Path("gitignore") else name

@@ -13,7 +13,7 @@ from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import CORRECTIONS
 from ablation.judge.joint_steps import joint_steps
-from ablation.show.answer import answer, shown_interval, steps_in_words
+from ablation.show.answer import answer, interval_words, shown_interval, steps_in_words
 from ablation.show.text import clean_records, is_number, leveled, p_value
 from ablation.store.current import check_study
 
@@ -108,10 +108,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
     ends = [end for row in records for end in shown_interval(row)]
     numbers = leveled([*rows["effect"], *ends, *rows["mde"]], "+")
     effects, bounds, detectable = np.split(np.array(numbers), [len(rows), 3 * len(rows)])
-    heading = f"{1 - comparisons[0].of.analysis.alpha:.0%} interval"
-    if several:
-        over = "of the verdicts found" if correction.name == "bh" else f"for all {len(correction.tested)} at once"
-        heading = f"{heading} {over}"
+    heading = f"{1 - comparisons[0].of.analysis.alpha:.0%} interval {interval_words(comparisons)}".rstrip()
     columns: dict[str, Iterable[str]] = {"variant": rows["child"], "after": rows["parent"], "verdict": rows["verdict"]}
     columns |= {"guardrails": rows["guardrails"]} if "guardrails" in rows else {}
     columns |= {

@@ -64,6 +64,7 @@ class NamedVariant(Strict):
 
     parent: Text | None = None
     why: Text | None = None
+    label: Text | None = Field(default=None, description="What it changes, as a paper's table names it.")
     where: dict[Text, Any] = Field(default={}, description="Dotted key: value; the runs for which all hold.")
     runs: list[Text] = Field(
         default=[],

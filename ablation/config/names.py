@@ -12,7 +12,7 @@ from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
 
 _Each = TypeVar("_Each", bound=Hashable)
-RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them
+RESERVED_KEYS = ("extends", "why", "label", "gpu", "between")  # of a variant file; no config model may have them
 NO_VARIANT = "there is no such variant"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 

@@ -27,6 +27,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
     own = {
         "extends": {"type": "string", "description": "The one parent; absent only for a root."},
         "why": {"type": "string", "minLength": 1, "description": "Why this variant exists, in a sentence."},
+        "label": {"type": "string", "minLength": 1, "description": "What it changes, as a paper's table names it."},
         "gpu": {"type": "integer", "minimum": 1, "description": "Accelerators for each of its stages that needs one."},
         "between": {
             "type": "array",

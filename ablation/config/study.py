@@ -48,6 +48,7 @@ class Variant:
     changes: tuple[Change, ...]
     factors: tuple[str, ...]
     helper: bool = False  # it lies between two others for `explain`, and is in no comparison of the study
+    label: str = ""  # what it changes, as a table or a figure names it
 
 
 @dataclass(frozen=True)

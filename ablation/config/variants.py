@@ -33,6 +33,7 @@ class VariantFile:
     gpu: int | None
     overrides: dict[str, Any]
     between: bool = False
+    label: str = ""
 
 
 def load_studies(settings: Settings) -> dict[str, Study]:
@@ -122,6 +123,7 @@ def resolve(
         name=file.name,
         parent=None if file.between else file.parent,
         why=file.why,
+        label=file.label,
         file=file.path,
         gpu=file.gpu,
         overrides=file.overrides,
@@ -224,7 +226,7 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
         remedy = "use letters, digits, '.', '-', '_', not starting with '.' or '-'"
         raise ConfigError(path, "", None, "is not a valid variant name", remedy)
     overrides = load_yaml(path)
-    parent, why, gpu, between = (overrides.pop(key, None) for key in RESERVED_KEYS)
+    parent, why, label, gpu, between = (overrides.pop(key, None) for key in RESERVED_KEYS)
     if between is not None:
         if parent is not None or not (isinstance(between, list) and [type(name) for name in between] == [str, str]):
             remedy = "write [A, B], and no `extends`; `ablation explain` does"
@@ -236,10 +238,14 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
         )
     if not isinstance(why, str) or not why.strip():
         raise ConfigError(path, "why", why, "is missing", "say in a sentence why this variant exists")
+    if label is not None and (not isinstance(label, str) or not label.strip()):
+        raise ConfigError(
+            path, "label", label, "is not a text", "name the change as a table of a paper would, or remove it"
+        )
     if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
         raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write 1, 2, ...")
     check_known(model, overrides, path)
-    return VariantFile(path.stem, path, parent, why.strip(), gpu, overrides, between is not None)
+    return VariantFile(path.stem, path, parent, why.strip(), gpu, overrides, between is not None, (label or "").strip())
 
 
 def _parents_first(files: Mapping[str, VariantFile]) -> Iterator[VariantFile]:

@@ -7,7 +7,7 @@ from ablation.contract.display import one_line
 from ablation.contract.reading import read_json
 
 DATABASE = "tracker.duckdb"
-SCHEMA_VERSION = "10"  # of its tables (`ablation.store.database.SCHEMA`)
+SCHEMA_VERSION = "11"  # of its tables (`ablation.store.database.SCHEMA`)
 CHECKS = "check"  # below the results: what `ablation check` ran
 _LARGEST = 1e15  # digits of a number that a person reads
 

@@ -203,7 +203,7 @@ def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
             file=str(variant.file),
             **{
                 name: getattr(variant, name)
-                for name in ("name", "parent", "why", "gpu", "factors", "changes", "helper")
+                for name in ("name", "parent", "why", "label", "gpu", "factors", "changes", "helper")
             },
         )
         for variant in study.variants.values()

@@ -40,6 +40,7 @@ class PlannedVariant(Strict):
     name: str
     parent: str | None
     why: str
+    label: str = ""
     file: str
     gpu: int | None = None
     resolved: dict[str, Any]

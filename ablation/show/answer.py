@@ -1,7 +1,7 @@
 """Findings in brief: a study's in a few short sentences, and for a notebook one verdict or a results folder as HTML."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -78,6 +78,14 @@ def interval_of(comparison: Comparison) -> tuple[float, float]:
     return low, high
 
 
+def interval_words(comparisons: Sequence[Comparison]) -> str:
+    """Say for how many comparisons of a study the intervals of `shown_interval` hold; empty where there is only one."""
+    correction = comparisons[0].correction
+    if correction.name in ("one", "none"):
+        return ""
+    return "of the verdicts found" if correction.name == "bh" else f"for all {len(correction.tested)} at once"
+
+
 def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> str:
     """The largest of these effects by name, and how many there are besides."""
     first, *more = sorted(rows, key=lambda row: -abs(row["effect"]))
@@ -113,12 +121,21 @@ def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
     return f", {f'{lost} of them ' * (len(rows) > 1)}worse in a guardrail" if lost else ""
 
 
+def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the undecided comparison that needs the fewest more seeds; None if none has a number."""
+    priced = [
+        row
+        for row in rows
+        if row["verdict"] == "undecided" and is_number(row.get("seeds_needed")) and row["seeds_needed"] > row["seeds"]
+    ]
+    return min(priced, key=lambda row: row["seeds_needed"] - row["seeds"], default=None)
+
+
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
     """What to do next: the undecided comparison that needs the fewest more seeds; empty if none has a number."""
-    priced = [row for row in rows if is_number(row.get("seeds_needed")) and row["seeds_needed"] > row["seeds"]]
-    if not priced:
+    nearest = nearest_decision(rows)
+    if nearest is None:
         return ""
-    nearest = min(priced, key=lambda row: row["seeds_needed"] - row["seeds"])
     more = plural(int(nearest["seeds_needed"] - nearest["seeds"]), "more seed")
     return f"{more} would decide {nearest['child']} if its effect is as large as it looks"
 

@@ -3,6 +3,7 @@
 As a study declares them: `lines`, `each`, `bars`, `subsets` and `distributions`.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,7 +35,7 @@ from ablation.show.figure_style import (
     numbered,
     panels,
 )
-from ablation.show.tables import ComparisonTable, Row
+from ablation.show.tables import Cell, ComparisonTable, Row, primary_column, primary_label
 from ablation.show.text import Node, plain, shortened, wrapped
 from ablation.store.database import Store
 
@@ -130,16 +131,7 @@ def draw_course(panel: Axes, course: pd.DataFrame, style: tuple[str, Dash], widt
 
 
 _DOTS, _METRIC = 0.23, 4.6  # inches
-_METRIC_NOTE = "Dot: one seed. Bar: mean of seeds."
-
-
-def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
-    """The table's main column: the mean over subsets under the analysis' protocol, else the first."""
-    for index, column in enumerate(table.columns):
-        parts = column.metric.split("/")
-        if len(parts) == 3 and parts[1] == "mean" and parts[0] == analysis.protocol:
-            return index
-    return 0
+_METRIC_NOTE = "Dot: one seed; runs of one seed are joined if they are paired. Bar: mean of seeds."
 
 
 def draw_metric(table: ComparisonTable, analysis: Analysis) -> Figure:
@@ -156,10 +148,19 @@ def draw_metric(table: ComparisonTable, analysis: Analysis) -> Figure:
     names_down(panel, [row.name for row in rows])
     for row in references:
         panel.axvline(finite(row.cells[index].mean), color=MUTED, linestyle=(0, (4, 2)), linewidth=1)
+    if (analysis.seeds or "paired") == "paired":
+        _join_seeds(panel, [row.cells[index] for row in rows])
     for place, row in enumerate(rows):
         _draw_row(panel, place, row, index)
-    panel.set_xlabel(plain(table.columns[index].metric))
+    panel.set_xlabel(plain(primary_label(table, analysis)))
     return figure
+
+
+def _join_seeds(panel: Axes, cells: Sequence[Cell]) -> None:
+    """Join the values of each seed from row to row; a row that lacks the seed ends its line."""
+    for seed in sorted({seed for cell in cells for seed in cell.seeds}):
+        found = [dict(zip(cell.seeds, cell.values, strict=False)).get(seed, math.nan) for cell in cells]
+        panel.plot(finite(found), range(len(cells)), color=MUTED, linewidth=0.5, alpha=0.5, zorder=1)
 
 
 def _draw_row(panel: Axes, place: int, row: Row, index: int) -> None:

@@ -58,6 +58,7 @@ RC: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.borderaxespad": 0.0,
     "legend.handlelength": 3.0,
+    "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse Type 3
     "svg.fonttype": "path",  # the same picture on a machine without the font
     "svg.hashsalt": "ablation",  # the same bytes for the same figure
     "savefig.dpi": 160,

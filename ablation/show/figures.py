@@ -3,31 +3,78 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from ablation.contract.atomic import replacing
+from ablation.contract.errors import ConfigError
+from ablation.judge.verdicts import judge_study
 from ablation.show import figure_kinds as kinds
 from ablation.show.figure_style import RC
-from ablation.show.tables import build_table
+from ablation.show.forest import Against, Order, draw_forest
+from ablation.show.tables import build_table, primary_label
 from ablation.show.text import variant_tree
 from ablation.store.database import Store
 
 DATED = {"svg": "Date", "pdf": "CreationDate"}  # formats that would hold the time, and where
+FOREST = "forest"
 
 
-def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = ("svg",)) -> list[Path]:
-    """Write `<reports_dir>/<study>/{curves,metric,variant-tree}.svg` and the study's own figures; return the paths.
+def render_figures(
+    database: Path,
+    reports_dir: Path,
+    formats: Sequence[str] = ("svg",),
+    style: Path | None = None,
+    *,
+    against: Against = "parent",
+    order: Order = "tree",
+) -> list[Path]:
+    """Write `<reports_dir>/<study>/{forest,curves,metric,variant-tree}.svg` and the study's own; return the paths.
 
-    A study without curves has no such figure; one whose curves nothing has logged yet has one that says so.
+    A study without curves has no such figure; one whose curves nothing has logged yet has one that says so. One
+    without comparisons has no forest plot.
+
+    Args:
+        database: the tracker's database.
+        reports_dir: where the figures go.
+        formats: endings of files that matplotlib can write.
+        style: a style sheet of matplotlib, over the tracker's own.
+        against: with what the forest plot compares (`ablation.show.forest`).
+        order: of its rows.
+
+    Raises:
+        ConfigError: the style sheet cannot be read.
     """
     written: list[Path] = []
-    with Store(database) as store, mpl.rc_context(RC):
+    with Store(database) as store, mpl.rc_context(RC | _style(style)):
         for study in store.studies():
-            for name, draw in _figures(store, study).items():
-                written += _save(draw(), reports_dir / study / name, formats)
+            draws = _figures(store, study)
+            if any(variant.parent is not None for variant in store.variants(study)):
+                draws[FOREST] = partial(forest, store, study, against, order)
+            for name, draw in draws.items():
+                written += _save(draw(), reports_dir / study / name, formats, exact=name == FOREST)
     return written
+
+
+def forest(store: Store, study: str, against: Against = "parent", order: Order = "tree") -> Figure:
+    """Return the forest plot of a study. Raises TrackerError if nothing is compared."""
+    table = build_table(store, study)
+    judged = judge_study(store, study)
+    figure = draw_forest(judged, primary_label(table, judged.measurements.analysis), against, order).figure
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def _style(file: Path | None) -> dict[Any, Any]:
+    if file is None:
+        return {}
+    try:
+        return {**mpl.rc_params_from_file(file, fail_on_error=True, use_default_template=False)}
+    except (OSError, ValueError, KeyError) as error:
+        remedy = "name a style sheet of matplotlib, with lines such as `font.size: 8`"
+        raise ConfigError("figures", "--style", str(file), f"cannot be read ({error})", remedy) from None
 
 
 def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
@@ -50,10 +97,13 @@ def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
     return draws
 
 
-def _save(figure: Figure, stem: Path, formats: Sequence[str]) -> list[Path]:
-    """Write the files of one figure, without dates, so that the same figure gives the same bytes."""
+def _save(figure: Figure, stem: Path, formats: Sequence[str], *, exact: bool) -> list[Path]:
+    """Write the files of one figure, without dates, so that the same figure gives the same bytes.
+
+    exact: the files have the figure's size, instead of that of what was drawn.
+    """
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     for kind, path in zip(formats, paths, strict=True):
-        with replacing(path) as file:
+        with replacing(path) as file, mpl.rc_context({"savefig.bbox": "standard"} if exact else {}):
             figure.savefig(file, format=kind, metadata={DATED[kind]: None} if kind in DATED else None)
     return paths

@@ -21,6 +21,7 @@ from ablation.contract.atomic import write_text
 from ablation.contract.display import counted, no_formula
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
+from ablation.judge.verdicts import judge_study
 from ablation.show.methods import methods
 from ablation.show.other_tables import check_key, group_table, subset_table
 from ablation.show.page.inline import environment
@@ -34,22 +35,28 @@ REASON_WIDTH = 120
 LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
 LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
 LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
-_NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+PACKAGES = r"\usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}"
+NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
 def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) -> list[Path]:
-    """Write a study's `table.md`, `.csv`, `.tex` and `.html`, `subsets.csv` and `.tex`, `runs.csv` and `methods.md`.
+    """Write a study's `table.md`, `.csv`, `.tex` and `.html`, `metrics.tex`, `subsets.csv` and `.tex`, and others.
 
-    The files go to `<reports_dir>/<study>/`; return their paths. With `macros`, `.tex` files have a macro for each
-    number, and `numbers.tex` defines them.
+    `table.tex` is for a paper, with effects and verdicts, and `paper.tex` a document that shows it; `metrics.tex` has
+    the columns of the other tables. The files go to `<reports_dir>/<study>/`; return their paths. With `macros`, `.tex`
+    files have a macro for each measured value, and `numbers.tex` defines them.
     """
+    from ablation.show.paper import paper_document, paper_table  # late: it needs this module
+
     written = []
     tex = partial(to_latex, macros=macros)
     with Store(database) as store:
         for study in store.studies():
             table = build_table(store, study)
             by_subset = subset_table(store, table)
-            texts = {f"table.{ending}": text(table) for ending, text in (FORMATS | {"tex": tex}).items()}
+            texts = {f"table.{ending}": text(table) for ending, text in FORMATS.items() if ending != "tex"}
+            texts["table.tex"] = paper_table(table, judge_study(store, study), macros=macros)
+            texts |= {"paper.tex": paper_document(table.title, macros=macros), "metrics.tex": tex(table)}
             texts |= {"subsets.csv": to_csv(by_subset), "subsets.tex": tex(by_subset)}
             texts["runs.csv"] = to_runs_csv(study, store.runs(study), store.results(study))
             texts["methods.md"] = methods(store, study)
@@ -136,16 +143,16 @@ def numbers(table: ComparisonTable) -> dict[str, str]:
         macro: latex(text)
         for row in table.rows
         if not row.status
-        for macro, text in zip(_macros(table, row), show_cells(row, table), strict=True)
+        for macro, text in zip(macros_of(table, row), show_cells(row, table), strict=True)
     }
 
 
-def _macros(table: ComparisonTable, row: Row) -> list[str]:
+def macros_of(table: ComparisonTable, row: Row) -> list[str]:
     """The names of a row's macros: from the column headings, or from the metrics if headings are not unique."""
-    named = [[_label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
+    named = [[label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
     labels, metrics = zip(*named, strict=True)
     columns = labels if len(set(labels)) == len(labels) else metrics
-    return [f"{table.study}{table.suffix}/{_label(row.name, './_')}/{column}" for column in columns]
+    return [f"{table.study}{table.suffix}/{label(row.name, './_')}/{column}" for column in columns]
 
 
 def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
@@ -156,12 +163,12 @@ def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
     published, measured = [c for c in table.columns if c.published], len(table.columns)
     heads, cell_of_macro = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]], numbers(table)
     lines = [
-        r"% \usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}",
+        f"% {PACKAGES}",
         r"\begin{table}",
         r"\centering\small",
         rf"\caption{{{latex(table.title)}. {latex(table.caption)}}}",
-        rf"\label{{tab:{_label(table.study + table.suffix)}}}",
-        _NO_WIDER_THAN_THE_PAGE,
+        rf"\label{{tab:{label(table.study + table.suffix)}}}",
+        NO_WIDER_THAN_THE_PAGE,
         rf"\begin{{tabular}}{{@{{}}lp{{6cm}}{'r' * measured}r{'r' * len(published)}@{{}}}}",
         r"\toprule",
     ]
@@ -170,15 +177,15 @@ def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
         lines.append(rf"& & {over[0]} & & {over[1]} \\")
         first = measured + 4
         lines.append(rf"\cmidrule(lr){{3-{measured + 2}}}\cmidrule(l){{{first}-{first + len(published) - 1}}}")
-    lines += [_latex_row(map(latex, [*heads, *(c.label for c in published)])), r"\midrule"]
+    lines += [latex_row(map(latex, [*heads, *(c.label for c in published)])), r"\midrule"]
     for row in table.rows:
         if row.status:
             middle = [rf"\multicolumn{{{measured}}}{{l}}{{\emph{{{latex(shortened(row.status, 60))}}}}}"]
         else:
-            names = _macros(table, row)
+            names = macros_of(table, row)
             middle = [rf"\ablation{{{name}}}" if macros else cell_of_macro[name] for name in names]
         tail = map(latex, [show_seeds(row), *show_published(row, table)])
-        lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
+        lines.append(latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
     lines += [r"\bottomrule", r"\end{tabular}}"]
     notes = [*([CONFOUNDED] if any(row.confounded for row in table.rows) else []), *table.notes]
     lines += [rf"\par\smallskip\footnotesize {latex(shortened(note, 400))}" for note in notes]
@@ -234,13 +241,14 @@ def latex(text: str) -> str:
     return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], printable)
 
 
-def _latex_row(cells: Iterable[str]) -> str:
+def latex_row(cells: Iterable[str]) -> str:
     r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
     row = " & ".join(cells) + r" \\"
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
-def _label(text: str, more: str = "") -> str:
+def label(text: str, more: str = "") -> str:
+    """Text with what LaTeX's labels and macros cannot have replaced by dashes; `more`: what else may stay."""
     return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ablation.config import dotted
-from ablation.config.study_schema import ReferenceDefinition
+from ablation.config.study_schema import Analysis, ReferenceDefinition
 from ablation.contract.status import FAILED, TO_COME
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.text import plural, variant_tree
@@ -35,6 +35,7 @@ class Cell:
     """Values of one metric over the seeds of one variant. Empty: never measured; any NaN: failed."""
 
     values: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()  # of the values, where they are known
 
     @property
     def failed(self) -> bool:
@@ -71,6 +72,7 @@ class Row:
     state: str
     reason: str
     is_reference: bool = False
+    label: str = ""  # of the change, as the variant's file has it
     broken: tuple[str, ...] = ()  # health rules of severity warn or abort that its runs broke
 
     @property
@@ -124,7 +126,10 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     columns = [c if any(col == c.published for _, col in reported) else replace(c, published=None) for c in columns]
     metrics = {of for c in columns for of in (c.metric, _of_reference(c.metric, reference))}
     results = store.results(study, sorted(metrics))
-    values = results.groupby(["variant", "metric"], sort=False)["value"].agg(list).to_dict()
+    measured = {
+        of: Cell(tuple(rows["value"]), tuple(rows["seed"]))
+        for of, rows in results.groupby(["variant", "metric"], sort=False)
+    }
     health = store.health(study)
     warned = health[health["severity"].isin(("warn", "abort"))]
     broken = {str(variant): tuple(sorted(set(of))) for variant, of in warned.groupby("variant")["rule"]}
@@ -132,7 +137,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     runs_of, none = dict(iter(runs.groupby("variant", sort=False))), runs[:0]
     rows, notes = [], []
     for node in variant_tree(store.variants(study)):
-        cells = tuple(Cell(tuple(values.get((node.name, column.metric), ()))) for column in columns)
+        cells = tuple(measured.get((node.name, column.metric), Cell()) for column in columns)
         of_variant = runs_of.get(node.name, none)
         changed = "; ".join(node.changes) or ("root" if node.parent is None else "")
         row = Row(
@@ -145,6 +150,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             int(of_variant["state"].isin(ENDED_WELL).sum()),
             len(of_variant),
             *_worst(of_variant),
+            label=node.label,
             broken=broken.get(node.name, ()),
         )
         rows.append(row)
@@ -168,6 +174,22 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     warnings += find_unlogged(store, study)
     scale = "imported" if definition.imported else store.meta()["scale"]
     return ComparisonTable(study, definition.title, scale, caption, shown, tuple(all_rows), (*warnings, *notes))
+
+
+def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
+    """The table's main column: the mean over subsets under the analysis' protocol, else the first."""
+    for index, column in enumerate(table.columns):
+        parts = column.metric.split("/")
+        if len(parts) == 3 and parts[1] == "mean" and parts[0] == analysis.protocol:
+            return index
+    return 0
+
+
+def primary_label(table: ComparisonTable, analysis: Analysis) -> str:
+    """The heading of the main column; with the name of its metric where the heading alone says only `mean`."""
+    column = table.columns[primary_column(table, analysis)]
+    label, metric = column.label, column.metric.split("/")[-1]
+    return f"{label} {metric}" if label in ("mean", "all") else label
 
 
 def _with_changes(

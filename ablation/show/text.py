@@ -64,6 +64,7 @@ class Node:
     depth: int
     changes: tuple[str, ...]
     factors: tuple[str, ...]
+    label: str = ""
 
     @property
     def confounded(self) -> bool:
@@ -77,7 +78,7 @@ def variant_tree(variants: Sequence[PlannedVariant]) -> list[Node]:
     for place in walk({variant.name: variant.parent for variant in variants}):
         variant = named[place.name]
         changes = tuple(map(describe_change, variant.changes))
-        nodes.append(Node(place.name, place.parent, place.depth, changes, variant.factors))
+        nodes.append(Node(place.name, place.parent, place.depth, changes, variant.factors, variant.label))
     return nodes
 
 

@@ -216,7 +216,8 @@ def write_study(
 def _variant_row(study: str, position: int, entry: PlannedVariant) -> tuple[Any, ...]:
     changes = [change.model_dump(by_alias=True) for change in entry.changes]
     documents = (json.dumps(value) for value in (entry.resolved, entry.factors, changes))
-    return (study, entry.name, entry.parent, position, entry.why, entry.file, *documents, entry.helper)
+    head = study, entry.name, entry.parent, position, entry.why, entry.label, entry.file
+    return (*head, *documents, entry.helper)
 
 
 def _published(study: str, published: PublishedFile | None) -> Iterable[tuple[Any, ...]]:

@@ -35,7 +35,7 @@ SCHEMA = f"""{_SHARDS}
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
 CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
 CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
-    file VARCHAR, resolved JSON, factors JSON, changes JSON, helper BOOLEAN);
+    label VARCHAR, file VARCHAR, resolved JSON, factors JSON, changes JSON, helper BOOLEAN);
 CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, label VARCHAR, state VARCHAR,
     reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, devices INTEGER,
     dir VARCHAR, inputs JSON,
@@ -173,8 +173,8 @@ class Store:
         """Return the variants in the plan's order; their `gpu` is not kept. `helpers`: those of `explain` as well."""
         from ablation.plan.plan_file import PlannedVariant
 
-        query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'file', file, 'resolved', resolved,
-                       'factors', factors, 'changes', changes, 'helper', helper)
+        query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'label', label, 'file', file,
+                       'resolved', resolved, 'factors', factors, 'changes', changes, 'helper', helper)
                    FROM variants WHERE study = ? AND (NOT helper OR ?) ORDER BY position"""
         return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study, helpers])[1]]
 

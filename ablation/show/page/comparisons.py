@@ -145,6 +145,35 @@ def draw_forest(comparisons: Sequence[Comparison], axis: ForestAxis) -> Forest:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """All effects of a study side by side, the best first. Lengths are SVG units."""
+
+    axis: ForestAxis
+    comparisons: Sequence[Comparison]
+    width: float = 1000.0
+    height: float = 170.0
+    left: float = 46.0
+
+    @property
+    def bars(self) -> list[tuple[Comparison, float]]:
+        """Each comparison that was measured, and where it stands."""
+        measured = [comparison for comparison in self.comparisons if is_number(comparison.evidence["effect"])]
+        measured.sort(key=lambda comparison: -comparison.evidence["effect"])
+        step = (self.width - self.left) / max(len(measured), 1)
+        return [(comparison, round(self.left + step * (i + 0.5), 1)) for i, comparison in enumerate(measured)]
+
+    @property
+    def radius(self) -> float:
+        """Of a point."""
+        return round(min(4.0, 0.4 * (self.width - self.left) / max(len(self.comparisons), 1)), 2)
+
+    def y(self, value: float) -> float:
+        """Height of an effect; effects beyond the axis land on its end."""
+        share = min(max(value / self.axis.limit, -1.0), 1.0)
+        return round(8 + (1 - share) / 2 * (self.height - 16), 2)
+
+
+@dataclass(frozen=True)
 class ComparisonRow:
     """One variant in the tree, and its comparisons: with its parent, and others that the plan declares."""
 
@@ -169,6 +198,7 @@ class Comparisons:
     judged: list[Comparison]
     counts: list[tuple[str, int]]
     forest: Forest
+    strip: Strip
 
 
 def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Comparisons:
@@ -192,7 +222,9 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
     effects = [comparison.evidence["effect"] for comparison in comparisons if is_number(comparison.evidence["effect"])]
     axis = forest_axis([*effects, *chain(*ends)], margin)
     decimals = decimals_for([(high - low) / 2 for low, high in ends] or [margin or 0.0])
-    return Comparisons(rows, axis, decimals, comparisons, counts, draw_forest(comparisons, axis))
+    return Comparisons(
+        rows, axis, decimals, comparisons, counts, draw_forest(comparisons, axis), Strip(axis, comparisons)
+    )
 
 
 def _comparison(record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]) -> Comparison:
@@ -227,6 +259,7 @@ def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
     return cut.assign(mde=cut["mde"].where(~(cut["mde"] > bound), math.inf))
 
 
+FIRST = ("p", "p_adjusted", "seeds_needed")  # facts that stand open, with the interval
 SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p": ("p", lambda value, _: p_value(value)),
     "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
@@ -241,16 +274,28 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
 NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are none where they are zero
 
 
-def evidence(comparison: Comparison, decimals: int, analysis: Analysis) -> list[tuple[str, str]]:
-    """(label, text) of every fact that is known."""
-    record = comparison.evidence
-    facts = [
-        (label, show(record[key], decimals))
-        for key, (label, show) in SHOWN.items()
-        if (is_number(record.get(key)) or record.get(key) == math.inf)
-        and (record[key] or key not in NOTHING_AT_ZERO)
-        and not (key == "items" and analysis.protocol == LOGGED)
-    ]
+def evidence(
+    comparison: Comparison, decimals: int, analysis: Analysis, over: str
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """(label, text) of what stands open, and of every other fact that is known.
+
+    over: for how many comparisons the interval that is shown holds.
+    """
+    record, (low, high) = comparison.evidence, comparison.interval
+    first, facts = list[tuple[str, str]](), list[tuple[str, str]]()
+    if is_number(low) and is_number(high):
+        own = "" if comparison.verdict == "equivalent" else over
+        label = f"{1 - analysis.alpha:.0%} interval {own}".rstrip()
+        first.append((label, f"[{signed(low, decimals)}, {signed(high, decimals)}]"))
+    for key, (label, show) in SHOWN.items():
+        if not (is_number(record.get(key)) or record.get(key) == math.inf):
+            continue
+        if (not record[key] and key in NOTHING_AT_ZERO) or (key == "items" and analysis.protocol == LOGGED):
+            continue
+        alone = key == "p" and over  # the verdict rests on the corrected one
+        (first if key in FIRST and not alone else facts).append((label, show(record[key], decimals)))
+    if not over:
+        first = [(label, text) for label, text in first if label != SHOWN["p_adjusted"][0]]
     level, root = f"{1 - analysis.alpha:.0%} interval", record.get("root")
     intervals = [
         (f"{level} of this comparison alone", "", ""),
@@ -263,4 +308,4 @@ def evidence(comparison: Comparison, decimals: int, analysis: Analysis) -> list[
         low, high = record.get(f"{name}low"), record.get(f"{name}high")
         if is_number(low) and is_number(high):
             facts.append((label, f"{start}[{signed(low, decimals)}, {signed(high, decimals)}]"))
-    return facts
+    return first, facts

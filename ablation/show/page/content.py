@@ -9,19 +9,27 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
+
 from ablation.audit import audit, claimed
 from ablation.audit.claimed import Claimed
 from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
 from ablation.config import dotted
+from ablation.config.study import differences
+from ablation.contract.errors import TrackerError
 from ablation.contract.status import FAILED, TO_COME
+from ablation.judge.budget import Prices
 from ablation.judge.comparisons import judge_all_pairs
+from ablation.judge.decide import read_seeded_stages
+from ablation.judge.explain import explain, group_name
+from ablation.judge.factorial import FRACTION, design
 from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import Measurements
 from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_study
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.answer import findings
+from ablation.show.answer import findings, interval_words, nearest_decision
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
 from ablation.show.page.comparisons import Comparison, bound_of, study_comparisons, within
@@ -119,6 +127,13 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         curves=curves,
         highlight=_highlight(comparisons.judged, curves),
         answers=findings(verdicts, analysis, joint_steps(judged.comparisons)),
+        moved={name: _moved(comparisons.judged, name) for name in ("better", "worse")},
+        others=findings(
+            verdicts[~verdicts["verdict"].isin(("better", "worse"))], analysis, joint_steps(judged.comparisons)
+        ),
+        explained=_explained(store, name),
+        next_cost=_next_cost(store, name, verdicts),
+        over=interval_words(judged.comparisons) if judged.comparisons else "",
         resized=_resized(variants),
         averaged=means_over(definition, variants, analysis.protocol),
         pairs=study_pairs(variants, comparisons, pairs, bound),
@@ -149,6 +164,78 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         provenance=provenance(store, name),
         seconds=_device_seconds(store, name),
     )
+
+
+def _moved(comparisons: Iterable[Comparison], verdict: str) -> list[Comparison]:
+    """The comparisons with a verdict, the largest effect first."""
+    return sorted(
+        (each for each in comparisons if each.verdict == verdict), key=lambda each: -abs(each.evidence["effect"])
+    )
+
+
+def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespace]:
+    """What `ablation explain` says of each change of several factors whose runs in between are there.
+
+    {(parent, child): what it says in words, and the parts of factors and interactions as the page draws a comparison}.
+    """
+    found: dict[tuple[str, str], SimpleNamespace] = {}
+    variants = store.variants(study, helpers=True)
+    if not any(variant.helper for variant in variants):
+        return found
+    measured = read_measurements(store, study, helpers=True)
+    for variant in variants:
+        n = len(variant.factors)
+        if variant.parent is None or not 2 <= n <= FRACTION:
+            continue
+        runs = _runs_between(variant, variants)
+        if not all(run in runs for run in design(n)):
+            continue
+        try:
+            answer = explain(measured, {run: runs[run] for run in design(n)}, n)
+        except TrackerError:  # a run in between is missing or failed: the page says so where its runs are
+            continue
+        named = [(group_name(part, variant.factors), part) for part in answer.parts]
+        joint = [part for part in answer.joint if len(part.sets[0]) > 1]
+        named += [(f"interaction of {part.name(variant.factors)}", part) for part in joint]
+        parts = [
+            SimpleNamespace(
+                name=name,
+                evidence={"effect": part.effect},
+                interval=(part.low, part.high),
+                verdict="undecided" if not part.shown else "better" if part.effect > 0 else "worse",
+            )
+            for name, part in named
+        ]
+        found[variant.parent, variant.name] = SimpleNamespace(words=answer.in_words(variant.factors), parts=parts)
+    return found
+
+
+def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> dict[frozenset[int], str]:
+    """Return {factors that are as in the child: variant}, of variants that differ in nothing else from its parent."""
+    parent = next(variant for variant in variants if variant.name == child.parent)
+    keys: dict[str, set[str]] = {}
+    for change in child.changes:
+        keys.setdefault(change.factor, set()).add(change.key)
+    found: dict[frozenset[int], str] = {frozenset(): parent.name, frozenset(range(len(child.factors))): child.name}
+    for variant in variants:
+        changed = {key for key, _, _ in differences(parent.resolved, variant.resolved)}
+        missing = {key for key, _, _ in differences(child.resolved, variant.resolved)}
+        chosen = frozenset(i for i, factor in enumerate(child.factors) if keys[factor] <= changed)
+        own = set[str]().union(*(keys[child.factors[i]] for i in chosen))
+        if changed == own and not missing & own:
+            found.setdefault(chosen, variant.name)
+    return found
+
+
+def _next_cost(store: Store, study: str, verdicts: pd.DataFrame) -> float:
+    """Seconds of device time of the seeds that the next step of `findings` asks for; 0 where that is not known."""
+    nearest = nearest_decision(clean_records(verdicts))
+    if nearest is None:
+        return 0.0
+    prices = Prices.from_stages(read_seeded_stages(store, study))
+    units = prices.units.get(nearest["child"], frozenset()) | prices.units.get(nearest["parent"], frozenset())
+    more = nearest["seeds_needed"] - nearest["seeds"]
+    return 3600 * more * sum(prices.hours.get(unit, 0.0) for unit in units)
 
 
 def _audited(store: Store, definition: StoredStudy, ours: Measurements) -> tuple[Sequence[Finding], Sequence[Claimed]]:

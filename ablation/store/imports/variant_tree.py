@@ -166,6 +166,7 @@ def _planned(groups: Sequence[Group], study: ImportFile) -> Iterator[PlannedVari
             name=group.name,
             parent=group.parent,
             why=why or ("imported" if group.leaves else "imported; its source tells no configuration"),
+            label=(written and written.label) or "",
             file="",
             resolved=nested(group.leaves),
             factors=tuple(dict.fromkeys(change.factor for change in changes)),

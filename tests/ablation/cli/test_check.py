@@ -42,6 +42,20 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     assert not Path("results/stages").exists()
     edit(STUDY, "train/los,", "train/loss,")
     edit(STUDY, "corect", "correct")
+    capsys.readouterr()
     assert main(["check", "example/average"]) == 0
+    assert "is still that of the example" not in capsys.readouterr().out
+    edit(STUDY, "title: How to end logistic regression", "title: Mine")
+    edit(STUDY, "{python} train.py", "{python} -u train.py")  # another program
+    edit(STUDY.with_name("slow.yaml"), "why: ", "why: own reasons and ")
+    assert main(["check", "example/average"]) == 0
+    kept = [line for line in capsys.readouterr().out.splitlines() if "is still that of the example" in line]
+    assert [line.split(": ")[1:3] for line in kept] == [
+        [str(STUDY), "question is still that of the example of `ablation init`; write your own, the page shows it"],
+        *[
+            [str(STUDY.with_name(name)), kept[1].split(": ")[2]]
+            for name in ("base.yaml", "average.yaml", "slow-average.yaml")
+        ],
+    ]
     assert main(["check", "example/averag"]) == 2
     assert "did you mean 'average'" in capsys.readouterr().err

@@ -55,7 +55,7 @@
     const count = controls.querySelector(".count");
     function apply() {
       const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const rows = Array.from(table.tBodies[0].rows).filter((row) => row.dataset.text !== undefined);
+      const rows = Array.from(table.tBodies ? table.tBodies[0].rows : table.children).filter((row) => row.dataset.text !== undefined);
       let shown = 0;
       rows.forEach((row) => {
         const content = row.dataset.text.toLowerCase();

@@ -1,0 +1,160 @@
+r"""What a paper prints of a study: the LaTeX table of its variants, each with its effect and verdict.
+
+A row has the value of the main metric, the paired effect with the interval that agrees with the verdict, and the
+verdict as a mark. `paper.tex` is a document with this table and the forest plot, to be looked at.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ablation.judge.comparisons import Comparison
+from ablation.judge.verdicts import JudgedStudy
+from ablation.show.answer import interval_of
+from ablation.show.table_files import NO_WIDER_THAN_THE_PAGE, PACKAGES, label, latex, latex_row, macros_of, show_cell
+from ablation.show.tables import ComparisonTable, Row, primary_column, primary_label
+from ablation.show.text import decimals_for, is_number, plural, shortened
+
+MARKS = {
+    "better": "$+$",
+    "worse": "$-$",
+    "equivalent": "$=$",
+    "undecided": "?",
+    "confounded": "c",
+    "invalid": r"$\times$",
+    "not run": "--",
+}
+_MEANINGS = {"confounded": "several factors changed", "invalid": "cannot be compared"}
+_LINES = 40  # of one float
+_CHANGE = 32  # characters of a line that says what changed
+
+
+def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = False) -> str:
+    """Return the table of a study as LaTeX, in as many floats as its length needs.
+
+    It needs the packages that its first line names. macros: each value is a macro, as `table_files.numbers` defines it.
+    """
+    several_parents = len({comparison.parent for comparison in study.comparisons}) > 1
+    same_seeds = len({(row.seeds, row.planned) for row in table.rows if not row.is_reference}) == 1
+    index = primary_column(table, study.measurements.analysis)
+    metric = primary_label(table, study.measurements.analysis)
+    heads = ["variant", "change", metric, *(["vs."] if several_parents else []), "effect", "interval", ""]
+    heads += [] if same_seeds else ["seeds"]
+    columns = f"@{{}}lp{{0.3\\linewidth}}r{'l' if several_parents else ''}rrc{'' if same_seeds else 'r'}@{{}}"
+    compared: dict[str, list[Comparison | None]] = {}
+    for comparison in study.comparisons:
+        compared.setdefault(comparison.child, []).append(comparison)
+    halves = [(high - low) / 2 for low, high in map(interval_of, study.comparisons) if not math.isnan(low)]
+    decimals = decimals_for(halves or [study.measurements.analysis.margin or 0.0])
+    lines: list[tuple[int, str]] = []  # of print, and a row
+    for row in table.rows:
+        change = row.label or ("" if row.parent is None else row.changed)
+        value = latex(shortened(row.status, 40)) if row.status else _value(row, index, table, macros)
+        for number, comparison in enumerate(compared.get(row.name, [None])):
+            first = [latex(row.name), rf"\raggedright {_broken(change)}", value] if not number else ["", "", ""]
+            cells = [*first, *_effect(comparison, decimals, several_parents)]
+            cells += (
+                [] if same_seeds else [f"{row.seeds}/{row.planned}" if row.seeds != row.planned else str(row.seeds)]
+            )
+            lines.append((max(1, -(-len(change) // _CHANGE)) if not number else 1, latex_row(cells)))
+    parts = list(_split(lines))
+    floats = [
+        "\n".join(
+            [
+                r"\begin{table}[tbp]",
+                r"\centering\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\belowcaptionskip}{6pt}",
+                rf"\caption{{{_caption(table, study, metric, same_seeds, several_parents)}}}"
+                if not number
+                else rf"\caption{{{latex(table.title)}, part {number + 1} of {len(parts)}.}}",
+                rf"\label{{tab:{label(table.study)}{f'-{number + 1}' if number else ''}}}",
+                NO_WIDER_THAN_THE_PAGE,
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                latex_row(map(latex, heads)),
+                r"\midrule",
+                *part,
+                r"\bottomrule",
+                r"\end{tabular}}",
+                r"\end{table}",
+            ]
+        )
+        for number, part in enumerate(parts)
+    ]
+    notes = [f"% {' '.join(note.split())}" for note in table.notes]
+    return "\n".join([f"% {PACKAGES}", *notes, *floats]) + "\n"
+
+
+def paper_document(study: str, *, macros: bool = False) -> str:
+    """Return a document that shows the table and, if `ablation figures` has drawn it as PDF, the forest plot."""
+    return "\n".join(
+        [
+            r"\documentclass{article}",
+            PACKAGES,
+            r"\begin{document}",
+            *([r"\input{numbers}"] if macros else []),
+            r"\input{table}",
+            r"\IfFileExists{forest.pdf}{\begin{figure}[tbp]\centering\includegraphics{forest.pdf}",
+            rf"\caption{{{latex(study)}: effects with their intervals.}}\end{{figure}}}}{{}}",
+            r"\end{document}",
+            "",
+        ]
+    )
+
+
+def _value(row: Row, index: int, table: ComparisonTable, macros: bool) -> str:
+    if macros:
+        return rf"\ablation{{{macros_of(table, row)[index]}}}"
+    return latex(show_cell(row.cells[index], table.columns[index], row.seeds, table.counted))
+
+
+def _broken(change: str) -> str:
+    """LaTeX that may break after the dots and underscores of a key."""
+    return latex(change).replace(".", r".\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
+
+
+def _effect(comparison: Comparison | None, decimals: int, several_parents: bool) -> list[str]:
+    if comparison is None:
+        return [""] * (3 + several_parents)
+    low, high = interval_of(comparison)
+    effect = f"${comparison.effect:+.{decimals}f}$" if is_number(comparison.effect) else ""
+    interval = "" if math.isnan(low) else f"$[{low:+.{decimals}f}, {high:+.{decimals}f}]$"
+    against = [latex(comparison.parent)] if several_parents else []
+    return [*against, effect, interval, MARKS[comparison.verdict]]
+
+
+def _split(lines: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
+    """Yield rows for one float each, as equal in height as their number allows."""
+    floats = -(-sum(height for height, _ in lines) // _LINES)
+    most = -(-sum(height for height, _ in lines) // max(floats, 1))
+    part, used = list[str](), 0
+    for height, row in lines:
+        if part and used + height > max(most, height):
+            yield part
+            part, used = [], 0
+        part.append(row)
+        used += height
+    yield part
+
+
+def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds: bool, several_parents: bool) -> str:
+    analysis, sentences = study.measurements.analysis, [f"{table.title}. {table.caption}"]
+    counted = [row for row in table.rows if not row.is_reference]
+    if same_seeds and counted:
+        sentences.append(f"{plural(counted[0].seeds, 'seed')} per variant.")
+    said = latex(" ".join(sentences))
+    if not study.comparisons:
+        return said
+    correction = study.comparisons[0].correction
+    base = "the variant in the column vs." if several_parents else study.comparisons[0].parent
+    over = {"one": "", "none": "", "bh": ", for the verdicts found"}.get(
+        correction.name,
+        f" for all {len(correction.tested)} comparisons at once ({correction.name.replace('holm', 'Holm')})",
+    )
+    level = f"{1 - analysis.alpha:.0%}"
+    effect = f"Effect: difference in {metric} from {base}, above 0 if better, with the {level} interval{over}."
+    verdicts = {comparison.verdict for comparison in study.comparisons}
+    marks = ", ".join(f"{mark} {_MEANINGS.get(name, name)}" for name, mark in MARKS.items() if name in verdicts)
+    equivalent = ""
+    if "equivalent" in verdicts:
+        own = " (its interval is that of the comparison alone)" if over else ""
+        equivalent = rf" Equivalent: within {latex(f'±{analysis.margin:g}')}{own}."
+    return f"{said} {latex(effect)} {marks}.{equivalent}"
