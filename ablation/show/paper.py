@@ -144,7 +144,7 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
     if not study.comparisons:
         return said
     correction = study.comparisons[0].correction
-    base = "the variant in the column vs." if several_parents else study.comparisons[0].parent
+    base = "the variant under vs." if several_parents else study.comparisons[0].parent
     over = {"one": "", "none": "", "bh": ", for the verdicts found"}.get(
         correction.name,
         f" for all {len(correction.tested)} comparisons at once ({correction.name.replace('holm', 'Holm')})",
