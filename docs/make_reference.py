@@ -1,4 +1,4 @@
-"""Write the page of formats (`make docs`; a test compares), and make the keys of studies, which the site has."""
+"""Write the pages of formats and commands (`make docs`; a test compares); make the keys of studies, for the site."""
 
 import json
 import re
@@ -13,6 +13,7 @@ import yaml
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))  # so that `python docs/make_reference.py` finds the trainers
 
+from ablation.cli.parser import GROUPS  # noqa: E402
 from ablation.config.formats import FORMATS  # noqa: E402
 from ablation.config.schema import study_json_schema  # noqa: E402
 from ablation.config.settings import load_settings  # noqa: E402
@@ -22,7 +23,7 @@ from trainers.assets_config import Asset  # noqa: E402
 CONFIGS = DOCS.parent / "configs"
 BOUNDS = {"minimum": "≥{}", "exclusiveMinimum": ">{}", "maximum": "≤{}", "exclusiveMaximum": "<{}"}
 PLAIN = ("≥0", ">0", "≥1")  # bounds that go without saying
-COMMON = ("extends", "why", "gpu")
+COMMON = ("extends", "why", "label", "gpu")
 STEP, COLUMN, WIDTH = 2, 34, 100
 KEYS_HEAD = """Made from the config model: every key with its default, meaning and, in parentheses, what
 is allowed. Models and data sets are [assets](assets.md).
@@ -44,7 +45,43 @@ test. In folders every reader follows links, leaves out hidden files, temporary 
 
 def pages() -> dict[Path, str]:
     """Return path -> text of every page of the repository that is made from code."""
-    return {DOCS / "reference/formats.md": format_page()}
+    return {DOCS / "reference/formats.md": format_page(), DOCS / "reference/commands.md": command_page()}
+
+
+COMMANDS_HEAD = """# Commands
+
+`ablation COMMAND --help` prints the options; the [site](../index.md#reference) has them on this page.
+"""
+# The page that shows each command at work.
+SHOWN_AT = {
+    **dict.fromkeys(("init", "validate"), "how-to/wrap-a-command.md"),
+    **dict.fromkeys(("variants", "show", "diff"), "how-to/add-a-variant.md"),
+    "prune": "explanation/reruns-and-keys.md",
+    **dict.fromkeys(("check", "check-paper"), "how-to/check.md"),
+    "status": "tutorials/first-grid.md",
+    "add-seeds": "how-to/add-seeds.md",
+    "import": "how-to/import.md",
+    **dict.fromkeys(("collect", "sql", "export-tables"), "reference/database.md"),
+    "merge": "how-to/clusters.md",
+    "compare": "how-to/compare.md",
+    "verdicts": "explanation/verdicts.md",
+    "gate": "how-to/gate.md",
+    "explain": "how-to/attribute-effects.md",
+    "power": "how-to/choose-seeds.md",
+    "audit": "how-to/audit-a-table.md",
+    **dict.fromkeys(("report", "serve", "tables", "figures"), "how-to/read-the-report.md"),
+    "trace": "how-to/trace.md",
+    "export": "studies/gad.md",
+}
+
+
+def command_page() -> str:
+    """Return every command with what it does and where it is shown."""
+    lines = [COMMANDS_HEAD]
+    for group, commands in GROUPS.items():
+        lines += [f"## {group}", "", "| command | what it does |", "| --- | --- |"]
+        lines += [f"| [`{name}`](../{SHOWN_AT[name]}) | {what} |" for name, what in commands.items()] + [""]
+    return "\n".join(lines)
 
 
 def key_pages() -> dict[Path, str]:

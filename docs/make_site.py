@@ -34,11 +34,10 @@ def command_page() -> str:
     """Return the help of every command."""
     parser = build_parser()
     (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
-    lines = ["# Commands", ""]
-    for group, names in GROUPS.items():
-        lines += [f"## {group}", ""]
+    lines = [(DOCS / "reference/commands.md").read_text(encoding="utf-8").rstrip(), ""]
+    for names in GROUPS.values():
         for name in names:
-            lines += [f"### ablation {name}", "", "```text", commands[name].format_help().rstrip(), "```", ""]
+            lines += [f"## ablation {name}", "", "```text", commands[name].format_help().rstrip(), "```", ""]
     return "\n".join(lines)
 
 

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             claim_reports(results, reports)
         page = read_page(store)
     path = arguments.output or reports / PAGE
-    _write(page, draw(page), path, findings=not arguments.output)
+    _write(page, draw(page, root=_root(path)), path, findings=not arguments.output)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
@@ -55,7 +55,7 @@ def _report_so_far(results: Path, path: Path, *, findings: bool) -> int:
         Store(database_now(results, Path(folder))) as store,
     ):
         page = read_page(store)
-        html = draw(page)
+        html = draw(page, root=_root(path))
     views = stage_views(results, time.time())
     if _written(path) == before and any(view.state.state in TO_COME for view in views):
         _write(page, html, path, findings=findings)
@@ -68,6 +68,11 @@ def _write(page: Page, html: str, path: Path, *, findings: bool) -> None:
     if findings:
         said = (f"{study.name}: {sentences(study.answers)}" for study in page.studies)
         write_text(path.with_name(FINDINGS), "\n".join(map(paragraph, said)) + "\n")
+
+
+def _root(path: Path) -> str:
+    """The way from the page to this folder, below which the database names the stages' folders."""
+    return os.path.relpath(Path.cwd(), path.absolute().parent)
 
 
 def _written(path: Path) -> int:

@@ -49,9 +49,9 @@ def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = Fa
     for row in table.rows:
         change = row.label or ("" if row.parent is None else row.changed)
         value = latex(shortened(row.status, 40)) if row.status else _value(row, index, table, macros)
-        for number, comparison in enumerate(compared.get(row.name, [None])):
+        for number, judged in enumerate(compared.get(row.name, [None])):
             first = [latex(row.name), rf"\raggedright {_broken(change)}", value] if not number else ["", "", ""]
-            cells = [*first, *_effect(comparison, decimals, several_parents)]
+            cells = [*first, *_effect(judged, decimals, several_parents)]
             cells += (
                 [] if same_seeds else [f"{row.seeds}/{row.planned}" if row.seeds != row.planned else str(row.seeds)]
             )

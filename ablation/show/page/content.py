@@ -146,6 +146,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         one_seed=seeds[-1] == 1,
         seeds_per_variant=plural(seeds[-1], "seed") if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]} seeds",
         problems=problems(store, name),
+        run_files=run_files(store, name),
         table=table,
         groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
         items_in_words=items_in_words(store.item_counts(name)),
@@ -301,6 +302,17 @@ def anchors(names: Sequence[str]) -> list[str]:
             anchor = f"{base}-{number}"
         ids.append(anchor)
     return ids
+
+
+def run_files(store: Store, study: str) -> list[dict[str, Any]]:
+    """Where each run's stages left their files: {run, origin of an imported run or None, stages: [(name, folder)]}."""
+    query = """SELECT r.variant || ' seed ' || r.seed AS run, list([r.stage, s.dir] ORDER BY r.position) AS stages,
+            min(json_extract_string(p.data, '$.imported.from')) AS origin
+        FROM run_stages r JOIN stages s USING (key) LEFT JOIN provenance p USING (key)
+        JOIN variants v ON v.study = r.study AND v.variant = r.variant
+        WHERE r.study = ? AND s.state NOT IN ('missing', 'blocked')
+        GROUP BY r.variant, r.seed, v.position ORDER BY v.position, r.seed"""
+    return clean_records(store.sql(query, [study]))
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:

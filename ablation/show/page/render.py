@@ -3,7 +3,7 @@
 The same database gives the same bytes: the page shows the time of its data, never the time of drawing.
 """
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from jinja2 import Environment
 
@@ -23,8 +23,11 @@ LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each 
 SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page.js", "page_curves.js", "page_pairs.js")
 
 
-def draw(page: Page, live: Live | None = None) -> str:
-    """Return the page as HTML; `live` makes it one that a server refreshes."""
+def draw(page: Page, live: Live | None = None, root: str | None = None) -> str:
+    """Return the page as HTML; `live` makes it one that a server refreshes.
+
+    root: the way from the page's folder to the one below which stages' folders are named; None: these are not linked.
+    """
     style = "\n".join(asset(name) for name in STYLES)
     scripts = [*(asset(name) for name in SCRIPTS), *([live.script] if live else [])]
     made, packed = _templates(), Packed()
@@ -41,6 +44,7 @@ def draw(page: Page, live: Live | None = None) -> str:
         csp=content_policy(style, scripts, served=live is not None),
         licences=[(name, asset(file)) for name, file in LICENCES.items()],
         live=live,
+        link=lambda folder: str(PurePosixPath(root) / folder) if root else None,
         packed=lambda: packed.pack(data),
     )
 
