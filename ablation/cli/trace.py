@@ -13,8 +13,7 @@ from ablation.cli.options import add_json, add_results
 from ablation.config.names import check_name, suggest
 from ablation.contract.display import listed, printable
 from ablation.contract.errors import ConfigError
-from ablation.show.table_files import show_cell
-from ablation.show.tables import Cell, ComparisonColumn, build_table
+from ablation.show.tables import Cell, ComparisonColumn, build_table, show_cell
 from ablation.store.current import check_study
 from ablation.store.database import Store
 

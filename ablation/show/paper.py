@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from ablation.judge.comparisons import Comparison
 from ablation.judge.verdicts import JudgedStudy
 from ablation.show.answer import interval_of
-from ablation.show.table_files import NO_WIDER_THAN_THE_PAGE, PACKAGES, label, latex, latex_row, macros_of, show_cell
-from ablation.show.tables import ComparisonTable, Row, primary_column, primary_label
+from ablation.show.tables import ComparisonTable, Row, primary_column, primary_label, show_cell
+from ablation.show.tex import NO_WIDER_THAN_THE_PAGE, PACKAGES, label, latex, latex_row, macros_of
 from ablation.show.text import decimals_for, is_number, plural, shortened
 
 MARKS = {

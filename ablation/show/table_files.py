@@ -25,18 +25,15 @@ from ablation.judge.verdicts import judge_study
 from ablation.show.methods import methods
 from ablation.show.other_tables import check_key, group_table, subset_table
 from ablation.show.page.inline import environment
-from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
+from ablation.show.paper import paper_document, paper_table
+from ablation.show.tables import ComparisonTable, Row, build_table, show_cell
+from ablation.show.tex import NO_WIDER_THAN_THE_PAGE, PACKAGES, label, latex, latex_row, macros_of
 from ablation.show.text import markdown, shortened
 from ablation.store.database import Store
 
 _Format = Callable[[ComparisonTable], str]
 CONFOUNDED = "* confounded: more than one factor changed from the parent."
 REASON_WIDTH = 120
-LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
-LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
-LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
-PACKAGES = r"\usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}"
-NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
 def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) -> list[Path]:
@@ -46,8 +43,6 @@ def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) ->
     the columns of the other tables. The files go to `<reports_dir>/<study>/`; return their paths. With `macros`, `.tex`
     files have a macro for each measured value, and `numbers.tex` defines them.
     """
-    from ablation.show.paper import paper_document, paper_table  # late: it needs this module
-
     written = []
     tex = partial(to_latex, macros=macros)
     with Store(database) as store:
@@ -147,14 +142,6 @@ def numbers(table: ComparisonTable) -> dict[str, str]:
     }
 
 
-def macros_of(table: ComparisonTable, row: Row) -> list[str]:
-    """The names of a row's macros: from the column headings, or from the metrics if headings are not unique."""
-    named = [[label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
-    labels, metrics = zip(*named, strict=True)
-    columns = labels if len(set(labels)) == len(labels) else metrics
-    return [f"{table.study}{table.suffix}/{label(row.name, './_')}/{column}" for column in columns]
-
-
 def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
     """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding.
 
@@ -204,20 +191,6 @@ def changed(row: Row) -> str:
     return f"{row.changed} *" if row.confounded else row.changed
 
 
-def show_cell(cell: Cell, column: ComparisonColumn, seeds: int, counted: str = "seeds") -> str:
-    """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged.
-
-    Where not all the `seeds` of the row have logged it, it says how many have: `0.0312 (1 of 2 seeds)`.
-    """
-    if cell.failed:
-        return "failed"
-    if cell.mean is None:
-        return "-"
-    mean = f"{cell.mean:.{column.decimals}f}"
-    shown = mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
-    return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} {counted})"
-
-
 def show_cells(row: Row, table: ComparisonTable) -> list[str]:
     """The measured cells of a row."""
     pairs = zip(row.cells, table.columns, strict=True)
@@ -233,23 +206,6 @@ def show_published(row: Row, table: ComparisonTable) -> list[str]:
     """The published numbers of the columns that have any, with the decimals of their source."""
     pairs = zip(table.columns, row.published, strict=True)
     return ["" if value is None else f"{value:.{c.published_decimals}f}" for c, value in pairs if c.published]
-
-
-def latex(text: str) -> str:
-    """Text that LaTeX prints literally; characters outside Latin-1, which T1 fonts may lack, become `?`."""
-    printable = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
-    return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], printable)
-
-
-def latex_row(cells: Iterable[str]) -> str:
-    r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
-    row = " & ".join(cells) + r" \\"
-    return f"{{}}{row}" if row.startswith(("[", "*")) else row
-
-
-def label(text: str, more: str = "") -> str:
-    """Text with what LaTeX's labels and macros cannot have replaced by dashes; `more`: what else may stay."""
-    return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)
 
 
 def pipe(cells: Iterable[str], *, escape: bool = True) -> str:

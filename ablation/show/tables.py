@@ -360,3 +360,17 @@ def _source(source: Mapping[str, Any]) -> str:
         case "random":
             return f"random {source.get('architecture')} (untrained)"
     return str(source.get("source"))
+
+
+def show_cell(cell: Cell, column: ComparisonColumn, seeds: int, counted: str = "seeds") -> str:
+    """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged.
+
+    Where not all the `seeds` of the row have logged it, it says how many have: `0.0312 (1 of 2 seeds)`.
+    """
+    if cell.failed:
+        return "failed"
+    if cell.mean is None:
+        return "-"
+    mean = f"{cell.mean:.{column.decimals}f}"
+    shown = mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
+    return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} {counted})"

@@ -77,7 +77,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     assert typed(capsys, "tables", "--macros", "--results", "results", "--reports", "reports")[0] == 0
     paper.write_text(
         "\\documentclass{article}\n\\usepackage[T1]{fontenc}\\usepackage{booktabs,graphicx,textcomp}\n\\begin{document}\n"
-        "\\input{reports/toy/numbers}\n\\input{reports/toy/table.tex}\n"
+        "\\input{reports/toy/numbers}\n\\input{reports/toy/metrics.tex}\n"
         "It is \\ablation{toy/v1/mean}. % \\ablation{toy/v7/mean}\n\\end{document}\n"
     )
     check = ("check-paper", "paper.tex", "--results", "results")

@@ -75,7 +75,7 @@ def test_figures_are_the_same_bytes_with_the_folders_gone(tmp_path):
     states, published = {("v5", seed): "failed" for seed in range(3)}, {"v1": {"mean": 0.1}}
     study = Study(variant_tree=DEBIAS, seeds=3, metrics=1, steps=10, states=states, published=published)
     paths = rendered(tmp_path, study, into="one")
-    assert sorted(path.name for path in paths) == ["curves.svg", "metric.svg", "variant-tree.svg"]
+    assert sorted(path.name for path in paths) == ["curves.svg", "forest.svg", "metric.svg", "variant-tree.svg"]
     assert all(len(list(ET.parse(path).iter())) > 100 for path in paths)  # none is blank
     first = [path.read_bytes() for path in paths]
     shutil.rmtree(tmp_path / "results" / "stages")
