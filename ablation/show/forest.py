@@ -15,12 +15,13 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from ablation.contract.errors import TrackerError
 from ablation.judge.verdicts import JudgedStudy
 from ablation.show.answer import interval_of, interval_words
-from ablation.show.figure_style import FAINT, INK, MUTED, PALETTE, finite, named
-from ablation.show.text import plain
+from ablation.show.figure_style import FAINT, INK, MUTED, PALETTE, finite
+from ablation.show.text import plain, shortened, wrapped
 
 Against = Literal["parent", "root"]
 Order = Literal["tree", "effect"]
 COLUMN_WIDTH = 3.35  # inches: a column of a two-column paper
+_NAME = 34  # characters of a row's name
 _ROW, _HIGHEST = 0.17, 8.5  # inches: of a row, and of all rows, which are lower where there are many
 # Marker, colour, and whether it is filled.
 _MARKS: dict[str, tuple[str, str, bool]] = {
@@ -89,14 +90,18 @@ def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", ord
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.yaxis.set_major_locator(FixedLocator(range(len(rows))))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_yticklabels([named(row.name) for row in rows], size=min(mpl.rcParams["font.size"], 0.62 * 72 * height))
+    axes.set_yticklabels(
+        [plain(shortened(row.name, _NAME)) for row in rows], size=min(mpl.rcParams["font.size"], 0.62 * 72 * height)
+    )
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.grid(visible=False)
     over = "for all paths at once" if against == "root" else interval_words(study.comparisons)
     since = "the root" if against == "root" else _parent(study)
     level = f"{1 - analysis.alpha:.0%} interval"
-    axes.set_xlabel(f"{plain(label)}: difference from {since}\n(above 0 is better; {level} {over}".rstrip() + ")")
+    said = f"{plain(label)}: difference from {since}, above 0 is better, with its {level} {over}".rstrip()
+    size = mpl.rcParams["font.size"]
+    figure.supxlabel(wrapped(said, int(72 * width / (0.58 * size))), size=size)
     keys: list[Artist] = [_key(verdict) for verdict in _MARKS if verdict and verdict in {row.verdict for row in rows}]
     if analysis.margin is not None:
         keys.append(Patch(color=FAINT, alpha=0.6, linewidth=0, label=f"margin ±{analysis.margin:g}"))
@@ -108,7 +113,7 @@ def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", ord
 
 def _parent(study: JudgedStudy) -> str:
     parents = {comparison.parent for comparison in study.comparisons}
-    return plain(parents.pop()) if len(parents) == 1 else "the variant that is named"
+    return plain(parents.pop()) if len(parents) == 1 else "the variant named after vs."
 
 
 def _draw_row(axes: Axes, place: int, row: ForestRow, points: float) -> None:

@@ -60,7 +60,7 @@ def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = Fa
     floats = [
         "\n".join(
             [
-                r"\begin{table}[tbp]",
+                r"\begin{table}[!htbp]",
                 r"\centering\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\belowcaptionskip}{6pt}",
                 rf"\caption{{{_caption(table, study, metric, same_seeds, several_parents)}}}"
                 if not number
@@ -92,7 +92,7 @@ def paper_document(study: str, *, macros: bool = False) -> str:
             r"\begin{document}",
             *([r"\input{numbers}"] if macros else []),
             r"\input{table}",
-            r"\IfFileExists{forest.pdf}{\begin{figure}[tbp]\centering\includegraphics{forest.pdf}",
+            r"\IfFileExists{forest.pdf}{\begin{figure}[!htbp]\centering\includegraphics{forest.pdf}",
             rf"\caption{{{latex(study)}: effects with their intervals.}}\end{{figure}}}}{{}}",
             r"\end{document}",
             "",

@@ -129,7 +129,11 @@ def test_a_forest_plot_is_a_column_wide_and_names_the_metric(results):
     (axes,) = figure.axes
     assert figure.get_size_inches()[0] == COLUMN_WIDTH
     assert axes.get_title() == ""
-    assert axes.get_xlabel().startswith("mean distance: difference from v0\n(above 0 is better; 95% interval for all 2")
+    said = " ".join(figure.get_supxlabel().split())
+    assert said == "mean distance: difference from v0, above 0 is better, with its 95% interval for all 2 at once"
+    drawn = figure.get_tightbbox()  # inches: nothing is cut off
+    assert drawn.x0 >= 0
+    assert drawn.x1 <= COLUMN_WIDTH
     assert axes.get_yticklabels()[0].get_text() == "v1"
     assert {text.get_text() for text in figure.legends[0].get_texts()} >= {"better", "worse"}
     margin = judged(results, "fan").measurements.analysis.margin
