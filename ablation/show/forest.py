@@ -106,7 +106,7 @@ def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", ord
     if analysis.margin is not None:
         keys.append(Patch(color=FAINT, alpha=0.6, linewidth=0, label=f"margin ±{analysis.margin:g}"))
     figure.legend(
-        handles=keys, loc="outside lower center", ncols=2 if len(keys) == 4 else 3, handlelength=1.2, columnspacing=1
+        handles=keys, loc="outside upper center", ncols=2 if len(keys) == 4 else 3, handlelength=1.2, columnspacing=1
     )
     return axes
 
