@@ -177,12 +177,18 @@ def build_table(store: Store, study: str) -> ComparisonTable:
 
 
 def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
-    """The table's main column: the mean over subsets under the analysis' protocol, else the first."""
+    """The table's main column: a mean over subsets under the analysis' protocol, of its value if there is one.
+
+    Else the first column. The value of a target is a distance: `<value>_distance`.
+    """
+    means, names = list[int](), (analysis.value, f"{analysis.value}_distance")
     for index, column in enumerate(table.columns):
         parts = column.metric.split("/")
         if len(parts) == 3 and parts[1] == "mean" and parts[0] == analysis.protocol:
-            return index
-    return 0
+            if parts[2] in names:
+                return index
+            means.append(index)
+    return means[0] if means else 0
 
 
 def primary_label(table: ComparisonTable, analysis: Analysis) -> str:

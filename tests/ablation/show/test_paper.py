@@ -164,8 +164,8 @@ def test_paired_seeds_are_joined_from_row_to_row(results):
 
     with Store(results / DATABASE) as store:
         table, analysis = build_table(store, "fan"), store.study("fan").analysis
-    lines = [line for line in draw_metric(table, analysis).axes[0].lines if len(line.get_ydata()) == 4]
+    lines = [line for line in draw_metric(table, analysis).axes[0].lines if list(line.get_ydata()) == [0, 1, 2, 3]]
     assert len(lines) == 5
     independent = analysis.model_copy(update={"seeds": "independent"})
-    lines = [line for line in draw_metric(table, independent).axes[0].lines if len(line.get_ydata()) == 4]
+    lines = [line for line in draw_metric(table, independent).axes[0].lines if list(line.get_ydata()) == [0, 1, 2, 3]]
     assert lines == []
