@@ -80,7 +80,8 @@ def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
     seen = text_of(html)
     assert re.search(r"Simulated study s simulated scale 1 better 3 confounded", seen)
     assert "if no two variants differed, 0.3 of 6 pairs would still seem better or worse on average." in seen
-    assert re.search(r"v2 is better than v1 by [\d., \[\]]+\. ?3 changes mix several factors\. 3 seeds", seen)
+    first = r"What helped v2 from v1 \+[\d.]+ \[[+\d., ]+\] What hurt Nothing is shown to hurt\. What is open, and what"
+    assert re.search(rf"{first} to do next 3 changes mix several factors\. 3 seeds", seen)
     rows = re.findall(r'<li class="row against".*?</summary>', html, re.S)
     assert [re.findall(r'class="sr">(v\d) .*?</span> (v\d)</span>', row) for row in rows] == [
         [("v2", "v0")],
