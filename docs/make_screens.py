@@ -85,7 +85,7 @@ def believe(page: Page) -> Locator | None:
 
 def overview(page: Page) -> Locator | None:
     """A row for each study."""
-    return first_with(page, "section:has(> .board)")
+    return first_with(page, "section:has(> .overview)")
 
 
 SHOTS: dict[str, tuple[Shot, int, int, str]] = {  # picture: what, width of the window, greatest height, colour scheme
