@@ -66,6 +66,7 @@ SHOWN_AT = {
     "compare": "how-to/compare.md",
     "verdicts": "explanation/verdicts.md",
     "gate": "how-to/gate.md",
+    "nightly": "how-to/nightly-gate.md",
     "explain": "how-to/attribute-effects.md",
     "power": "how-to/choose-seeds.md",
     "audit": "how-to/audit-a-table.md",
