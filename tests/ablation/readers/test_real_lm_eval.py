@@ -159,8 +159,8 @@ def test_the_commands_of_the_pages_run(stored, capsys, monkeypatch, tmp_path):
     page = "".join((docs / name).read_text(encoding="utf-8") for name in ("compare.md", "compare-many.md"))
     shutil.copytree(stored, tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
-    study = textwrap.dedent(re.search(r"^    # my\.yaml\n((?:    .*\n)+)", page, flags=re.MULTILINE)[1])
-    Path("my.yaml").write_text(study)
+    study = textwrap.dedent(re.search(r"^    # study\.yaml\n((?:    .*\n)+)", page, flags=re.MULTILINE)[1])
+    Path("study.yaml").write_text(study)
     lines = re.findall(r"^    ablation (compare .*)$", page, flags=re.MULTILINE)
     lines = [line for line in lines if "--allow" in line or "--study" in line]
     assert len(lines) >= 4
