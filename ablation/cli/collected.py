@@ -48,6 +48,7 @@ from ablation.readers.run import (
     metric_table,
 )
 from ablation.readers.walk import is_aside
+from ablation.runner.runlog import spare_pandas
 
 _OWN = ("items", "metrics")  # readers for which a stage may have several files
 Metrics = dict[tuple[int, str], float]
@@ -55,9 +56,11 @@ Metrics = dict[tuple[int, str], float]
 
 def main(arguments: Sequence[str]) -> int:
     """Read what a command left; return the exit status."""
-    output, place = Path(arguments[0]), Path(arguments[1])
+    output, place, wanted = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2])
+    if all(each["reader"] in _OWN for each in wanted):  # others read with pandas
+        spare_pandas()
     try:
-        metrics, items = collect(output, json.loads(arguments[2]), read_json(place / "left.json"))
+        metrics, items = collect(output, wanted, read_json(place / "left.json"))
         for name, table in (("metrics", metrics), ("items", items)):
             with replacing(place / f"{name}.parquet") as aside:
                 pq.write_table(table, aside, compression="zstd")

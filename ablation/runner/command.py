@@ -22,6 +22,7 @@ from ablation.contract.command import OUTPUT, Filling, fill, value_at
 from ablation.contract.reading import read_json
 from ablation.contract.status import ENDED
 from ablation.runner.guarded import failure, last_words, run_guarded, tail
+from ablation.runner.runlog import spare_pandas
 from ablation.runner.stage import Stage
 
 _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm: ` 12/100 [00:03<00:25,  3.4it/s]`
@@ -57,6 +58,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
         NoResult: it was ended from outside.
         Diverged: an abort rule trips on the metrics that it left.
     """
+    spare_pandas()
     output = (stage.out / OUTPUT).absolute()
     output.mkdir(exist_ok=True)
     ended = _ended_earlier(stage, output)

@@ -150,6 +150,29 @@ def items_table(
     return _table([(*row, of_item[row[0]]) for row in items], CLUSTERED_ITEMS)
 
 
+class _NoPandas:
+    """A finder of modules to which pandas is not installed."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == "pandas":
+            raise ImportError(name)
+
+
+def spare_pandas() -> None:
+    """Keep pyarrow from importing pandas, most of a short job's time: it asks whether a list is one of its arrays.
+
+    It asks once in a process and remembers the answer. Whoever needs pandas may still import it.
+    """
+    if "pandas" in sys.modules:
+        return
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(_NoPandas)
+
+
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     return pa.table([pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)], schema=schema)
