@@ -13,6 +13,7 @@ from ablation.contract.errors import ConfigError
 from ablation.judge.statistics import contrast
 from ablation.readers import items, tabular
 from ablation.readers.columns import number, numbers
+from ablation.readers.sheet import short
 from tests.ablation.readers.command import read, refused
 from tests.ablation.readers.samples import ITEMS, hits
 
@@ -212,3 +213,11 @@ def test_what_unpacks_to_more_than_memory_is_refused_before_it_does(tmp_path, ca
     monkeypatch.setattr(tabular, "MOST_ROWS", 299)
     with pytest.raises(ConfigError, match="has 300 rows"):
         list(items.read(tmp_path, print))
+
+
+def test_long_names_of_items_are_cut_where_they_are_alike():
+    names = [f"instance_NodeBB__NodeBB-{at:040x}-vnan" for at in range(100, 103)]
+    assert len(set(map(short, names))) == 3
+    assert all(len(short(name)) <= 64 and short(name).startswith("instance_NodeBB__NodeBB") for name in names)
+    assert short("a" * 64) == "a" * 12  # a hash
+    assert short("task_1") == "task_1"

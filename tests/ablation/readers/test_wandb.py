@@ -11,6 +11,7 @@ import pytest
 from ablation.readers import wandb_log
 from ablation.readers.wandb import read
 from tests.ablation.readers.stored import points, read_all
+from tests.ablation.typed import output, refused
 from tests.peers.environment import python_of
 
 PACKAGE, SCRIPT = "wandb", "wandb_runs.py"
@@ -194,3 +195,14 @@ print(json.dumps({{name: {{f.name: f.number for f in getattr(found, name).DESCRI
     found = json.loads(done.stdout)
     for message, fields in messages.items():
         assert {name: number for name, (number, _) in fields.items()}.items() <= found[message].items()
+
+
+def test_a_dry_run_shows_all_runs_where_one_does_not_tell_its_seed(written, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = ("--metric", "loss", "--direction", "min", "--margin", "0.1")
+    words = ("import", "wandb", written / "wandb", "--study", "s", *plan)
+    said = output(capsys, *words, "--dry-run")
+    assert "5 runs of" in said
+    assert "does not tell its seed" in said
+    assert "nothing has been written" in said
+    assert "does not tell its seed" in refused(capsys, *words)
