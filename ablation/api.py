@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ablation.config.names import suggest
 from ablation.contract.display import plain
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.extras import need
 from ablation.judge.compare.comparison import Weight
 from ablation.judge.compare.groups import DEFAULT_NAMES, Files, expand
 from ablation.judge.compare.options import compare_evaluations
@@ -111,6 +112,21 @@ class Results:
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
         """The rows of a query as an Arrow table, which Polars, DuckDB and others take without a copy."""
         return self._store.arrow(query, parameters)
+
+    def forest(
+        self, study: str, *, against: Literal["parent", "root"] = "parent", order: Literal["tree", "effect"] = "tree"
+    ) -> Any:
+        """Draw the forest plot of a study; return matplotlib's axes. The rows are those of `ablation figures`.
+
+        Raises:
+            TrackerError: matplotlib is not installed, or nothing is compared.
+        """
+        need("matplotlib", "a forest plot")
+        from ablation.show.figures import forest
+
+        check_study(self._store, "forest", study)
+        [axes] = forest(self._store, study, against, order).axes
+        return axes
 
     def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
         """What variant `b` changes with respect to `a`, as `row["changes"]`, and the effect."""
@@ -205,10 +221,32 @@ def compare(
     all_at: int | None = None,
     errors: Errors = "refuse",
 ) -> Verdict:
-    """Judge `b` against `a`. Options are as for `ablation compare`.
+    """Judge `b` against `a`.
+
+        ablation.compare("runs/base", "runs/new", margin=0.01, direction="max").verdict
 
     `a` and `b` are paths (a file, a folder, a pattern, or a list of them), a frame with the columns item and value and
     optionally seed, subset, cluster and sample, or an array as for `judge`.
+
+    What is compared:
+        metric, item: the columns of a table with the values and the items' names; default: the first, `item`.
+        filter: one of lm-eval's filters. tasks: only these. at: only files in folders of this name.
+        cluster: lm-eval's field that correlated items share, such as a passage.
+        pass_at, cons_at, all_at: of K samples, any, most or all are right. errors: what an error of a sample counts as.
+        weight: whether tasks or items count equally.
+    How it is judged:
+        direction: max, min or target:0.5, or one for each metric. margin: a smaller difference does not matter.
+        alpha: the chance of a false verdict. claim: about the recipe, or about these checkpoints alone.
+    Which runs are paired:
+        seeds: paired or independent. seed_from: a regular expression that finds the seed in a path, in one group.
+        latest: of several evaluations of one run, the newest. without: runs that may be missing, such as new:5.
+    What may differ:
+        allow: prompt, target, task or identical. common_items: leave out items that some run lacks.
+    What is told:
+        names: of baseline and candidate. changed_items: how many to show at each end.
+
+    Raises:
+        ConfigError: the files cannot be read or compared; it names file, key, value and remedy.
     """
     if names is not None and len(names) != 2:
         raise ConfigError("compare", "names", names, "are not the names of baseline and candidate", "give a pair")

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 import matplotlib as mpl
 import pytest
 
+import ablation
 from ablation.cli.main import main
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.judge.verdicts import judge_study
@@ -169,3 +170,11 @@ def test_paired_seeds_are_joined_from_row_to_row(results):
     independent = analysis.model_copy(update={"seeds": "independent"})
     lines = [line for line in draw_metric(table, independent).axes[0].lines if list(line.get_ydata()) == [0, 1, 2, 3]]
     assert lines == []
+
+
+def test_a_notebook_gets_the_axes(results):
+    with ablation.open(results) as opened:
+        axes = opened.forest("fan", order="effect")
+        assert axes.get_yticklabels()[0].get_text() == "v1"
+        with pytest.raises(ConfigError, match="fn"):
+            opened.forest("fn")
