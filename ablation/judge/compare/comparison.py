@@ -297,11 +297,14 @@ def compare_files(
             raise ConfigError("compare", "--names", unknown[0], "there is no such system", suggest(unknown[0], by_name))
         names = list(names or by_name)
         sides = [by_name[name] for name in names]
-    places: dict[Path, int] = {}
+    places: dict[tuple[int, int], tuple[int, Path]] = {}  # a link is the same file
     for at, side in enumerate(sides):
         for path in side.paths:
-            if places.setdefault(path.resolve(), at) != at:
+            status = path.stat()
+            before, other = places.setdefault((status.st_dev, status.st_ino), (at, path))
+            if before != at:
                 problem = "is in baseline and candidate" if len(sides) == 2 else "is given for two systems"
+                problem += "" if other == path else f", there as {other}"
                 raise ConfigError(path, "", None, problem, "compare it with another")
     every = [path for side in sides for path in side.paths]
     if options.at is not None and not at_place(every, options.at):
