@@ -50,7 +50,8 @@ def pages() -> dict[Path, str]:
 
 COMMANDS_HEAD = """# Commands
 
-`ablation compare --help` prints the options of `compare`, and so on; the [site](../index.md#reference) has them on this page.
+`ablation compare --help` prints the options of `compare`, and so on; the [site](../index.md#reference) has
+them on this page.
 """
 # The page that shows each command at work.
 SHOWN_AT = {
