@@ -94,7 +94,7 @@ FORMATS = {
         "`error_ids`, `infra_errors.json` and instances without a report have an error: [Errors](../how-to/agents.md)",
         patterns=("*.json",),
         left_out="instances that were not submitted; the tests of an instance",
-        tried="swebench 5.0.2 (schema 2), SWE-bench Pro of 2026-09",
+        tried="none, but files in the form of its code (schema 2)",
     ),
     "tau2": Format(
         ("compare",),
@@ -104,7 +104,7 @@ FORMATS = {
         "ended by `infrastructure_error` or `context_window_exceeded`, or have no reward, have an error",
         patterns=("*.json",),
         left_out="partial rewards, messages, costs",
-        tried="tau2-bench of 2026-09, files in its form",
+        tried="none, but files in the form of its data model",
     ),
     "harbor": Format(
         ("compare",),
@@ -114,7 +114,7 @@ FORMATS = {
         "without a reward or a result has an error",
         patterns=("result.json", "results.json"),
         left_out="trajectories, tokens, times",
-        tried="Harbor and Terminal-Bench 1, files in their form",
+        tried="none, but files in their form",
     ),
     "promptfoo": Format(
         ("compare",),
@@ -125,7 +125,7 @@ FORMATS = {
         "with `failureReason` 2 have an error",
         patterns=("*.json",),
         left_out="its CSV, JSON lines and HTML; costs, tokens",
-        tried="promptfoo 0.121.20",
+        tried="none, but files in the form of 0.121.20",
     ),
     "table": Format(
         ("compare", "import"),

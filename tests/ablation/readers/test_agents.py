@@ -11,7 +11,7 @@ INSTANCES = [f"{REPOSITORIES[at % 5]}-{10000 + at}" for at in range(60)]
 
 
 def report(path, resolved, errors=(), empty=(), **more):
-    """As swebench 5.0.2 writes it, without the lists that nobody needs."""
+    """In the form of the harness's code, schema 2, without the lists that nobody needs."""
     unresolved = [name for name in INSTANCES if name not in {*resolved, *errors, *empty}]
     lists = {"resolved": resolved, "unresolved": unresolved, "empty_patch": empty, "error": errors}
     content = {"total_instances": 500, "submitted_instances": len(INSTANCES)}
@@ -220,7 +220,7 @@ def test_trials_of_terminal_bench(tmp_path, capsys):
 
 
 def promptfoo(path, successes, broken=(), *, providers=("small", "large"), prompts=("short", "long")):
-    """As promptfoo 0.121.20 writes it: successes: {(provider, prompt): [success of each test]}."""
+    """In the form of an output of promptfoo 0.121.20; successes: {(provider, prompt): [success of each test]}."""
     rows = []
     for at, provider in enumerate(providers):
         for number, prompt in enumerate(prompts):
