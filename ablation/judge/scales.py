@@ -13,7 +13,7 @@ from ablation.judge.measurements import Measurements, Run
 from ablation.judge.statistics import Array, gain
 
 _FEW = 8  # items of a run from which their range tells the scale
-_BEYOND = 5.0  # where percent and ratings begin, if there are shares and none of them lies between
+_BEYOND = 5.0  # times that the least value above 1 exceeds the largest share, where they are on two scales
 _LARGER = 4.0, 2.0  # times that one run's largest value, and its mean, exceed another's on one scale, at most
 _FAR = 100  # times that a metric without an end can exceed the largest value that was seen
 
@@ -47,8 +47,9 @@ def unlike(by_size: Sequence[Array]) -> str:
         return ""
     ranges = f"one run's values are {_range(least)}, another's {_range(most)}"
     above = float(every[every > 1].min())
-    if above >= _BEYOND and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
-        return f"{ranges}, and none lies between 1 and {above:g}: shares beside percent or ratings?"
+    below = every[every <= 1].max(initial=0.0)
+    if above >= _BEYOND * below and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
+        return f"{ranges}, and none lies between {below:g} and {above:g}: shares beside percent or ratings?"
     if least.max() <= 0 or min(len(least), len(most)) < _FEW:
         return ""
     larger = most.max() >= _LARGER[0] * least.max() and most.mean() >= _LARGER[1] * least.mean()
