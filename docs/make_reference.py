@@ -50,8 +50,7 @@ def pages() -> dict[Path, str]:
 
 COMMANDS_HEAD = """# Commands
 
-`ablation compare --help` prints the options of `compare`, and so on; the [site](../index.md#reference) has
-them on this page.
+Each command prints its options with `--help`; the [site](../index.md#reference) has them on this page.
 """
 # The page that shows each command at work.
 SHOWN_AT = {
