@@ -273,12 +273,14 @@ def test_the_scale_is_named_wherever_numbers_are(tmp_path):
 
 def test_stated_figures_of_the_training_stand_beside_our_curves(tmp_path):
     def state(plan):
-        reading = {"variant": "v1", "kind": "seen", "at": "step 7", "values": {"train/m00": 117}, "text": "explodes"}
+        at = {"stage": "train", "at": {"step": 7, "of": 20}}
+        reading = {"variant": "v1", "kind": "seen", "values": {"train/m00": 117}, "text": "explodes"} | at
         plan["studies"][0]["published"] = {"source": "a log", "model": None, "columns": [], "training": [reading]}
 
     shown = text_of(page(build(tmp_path, edit=state)))
     assert "Reported in a log." in shown
-    assert re.search(r"train/m00 117 \(seen; step 7; explodes\)train/m00 0[^,]*, median \S+, never there", shown)
+    said = r"train/m00 117 \(seen; step 7 of 20; explodes\)train/m00 \S+ \[\S+, \S+\]–not seen"
+    assert re.search(said, shown)
     assert "Published: a log, unknown model." in shown
 
 
