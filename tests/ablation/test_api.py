@@ -221,7 +221,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         (lambda a: ablation.judge(a[0, 0], a[0, 0]), "is not a valid shape"),
         (
             lambda a: ablation.compare(a, a * np.nan),
-            "candidate.parquet: value: no item of all has a value",
+            "candidate: value = nan: item 0 and 3 more have no finite value",
         ),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
         (lambda a: ablation.compare("nowhere", a), "no such file"),
