@@ -83,7 +83,11 @@ def interval_words(comparisons: Sequence[Comparison]) -> str:
     correction = comparisons[0].correction
     if correction.name in ("one", "none"):
         return ""
-    return "of the verdicts found" if correction.name == "bh" else f"for all {len(correction.tested)} at once"
+    return (
+        "(adjusted for the false discovery rate)"
+        if correction.name == "bh"
+        else f"for all {len(correction.tested)} at once"
+    )
 
 
 def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> str:

@@ -136,7 +136,8 @@ def _split(lines: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
 
 
 def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds: bool, several_parents: bool) -> str:
-    analysis, sentences = study.measurements.analysis, [f"{table.title}. {table.caption}"]
+    measured = table.caption.partition(" Published: ")[0]  # this table has no column of published values
+    analysis, sentences = study.measurements.analysis, [f"{table.title}. {measured}"]
     counted = [row for row in table.rows if not row.is_reference]
     if same_seeds and counted:
         sentences.append(f"{plural(counted[0].seeds, 'seed')} per variant.")
@@ -145,7 +146,7 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
         return said
     correction = study.comparisons[0].correction
     base = "the variant under vs." if several_parents else study.comparisons[0].parent
-    over = {"one": "", "none": "", "bh": ", for the verdicts found"}.get(
+    over = {"one": "", "none": "", "bh": " (adjusted for the false discovery rate)"}.get(
         correction.name,
         f" for all {len(correction.tested)} comparisons at once ({correction.name.replace('holm', 'Holm')})",
     )
