@@ -112,7 +112,7 @@ def test_verdicts_name_small_gains_that_are_shown_together_after_single_changes(
     said = "v3 is better than v0: +0.0384 [+0.0091, +0.0677], but none of the 3 steps between them is shown to be"
     shown = [output(capsys, "verdicts", "steps", *brief, "--results", results) for brief in ((), ("--brief",))]
     whole, brief = (" ".join(text.split()) for text in shown)  # lines end where the terminal does
-    assert whole.startswith("steps parent child")
+    assert whole.startswith("steps variant after")
     assert f"steps: {said}" in whole
     assert brief.startswith(f"steps: {said}. 3 changes are undecided")
     [steps] = json.loads(output(capsys, "verdicts", "--json", "--results", results))["joint_steps"]
