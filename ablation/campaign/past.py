@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,9 @@ from scipy import linalg, optimize, special
 
 from ablation.campaign.past_table import Attempt
 
-__all__ = ["Attempt", "Kept", "Settled", "pooled_sd", "settle"]
+__all__ = ["Attempt", "Kept", "Settled", "copied", "pooled_sd", "settle"]
 RERUNS = 3
+_BY_CHANCE = 0.01  # with which the repeats of a metric of few values may all be equal
 _BROKEN = 6.0  # robust standard deviations of the gains: an attempt further down is no part of their distribution
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
@@ -78,6 +80,23 @@ def pooled_sd(attempts: Sequence[Attempt]) -> float:
     repeated = [each for each in values.values() if len(each) > 1]
     freedom = sum(len(each) - 1 for each in repeated)
     return math.sqrt(sum(np.var(each) * len(each) for each in repeated) / freedom) if freedom else math.nan
+
+
+def copied(attempts: Sequence[Attempt]) -> tuple[str, int, float] | None:
+    """Return name, number of rows and value of repeats that are one run listed several times, or runs of one seed.
+
+    Three or more rows of one value are, unless so many equal ones are likely by how often other repeats are equal.
+    """
+    values = defaultdict(list)
+    for attempt in attempts:
+        if attempt.value is not None:
+            values[attempt.name].append(attempt.value)
+    pairs = [one == other for each in values.values() if len(set(each)) > 1 for one, other in combinations(each, 2)]
+    equal = sum(pairs) / max(1, len(pairs))
+    for name, each in values.items():
+        if len(each) > 2 and len(set(each)) == 1 and equal ** (len(each) - 1) < _BY_CHANCE:
+            return name, len(each), each[0]
+    return None
 
 
 def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:

@@ -2,14 +2,18 @@
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
-from ablation.campaign.past import Attempt, Settled, pooled_sd, settle
+import numpy as np
+
+from ablation.campaign.past import Attempt, Settled, copied, pooled_sd, settle
 from ablation.campaign.past_table import read_table, resolved
 from ablation.cli.common import print_json
 from ablation.config.names import known_direction
 from ablation.contract.display import aligned, counted
 from ablation.contract.errors import ConfigError
+from ablation.judge.scales import unlike
 
 
 def judge_past(path: Path, arguments: argparse.Namespace) -> int:
@@ -28,6 +32,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     if sum(attempt.value is not None for attempt in attempts) < 2:
         problem = "has fewer than two attempts with a value" + (f"; left out: {left_out}" if left_out else "")
         raise ConfigError(path, "", None, problem, "wait for more")
+    _check(path, table.metric, attempts)
     repeats = pooled_sd(attempts)
     sd = repeats if arguments.sd is None else arguments.sd
     if math.isnan(sd):
@@ -59,6 +64,19 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
         print(f"{counted(ended, 'row')} only said that the run ended: kept where it was better than all before")
     print(_in_words(settled, attempts))
     return 0
+
+
+def _check(path: Path, metric: str, attempts: Sequence[Attempt]) -> None:
+    """Raise ConfigError for repeats that are copies, and for values on two scales among those that were kept."""
+    if found := copied(attempts):
+        name, count, value = found
+        problem = f"all {count} rows of {name} have this value: one run listed {count} times, or runs of one seed"
+        raise ConfigError(path, metric, value, problem, "keep one of the rows")
+    names = {attempt.name for attempt in attempts if attempt.kept}
+    kept = sorted(each.value for each in attempts if each.name in names and each.value is not None)
+    if kept and (why := unlike([np.array([value]) for value in kept])):
+        remedy = "correct the values or remove their rows; if the metric changed so much, write it in smaller units"
+        raise ConfigError(path, metric, kept[-1], f"among what was kept {why}", remedy)
 
 
 def _in_words(settled: Settled, attempts: list[Attempt]) -> str:

@@ -58,6 +58,16 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
             "has no column that says what was kept; add a column status (keep, discard, crash)",
         ),
         ("", ["--sd", "1"], "is empty; wait for the first attempts"),
+        (
+            "id\tacc\tstatus\na\t0.7\tkeep\na\t0.72\tkeep\nb\t50\tkeep\n",
+            ["--metric", "acc:max"],
+            "among what was kept one run's values are 0.7, another's 50, and none lies between 0.72 and 50",
+        ),
+        (
+            HEAD + ROWS + "b\t0.95\t4\tkeep\tagain\n" * 2,
+            ["--sd", "0.01"],
+            "all 3 rows of b have this value: one run listed 3 times, or runs of one seed; keep one of the rows",
+        ),
     ],
 )
 def test_bad_input_is_one_line(file, capsys, text, words, said):
@@ -120,6 +130,16 @@ def test_a_kept_zero_of_a_crash_is_no_improvement(file, capsys):
     assert "from a to b" in said
     file.write_text("id\tacc\tstatus\n" + "".join(f"{n}\t{v}\tkeep\n" for n, v in enumerate((0.0, 0.1, 0.3, 0.2))))
     assert "left out" not in output(capsys, "campaign", file, "--sd", "0.001", "--metric", "acc:max")
+
+
+def test_repeats_of_a_metric_of_few_values_may_be_equal(file, capsys):
+    repeats = "a\t0.99\t4\tkeep\tagain\na\t0.97\t4\tkeep\tagain\n" + "b\t0.95\t4\tkeep\tagain\n" * 2
+    file.write_text(HEAD + ROWS + repeats)
+    assert "from a to b" in output(capsys, "campaign", file)
+    file.write_text(HEAD + ROWS + repeats + "a\t0.96\t4\tkeep\tagain\na\t0.98\t4\tkeep\tagain\n" * 3)
+    assert "from a to b" in output(capsys, "campaign", file)
+    file.write_text(HEAD + ROWS + repeats + "b\t0.95\t4\tkeep\tagain\n" * 4)
+    assert "all 7 rows of b have this value" in refused(capsys, "campaign", file)
 
 
 def test_a_baseline_that_was_kept_twice_is_no_keep(file, capsys):
