@@ -52,7 +52,7 @@ def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is
     assert "v1" in page.read_text()
     assert not (results / DATABASE).exists()
 
-    def grid(store):
+    def grid(store, root):
         page.write_text("the grid's own")
         return "older"
 
@@ -156,7 +156,7 @@ def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
         (["status"], set()),
         (["sql", "from runs"], set()),
         (["collect"], {"tables", "problems"}),
-        (["validate", "--config", "studies=gad"], {"scale", "unlogged"}),
+        (["validate", "--config", "studies=gad"], {"scale", "unlogged", "notes"}),
         (["trace", "toy", "v1", "mean"], {"metric", "shown", "rerun"}),
         (["variants", "gad"], {"study"}),
         (["audit", "debias"], {"file"}),

@@ -193,7 +193,7 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path, seed
     )
     assert comparisons.loc["v2", "reason"].endswith(
         "; train ran on different processors in 4 of 4 seeds: EPYC\\x1b for v0, H100 for v2; train ran on different "
-        "numbers of devices in 3 of 4 seeds: 1 for v0, 2 and 3 and 4 for v2"
+        "numbers of devices in 3 of 4 seeds: 1 for v0, 2, 3 and 4 for v2"
     )
 
 

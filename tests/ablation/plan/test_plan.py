@@ -80,7 +80,7 @@ def test_the_plan_file_says_what_changed_and_which_stages_a_run_has(toy):
     written = json.loads(plan.file.read_text())
     (study,) = written["studies"]
     (changes,) = (variant["changes"] for variant in study["variants"] if variant["name"] == "v10")
-    assert {"key": "lr", "from": 0.001, "to": 0.01, "factor": "lr", "no_effect": ""} in changes
+    assert {"key": "lr", "from": 0.001, "to": 0.01, "factor": "lr", "no_effect": "", "idle_part": ""} in changes
     known = {(stage["id"], stage["key"]) for stage in written["stages"]}
     for run in study["runs"]:
         assert list(run["stages"]) == ["prepare", "train", "evaluate"]

@@ -126,7 +126,7 @@ def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_groups_
     a, b = write_log(tmp_path / "a/log.json", log()), write_log(tmp_path / "b/log.eval", content)
     said = refused(capsys, a, "--with", b)
     assert "item a of letters has no score: TimeoutError: the sandbox; " in said
-    assert "--common-items" in said
+    assert "--errors leave-out" in said
     for groups in ((a, b), (b, a)):
         found = read(capsys, groups[0], "--with", groups[1], "--common-items")
         assert (found["items"], abs(found["effect"])) == (2, 0.5)  # of b and c, in both epochs
