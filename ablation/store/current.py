@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 from ablation.contract.errors import ConfigError, TrackerError, check_decoded
 from ablation.contract.stage_folder import DATABASE
+from ablation.contract.status import TO_COME
 from ablation.plan.collected import PLAN_FILE, Sources, is_alone, is_copy, noted_sources, sources_now
 from ablation.store.database import Store, is_whole
 
@@ -35,6 +36,8 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         return database
     if usable and noted == now and holds(database, now):
         return database
+    if usable and strict and noted is None:  # without the list, the database says which stages had ended
+        noted = Sources(now.files, ended(database))
     gone = now.lost(noted) if usable and noted is not None and (strict or noted.files == now.files) else []
     if gone:
         problem, remedy = f"{len(gone)} of its stages were deleted or run again since", "`ablation collect` drops them"
@@ -60,6 +63,13 @@ def holds(database: Path, sources: Sources) -> bool:
     """Whether a database that can be read was made from these sources: it may have been put back since."""
     with Store(database) as store:
         return store.rows("SELECT value FROM meta WHERE key = 'sources'")[1] == [(sources.digest,)]
+
+
+def ended(database: Path) -> dict[str, str]:
+    """Return the key of each stage that had ended when a database was made, and its state."""
+    query = f"SELECT key, state FROM stages WHERE state NOT IN {TO_COME}"
+    with Store(database) as store:
+        return {key: state for key, state in store.rows(query)[1]}
 
 
 def collect_beside(results: Path, folder: Path) -> Path:
