@@ -24,7 +24,8 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import sha256
 from ablation.runner.devices import lease, visible_devices
 
-_OTHER = "restore the file, or the tracker's version, or begin anew: ablation campaign init"
+_START_AGAIN = "start a new campaign with `ablation campaign init`"
+_OTHER = "restore the file, or the tracker's version, or start a new campaign with `ablation campaign init`"
 Asked = Generator[Batch, Values, Any]
 
 
@@ -57,7 +58,7 @@ class Campaign:
         self.ledger = Ledger(repository.root / LEDGER, repository.folder / "seal")
         start = self.ledger.events[0] if self.ledger.events else {}
         if start.get("event") != "start":
-            raise ConfigError(repository.root / LEDGER, "line 1", None, "is no start", "begin anew: campaign init")
+            raise ConfigError(repository.root / LEDGER, "line 1", None, "is not the start of a ledger", _START_AGAIN)
         self.start = start
         self.settings = from_values(start["settings"])
         self.commits = {"base": str(start["commit"])}
@@ -111,9 +112,7 @@ class Campaign:
                     trial["result"] = self._finish(self._asked(trial), trial, make=False)
                     if word_of(trial["result"], self.referee) != decided["word"]:
                         problem = "was decided otherwise, by another version of the policy"
-                        raise ConfigError(
-                            self.ledger.path, f"line {decided['n'] + 1}", None, problem, "begin anew: init"
-                        )
+                        raise ConfigError(self.ledger.path, f"line {decided['n'] + 1}", None, problem, _START_AGAIN)
                 self.referee.skip(trial["seeds"])  # no run that a refused trial was shown counts again
 
     @property
@@ -167,7 +166,7 @@ class Campaign:
         width = max(1, len(visible_devices()) // max(1, settings.gpus))
         slots = list(range(width))
         for verify, code, seed in runs:
-            if self.log((verify, code, seed)).exists():  # a program that sees its values and kills this one draws anew
+            if self.log((verify, code, seed)).exists():  # a program that sees its values and kills this one draws again
                 self.ledger.add({"event": "interrupted", "code": code, "seed": seed, "verify": verify})
 
         def one(run: tuple[bool, str, int]) -> tuple[tuple[bool, str, int], Outcome]:
@@ -259,7 +258,7 @@ class Campaign:
         with suppress(OSError):
             if sha256(path) == self.start["settings_sha256"]:
                 return
-        raise Refused(f"{SETTINGS} is not what it was at the start; restore it, or begin anew: ablation campaign init")
+        raise Refused(f"{SETTINGS} is not what it was at the start; restore it, or {_START_AGAIN}")
 
     def check_locked(self, commit: str) -> None:
         """Refuse a commit that changes what measures it. Raises Refused."""

@@ -12,7 +12,7 @@ from ablation.contract.errors import ConfigError
 from ablation.runner.devices import visible_devices
 
 SETTINGS, LEDGER = "campaign.toml", "campaign.jsonl"
-_HEAD = "# What this campaign measures, and how. `ablation try` refuses to go on after an edit: begin anew with init.\n"
+_HEAD = "# What this campaign measures, and how. After an edit, start a new campaign: ablation campaign init.\n"
 _SHELL = re.compile(r"&&|\|\||[|<>;`]|\$\(")
 
 

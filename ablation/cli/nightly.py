@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     watched = _watched(arguments.metric)
     names, path = list(watched), Path(arguments.past)
     if arguments.at == "best" and watched[names[0]] == "both":
-        raise ConfigError("nightly", "--at", "best", f"asks which value of {names[0]} is better", "name a step")
+        raise ConfigError("nightly", "--at", "best", f"is not defined for {names[0]}:both", "name a step")
     window = window_of(arguments.window or "last", arguments.at, smaller=watched[names[0]] == "min")
     if arguments.update and path.is_dir():
         raise ConfigError(

@@ -88,7 +88,7 @@ def number(cell: Any) -> float | None:
 def numbers(cells: Sequence[Any]) -> list[float]:
     """Return the numbers of a column; NaN for an empty cell, `NA`, `null`.
 
-    Raises NotANumber for the first cell that is no number, may be two, or has another notation than the others.
+    Raises NotANumber for the first cell that is not a number, may be two, or has another notation than the others.
     """
     if all(isinstance(cell, str) and _PLAIN.fullmatch(cell) for cell in cells):
         return list(map(float, cells))

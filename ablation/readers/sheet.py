@@ -194,7 +194,7 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
 
 
 def add_value(path: Path, value_by_repeat: dict[Any, float], item: str, repeat: Any, value: float) -> None:
-    """Add a value to {repeat: value} of an item. Raises ConfigError for a row that stands twice."""
+    """Add a value to {repeat: value} of an item. Raises ConfigError for a repeated row."""
     if repeat in value_by_repeat:
         raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
     value_by_repeat[repeat] = value
@@ -326,7 +326,7 @@ def read_evaluation(path: Path) -> Any:
         content = dict(pairs)
         if len(content) < len(pairs):
             twice = next(key for key in content if sum(key == name for name, _ in pairs) > 1)
-            raise ConfigError(path, short(twice), None, "stands twice in one object", REPEATED)
+            raise ConfigError(path, short(twice), None, "appears twice in one object", REPEATED)
         return content
 
     try:

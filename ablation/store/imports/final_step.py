@@ -28,7 +28,7 @@ class FinalStep:
         if at in ("best", "common") and not metrics:
             raise ConfigError("import", "--at", at, "asks which metric decides", "name it with --metric")
         if at == "best" and "direction" not in plan:
-            raise ConfigError("import", "--at", at, "asks which values are better", "state it with --direction")
+            raise ConfigError("import", "--at", at, "needs the direction of the metric", "pass --direction max or min")
         return cls(at, [*map(str, metrics)] if isinstance(metrics, list) else [str(metrics)], plan.get("direction"))
 
     def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:

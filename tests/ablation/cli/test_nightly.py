@@ -166,7 +166,7 @@ NIGHT = ["--new", "nights/night0"]
         (["--new", "nights", "--metric", "reward"], "hold 6 runs, and 1 were named; name each run's own folder"),
         ([*NIGHT, "--metric", "rewad:max"], "did you mean 'reward'"),
         ([*NIGHT, "--metric", "kl"], "write kl:max if larger is better, kl:min if smaller is, kl:both if neither"),
-        ([*NIGHT, "--metric", "kl:both", "--at", "best"], "asks which value of kl is better"),
+        ([*NIGHT, "--metric", "kl:both", "--at", "best"], "is not defined for kl:both"),
         ([*NIGHT, "--metric", "reward", "--window", "20"], "write last or last:20"),
         ([*NIGHT, "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),
         ([*NIGHT, "--metric", "reward", "--update"], "--update = 'nights': is a folder"),

@@ -105,7 +105,7 @@ def test_an_object_of_items_is_no_summary_of_metrics(tmp_path, capsys):
     (tmp_path / "c.json").write_text('{"accuracy": 0.5, "f1": 0.4}')
     assert "is not a readable evaluation" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
     (tmp_path / "c.json").write_text('{"q1": true, "q1": false}')
-    assert "q1: stands twice in one object" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
+    assert "q1: appears twice in one object" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
     (tmp_path / "c.json").write_text('{"q1": true, "q2": "maybe"}')
     assert "is neither right nor wrong" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
 
