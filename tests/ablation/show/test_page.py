@@ -264,11 +264,11 @@ def test_nothing_is_loaded_and_nothing_is_handled_inline(attacked):
 def test_the_scale_is_named_wherever_numbers_are(tmp_path):
     study = Study(variant_tree=DEBIAS, published={"v1": {"mean": 0.02}})
     shown = text_of(page(build(tmp_path, [study], scale="demo")))
-    assert "Scale: demo. Every measured number comes from runs sized for the scale demo, not from" in shown
+    assert "Scale: demo. Compare variants with each other, not with published results" in shown
     assert "demo scale" in shown
     assert "Measured here at demo scale" in shown
     paper = text_of(page(build(tmp_path / "paper", [study], scale="paper")))
-    assert "not from the models and lengths of the papers" not in paper
+    assert "Compare variants with each other" not in paper
 
 
 def test_stated_figures_of_the_training_stand_beside_our_curves(tmp_path):
