@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from ablation.config.names import Strict, Text, is_safe_name, known_direction, suggest
 from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
@@ -37,12 +37,24 @@ class RunRules(Strict):
     metrics: dict[Text, Text] = Field(default={}, description="Name here: name in the log.")
     parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
     columns: dict[Text, Text] = Field(default={}, description="Of a table of runs, what a column holds: its name.")
+    url: Text | None = Field(
+        default=None,
+        description="Address of a run's page at its tracker, with {id} in place of the run's: "
+        "https://wandb.ai/TEAM/PROJECT/runs/{id}. The report links to it.",
+    )
     allow: list[Literal["prompt"]] = Field(default=[], description="What may differ between runs that are compared.")
     at: int | Literal["last", "best", "common"] | None = Field(
         default=None,
         description="The step of final metrics: the last that a run logged, that of its best model, the last that all "
         "runs logged, or a number. Absent: that of the model that was kept, if that is known, else the last.",
     )
+
+    @field_validator("url")
+    @classmethod
+    def _names_the_run(cls, url: str | None) -> str | None:
+        if url is not None and not (url.startswith(("https://", "http://")) and "{id}" in url):
+            raise ValueError("must begin with https:// or http:// and contain {id}")
+        return url
 
 
 class Evaluations(Strict):

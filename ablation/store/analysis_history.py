@@ -34,12 +34,14 @@ class StoredStudy(StudyRecord):
     `analysis_history`: {digest, analysis, since, comparisons, seeds, rules} of each.
 
     `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan. `kept`:
-    whether final metrics of some of these runs are of a model that was kept, and not the last.
+    whether final metrics of some of these runs are of a model that was kept, and not the last. `run_url`: address of a
+    run's page at its tracker, with {id}; empty if it is not known.
     """
 
     analysis_history: list[dict[str, Any]]
     imported: str = ""
     kept: bool = False
+    run_url: str = ""
 
 
 def record_analysis(

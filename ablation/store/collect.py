@@ -195,7 +195,8 @@ def _write_imports(
         history = record_analysis(results, study, runs, parents, has_results=True, record=record)
         kept = any(run.final is not None and run.final == run.kept for run in imported.runs)
         fields = study.fields_of(StudyRecord)
-        stored = StoredStudy(**fields, analysis_history=history, imported=note(imported), kept=kept)
+        url = imported.written.runs.url or ""
+        stored = StoredStudy(**fields, analysis_history=history, imported=note(imported), kept=kept, run_url=url)
         write_study(connection, stored, imported.variants, run_stage_rows(name, imported))
         insert(connection, "stages", stage_rows(imports.places, states, name, imported))
 

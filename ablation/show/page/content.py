@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -146,7 +147,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         one_seed=seeds[-1] == 1,
         seeds_per_variant=plural(seeds[-1], "seed") if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]} seeds",
         problems=problems(store, name),
-        run_files=run_files(store, name),
+        run_files=run_files(store, name, definition.run_url),
         table=table,
         groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
         items_in_words=items_in_words(store.item_counts(name)),
@@ -304,15 +305,20 @@ def anchors(names: Sequence[str]) -> list[str]:
     return ids
 
 
-def run_files(store: Store, study: str) -> list[dict[str, Any]]:
-    """Where each run's stages left their files: {run, origin of an imported run or None, stages: [(name, folder)]}."""
+def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
+    """Where each run's stages left their files: {run, origin and url of an imported run, stages: [(name, folder)]}.
+
+    `url`: address of a run's page at its tracker, with {id}; empty if it is not known.
+    """
     query = """SELECT r.variant || ' seed ' || r.seed AS run, list([r.stage, s.dir] ORDER BY r.position) AS stages,
-            min(json_extract_string(p.data, '$.imported.from')) AS origin
+            min(json_extract_string(p.data, '$.imported.from')) AS origin,
+            min(json_extract_string(p.data, '$.imported.run')) AS id
         FROM run_stages r JOIN stages s USING (key) LEFT JOIN provenance p USING (key)
         JOIN variants v ON v.study = r.study AND v.variant = r.variant
         WHERE r.study = ? AND s.state NOT IN ('missing', 'blocked')
         GROUP BY r.variant, r.seed, v.position ORDER BY v.position, r.seed"""
-    return clean_records(store.sql(query, [study]))
+    records = clean_records(store.sql(query, [study]))
+    return [record | {"url": url.replace("{id}", quote(record["id"] or "", safe="/"))} for record in records]
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:

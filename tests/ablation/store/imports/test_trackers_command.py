@@ -1,14 +1,19 @@
 """One command from files of MLflow, wandb and trackio to a verdict: two variants, three seeds."""
 
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from ablation.cli.main import main
 from ablation.judge.verdicts import judge_study
+from ablation.show.page.content import read_page
+from ablation.show.page.render import draw
 from ablation.store.database import Store
 from tests.ablation.readers.stored import SOURCES, make
+from tests.ablation.show.elements import unfolded
 
 FORMATS = {
     "mlflow": ("mlflow_stores.py", "study/mlflow.db"),
@@ -45,3 +50,12 @@ def test_import_in_one_command(kind, source, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert main(command) == 0
     assert "0 new, 0 changed" in capsys.readouterr().out
+    assert main([*command, "--map", "url=https://tracker.test/lr/runs/{id}"]) == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        ids = {row[0] for row in store.rows("SELECT json_extract_string(data, '$.imported.run') FROM provenance")[1]}
+        html = unfolded(draw(read_page(store)))
+    linked = set(re.findall(r'href="https://tracker.test/lr/runs/([^"]*)"', html))
+    assert linked == {quote(each, safe="/") for each in ids if each}
+    assert len(linked) == 6
+    assert main([*command, "--map", "url=tracker.test/lr"]) == 2
+    assert "must begin with https:// or http:// and contain {id}" in capsys.readouterr().err
