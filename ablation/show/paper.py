@@ -12,7 +12,7 @@ from ablation.judge.verdicts import JudgedStudy
 from ablation.show.answer import interval_of
 from ablation.show.tables import ComparisonTable, Row, primary_column, primary_label, show_cell
 from ablation.show.tex import NO_WIDER_THAN_THE_PAGE, PACKAGES, label, latex, latex_row, macros_of
-from ablation.show.text import decimals_for, is_number, plural, shortened
+from ablation.show.text import MINUS, decimals_for, is_number, plural, shortened, signed
 
 MARKS = {
     "better": "$+$",
@@ -115,8 +115,9 @@ def _effect(comparison: Comparison | None, decimals: int, several_parents: bool)
     if comparison is None:
         return [""] * (3 + several_parents)
     low, high = interval_of(comparison)
-    effect = f"${comparison.effect:+.{decimals}f}$" if is_number(comparison.effect) else ""
-    interval = "" if math.isnan(low) else f"$[{low:+.{decimals}f}, {high:+.{decimals}f}]$"
+    effect, below, above = (signed(value, decimals).replace(MINUS, "-") for value in (comparison.effect, low, high))
+    effect = f"${effect}$" if is_number(comparison.effect) else ""
+    interval = "" if math.isnan(low) else f"$[{below}, {above}]$"
     against = [latex(comparison.parent)] if several_parents else []
     return [*against, effect, interval, MARKS[comparison.verdict]]
 

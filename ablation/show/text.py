@@ -118,10 +118,14 @@ def leveled(values: Iterable[Any], sign: str = "") -> list[str]:
 
 
 def signed(value: Any, decimals: int = 4) -> str:
-    """An effect, always with its sign (zero has none)."""
+    """An effect, or a bound of its interval, always with its sign (zero has none).
+
+    Up to three more decimals keep a bound from looking like zero: an interval that contains zero is another verdict.
+    """
     if not is_number(value):
         return NOTHING
-    text = f"{value:+.{decimals}f}"
+    texts = [f"{value:+.{decimals + more}f}" for more in range(4)]
+    text = next((text for text in texts if float(text) != 0), texts[0])
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 

@@ -1,5 +1,7 @@
 """The variants that `explain` writes between two others change nothing of their study but its answer."""
 
+import re
+
 import pytest
 
 from ablation.judge.stored import read_measurements
@@ -9,6 +11,7 @@ from ablation.show.page.render import draw
 from ablation.show.tables import build_table
 from ablation.store.collect import collect
 from ablation.store.database import Store
+from tests.ablation.show.elements import unfolded
 from tests.simulate import Study, editing, simulate
 
 HELPERS = ("v4", "v5", "v6")
@@ -57,3 +60,31 @@ def test_explain_sees_them(stores):
     assert ("v4", 0) in measured.states
     assert ("v4", 0) not in read_measurements(stores["kept"], "toy").states
     assert measured.prior == read_measurements(stores["roots"], "toy").prior
+
+
+def test_the_page_draws_what_explain_found_at_its_comparison(tmp_path):
+    """`lr` alone halves the distance from 0.5, `clip` doubles it: the smaller distance is drawn as better."""
+    tree = {
+        "v0": (None, {}),
+        "both": ("v0", {"lr": (1, 2), "clip": (3, 4)}),
+        "lr": ("v0", {"lr": (1, 2)}),
+        "clip": ("v0", {"clip": (3, 4)}),
+    }
+    distances = {"v0": 0.2, "lr": 0.05, "clip": 0.4, "both": 0.25}
+    study = Study(variant_tree=tree, seeds=5, items={"all": 400}, distances=distances)
+    with editing(simulate(tmp_path, [study])) as plan:
+        for variant in plan["studies"][0]["variants"]:
+            if variant["name"] in ("lr", "clip"):
+                variant |= {"parent": None, "helper": True}
+    with Store(collect(tmp_path).database) as store:
+        html = unfolded(draw(read_page(store)))
+    [drawn] = re.findall(r'<ul class="explained">(.*?)</ul>', html, re.DOTALL)
+    found = re.findall(r'c-name">(.*?)</span>.*?class="(?:[^"]*)v-(\w+).*?class="num">([+−-][\d.]+)', drawn, re.DOTALL)
+    effects = {name: (verdict, float(effect.replace("−", "-"))) for name, verdict, effect in found}
+    assert {name: verdict for name, (verdict, _) in effects.items()} == {
+        "lr": "better",
+        "clip": "worse",
+        "interaction of clip x lr": "undecided",
+    }
+    assert effects["lr"][1] == pytest.approx(0.15, abs=0.03)
+    assert effects["clip"][1] == pytest.approx(-0.2, abs=0.03)

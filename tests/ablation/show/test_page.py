@@ -143,7 +143,8 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
         (number(float("nan")), "–"),
         (signed(0.0123, 3), "+0.012"),
         (signed(-0.0123, 3), "−0.012"),
-        (signed(-0.0001, 3), "0.000"),
+        (signed(-0.0001, 3), "−0.0001"),  # the bound of a change for the worse is not zero
+        (signed(-1e-17, 3), "0.000"),
         (p_value(0.00003), "< 0.0001"),
         (p_value(0.0123), "0.012"),
         (leveled([0.132, -0.0049, float("nan")]), ["0.1320", "-0.0049", "-"]),
