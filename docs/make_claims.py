@@ -57,7 +57,7 @@ steps lie inside, and contradicted if none does.
 """
 COLUMNS = ("scale", "study", "variant", "claimed", "measured", "visible from", "verdict")
 SHOWN = ("reproduced", "contradicted", "not seen")  # verdicts whose rows stand on the page
-NEEDED = "`make demo` runs those of `debias`, but for `v8.1`; the others need `make grid`."
+NEEDED = "`snakemake --configfile configs/claims.yaml` runs all of them."
 VERDICTS = (
     *SHOWN,
     "too small to see here",

@@ -1,11 +1,14 @@
 """A source's claims beside what was measured: every word, and made data on the other side of its rule."""
 
+import csv
+import re
 import runpy
 from math import nan
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy import stats
 
 from ablation.audit import claimed
@@ -13,7 +16,9 @@ from ablation.audit.measured import _deltas, measured
 from ablation.audit.reproduction import Measured, MeasuredCell
 from ablation.audit.training_claims import stated_metrics, window
 from ablation.config.published_schema import PublishedFile, Step, load_published
+from ablation.config.settings import load_settings
 from ablation.config.validation import validate
+from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import Noise, half_width
@@ -242,6 +247,14 @@ def test_the_page_of_the_studies_is_made_of_the_table_of_claims():
     for scale in {row["scale"] for row in rows}:
         found = [(row["study"], row["variant"], row["claimed"]) for row in rows if row["scale"] == scale]
         assert found == [(name, line.variant, line.said) for name in sorted(lines) for line in lines[name]]
+
+
+def test_the_part_of_the_plan_for_claims_runs_every_variant_that_a_claim_is_on():
+    parts = yaml.safe_load((ROOT / "configs/claims.yaml").read_text())
+    known = load_studies(load_settings(parts, configs=ROOT / "configs"))
+    for row in csv.DictReader((ROOT / "docs/studies/claims.tsv").open(), delimiter="\t", quoting=csv.QUOTE_NONE):
+        against = re.search(r" against (\S+?):", row["claimed"])
+        assert {row["variant"], *(against.groups() if against else ())} <= known[row["study"]].variants.keys(), row
 
 
 def test_figures_of_one_line_are_judged_together():
