@@ -23,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
     add = parser.add_argument
     add("study", metavar="STUDY")
-    add("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
-    add("--dry-run", action="store_true", help="show what the next round would be, and run nothing")
-    add("--cores", default="all", help="of snakemake (default: all)")
+    add("--budget", type=float, required=True, metavar="HOURS", help="most device-hours to spend")
+    add("--dry-run", action="store_true", help="show the next round without running it")
+    add("--cores", default="all", help="CPU cores for snakemake (default: all)")
     add("--gpus", type=int, help="number of accelerators (default: from configs/config.yaml)")
-    add("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
+    add("--config", nargs="*", default=[], metavar="KEY=VALUE", help="override a setting, as for snakemake")
     add_json(parser)
 
 
@@ -38,8 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = overrides_of(arguments.config)
     results = results_folder(arguments, overrides)
     if (results / "imported" / arguments.study / "study.json").exists():
-        remedy = "run more seeds where they were made, and import again"
-        raise ConfigError("add-seeds", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
+        remedy = "run more seeds with the program that made the runs, then import them again"
+        raise ConfigError(
+            "add-seeds", "STUDY", arguments.study, "was imported, so its runs cannot be made here", remedy
+        )
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     say, output = (_to_stderr, sys.stderr) if arguments.json else (print, None)

@@ -17,18 +17,23 @@ OF_A_TABLE = ("items", "target", "runs", "percent", "columns")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Check a study's published numbers, and compare them with ours; or check any table."
+    parser.description = "Check a study's published numbers and compare them with its results, or check any table."
     add_results(parser)
     add = parser.add_argument
     add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
-    add("--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column")
-    said = "evaluation items behind each column but the mean; one for all, or NAME=N"
+    add(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help="a CSV file to check instead of STUDY; its first column names the rows",
+    )
+    said = "evaluation items behind each column except the mean: one number for all, or NAME=N"
     add("--items", nargs="+", metavar="N", help=said)
-    add("--target", metavar="RATE", help="the numbers are distances of a rate from this one, such as 0.5")
-    add("--runs", type=int, metavar="N", help="number of training runs that a number is the mean of")
-    add("--percent", action="store_true", help="the numbers are percentages without their sign")
+    add("--target", metavar="RATE", help="the numbers are distances between a rate and this target, such as 0.5")
+    add("--runs", type=int, metavar="N", help="number of training runs that each number averages")
+    add("--percent", action="store_true", help="the numbers are percentages without a % sign")
     add_json(parser)
-    add("--columns", nargs="+", metavar="NAME", help="only these columns (default: all)")
+    add("--columns", nargs="+", metavar="NAME", help="check only these columns (default: all)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _audit_table(arguments)
     if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
         raise ConfigError(
-            "audit", f"--{given[0]}", None, "belongs to --table", "write it into configs/published/<name>.yaml"
+            "audit", f"--{given[0]}", None, "works only with --table", "write it into configs/published/<name>.yaml"
         )
     file, published = _published(arguments.study)
     return _print(arguments, str(file), published, _ours(arguments, published))
@@ -57,7 +62,7 @@ def _audit_table(arguments: argparse.Namespace) -> int:
         columns=tuple(arguments.columns or ()),
     )
     if arguments.runs is not None and arguments.runs < 1:
-        raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "write a number from 1 up")
+        raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "write a number of at least 1")
     return _print(arguments, str(arguments.table), read_table(arguments.table, options), None)
 
 

@@ -34,8 +34,8 @@ _SHOWN = 12  # names of metrics, or of items
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Run one variant with one seed in a folder of its own, read what it leaves, and say what does not fit. "
-        "Nothing of it counts for the grid."
+        "Run one variant with one seed in a separate folder, read its output, and report what is "
+        "wrong. The grid does not use this run."
     )
     parser.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant")
     add_configs(parser)
@@ -54,13 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise problem
     alone.write()
     place = alone.settings.results
-    print(f"{name}/{run.variant} seed {run.seed}, below {place}; nothing of it counts for the grid", flush=True)
+    print(f"{name}/{run.variant} seed {run.seed}, in {place}; the grid does not use this run", flush=True)
     states = {stage.id: _run(plan, stage) for stage in alone.content.stages}
     for id, state in states.items():
         if state.state != "ok":
             print(f"problem: {id}: {state.state}: {state.reason}")
         if state.unread:
-            print("    its files are kept: correct `collect` and check again, and they are read without running it")
+            print(
+                "    its files are kept: correct `collect` and check again, which reads them without running the stage"
+            )
     if any(state.state != "ok" for state in states.values()):
         return 1
     collect_apart(place, place / DATABASE)
@@ -82,7 +84,7 @@ def left_of_the_example(study: Study) -> Iterator[str]:
     kept = [(study.file, key) for key in ("title", "question") if getattr(study.written, key) == theirs[key]]
     kept += [(variant.file, "why") for variant in study.variants.values() if variant.why in whys]
     for file, key in kept:
-        yield f"note: {file}: {key} is still that of the example of `ablation init`; write your own, the page shows it"
+        yield f"note: {file}: {key} is still the example's text; write your own, since the page shows it"
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
@@ -114,7 +116,7 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
     environment = {**os.environ, "ABLATION_WANDB": ""}  # in wandb, the grid's stage has the same id
     project = plan.settings.configs.absolute().parent
     if subprocess.run(words, check=False, cwd=project, env=environment).returncode != 0:
-        raise TrackerError(f"{stage.id}: it could not run; {stage.dir / 'log.txt'} may say why")
+        raise TrackerError(f"{stage.id}: the stage could not run; {stage.dir / 'log.txt'} may say why")
     return read_state(stage.dir, stage.key)
 
 
@@ -130,15 +132,15 @@ def _found(store: Store) -> Iterator[str]:
     told = [
         f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
     ]
-    yield f"items: {listed(told, _SHOWN) or 'none, and verdicts need them: let `collect` name a reader of items'}"
+    yield f"items: {listed(told, _SHOWN) or 'none, but verdicts need items: name a reader of items in `collect`'}"
 
 
 def _memory(states: Mapping[str, StageState]) -> str:
     """Return the most memory that each stage used: on its device, or of its process where it used none."""
     peaks = [
-        f"{id} {state.device_memory_mb:,.0f} MB of the device"
+        f"{id} {state.device_memory_mb:,.0f} MB on the device"
         if state.device_memory_mb
-        else f"{id} {state.memory_mb or 0:,.0f} MB of the process"
+        else f"{id} {state.memory_mb or 0:,.0f} MB in the process"
         for id, state in states.items()
     ]
     return f"peak memory: {', '.join(peaks)}"
@@ -149,4 +151,4 @@ def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:
     counts = Counter(stage.id for stage in plan.stages.values() if stage.id != ASSETS)
     took = {id: states[id].wall_s or 0.0 for id in counts}
     parts = ", ".join(f"{id} {took[id]:.3g} s x {count}" for id, count in counts.items())
-    yield f"the grid takes about {duration(sum(took[id] * count for id, count in counts.items()))} of jobs: {parts}"
+    yield f"all jobs of the grid take about {duration(sum(took[id] * count for id, count in counts.items()))}: {parts}"

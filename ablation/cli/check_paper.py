@@ -9,7 +9,7 @@ from ablation.cli.options import add_json, add_results
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Check that the numbers of a paper, which `tables --macros` wrote, still match the results."
+    parser.description = "Check that a paper's numbers, which `tables --macros` wrote, still match the results."
     add_results(parser)
     add_json(parser)
     parser.add_argument("paper", metavar="PAPER.tex", type=Path)

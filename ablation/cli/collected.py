@@ -119,24 +119,24 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
     for path in paths:
         if not path.exists():
             near = get_close_matches(path.name, [other.name for other in path.parent.glob("*")], n=1, cutoff=0.5)
-            meant = f"did you mean {near[0]!r}?" if near else "let the command write it, or correct the place"
-            raise ConfigError(path, "collect", reader, "there is nothing", meant)
+            meant = f"did you mean {near[0]!r}?" if near else "let the command write it, or correct the path"
+            raise ConfigError(path, "collect", reader, "the file does not exist", meant)
         if old and old.issuperset(_files(path)):
-            _say(reader, f"{path}: is from an earlier attempt, and does not count")
+            _say(reader, f"{path}: ignored because it is from an earlier attempt")
             continue
         runs = read(path, partial(_say, reader), **more)
         found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:
-        problem = "holds only files from an earlier attempt, and this one wrote none"
+        problem = "holds only files from an earlier attempt; this attempt wrote none"
         raise ConfigError(
-            output / place, "collect", reader, problem, "let the command write them whenever it ends well"
+            output / place, "collect", reader, problem, "let the command write its files every time it succeeds"
         )
     if not found:
-        raise ConfigError(output / place, "collect", reader, "holds nothing to read", "correct place or command")
+        raise ConfigError(output / place, "collect", reader, "holds nothing to read", "correct the path or the command")
     if len(found) > 1 and reader not in _OWN:
         names = ", ".join(run.name for run in found[:5])
-        problem = f"holds {len(found)} runs ({names}), and a stage is one"
-        raise ConfigError(output / place, "collect", reader, problem, f"name the place of one: {{{reader}: PLACE}}")
+        problem = f"holds {len(found)} runs ({names}), but a stage leaves only one"
+        raise ConfigError(output / place, "collect", reader, problem, f"name the path of one: {{{reader}: PATH}}")
     return found
 
 
@@ -160,10 +160,16 @@ def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
     if kept is None:
         kept, unclear = kept_step(run.config, run.metrics)
         if unclear:
-            _say(entry["reader"], f"{run.source}: {MAY_KEEP.format(unclear)}; `at: STEP` in `collect` takes another")
+            _say(
+                entry["reader"],
+                f"{run.source}: {MAY_KEEP.format(unclear)}; to take another step, write `at: STEP` in `collect`",
+            )
     if kept is None or kept >= pc.max(run.metrics["step"]).as_py():
         return None
-    _say(entry["reader"], f"{run.source}: final values are of the model that was kept, at step {kept} (`at: last`)")
+    _say(
+        entry["reader"],
+        f"{run.source}: final values are those of the kept model, at step {kept}; for the last step write `at: last`",
+    )
     return int(kept)
 
 

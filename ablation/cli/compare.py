@@ -35,46 +35,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "\n".join(["formats:", *(f"  {each.title}" for each in formats_of("compare").values())])
     add = parser.add_argument
-    add("files", nargs="*", metavar="A", help="evaluations of the baseline; without --with and --by, a system each")
+    add("files", nargs="*", metavar="A", help="evaluations of the baseline; without --with and --by, one system each")
     add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
     add(
-        "--by", metavar="NAME", help="a side for each value of a column, or of a setting such as `model`; NAME,NAME too"
+        "--by",
+        metavar="NAME",
+        help="compare the values of a column or of a setting such as `model`; NAME,NAME combines two",
     )
-    add("--all-pairs", action="store_true", help="of several systems, compare each with each, not with the first")
+    add("--all-pairs", action="store_true", help="compare every pair of systems, not each system with the first")
     add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
-    add("--names", nargs="+", metavar="NAME", help="names of the sides; with --by, which values (default: all)")
-    add("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
+    add(
+        "--names",
+        nargs="+",
+        metavar="NAME",
+        help="names of the systems; with --by, the values to compare (default: all)",
+    )
+    add("--metric", metavar="NAME", help="metric, or column of a table (default: the first, or `value`)")
     add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
     add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
     add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
     add("--all-at", type=int, metavar="K", help="compare the chance that all of K samples are right (pass^K)")
-    add("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
-    add("--cluster", metavar="doc.FIELD", help="lm-eval's field that correlated items share, such as a passage")
-    add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
-    add("--weight", choices=("tasks", "items"), help="what counts equally in the effect (default: tasks)")
-    add("--direction", metavar="D", help="max, min or target:0.5 (default: as the files or a known name say)")
-    add("--margin", type=float, metavar="M", help="a smaller difference does not matter; --require needs it")
-    add("--at", metavar="NAME", help="only files in folders of this name: --at checkpoint-2000")
+    add("--filter", metavar="NAME", help="lm-eval filter (default: the first)")
+    add("--cluster", metavar="doc.FIELD", help="lm-eval field that correlated items share, such as a passage")
+    add("--tasks", nargs="+", metavar="TASK", default=[], help="compare only these tasks (default: all)")
+    add("--weight", choices=("tasks", "items"), help="give tasks or items equal weight in the effect (default: tasks)")
+    add(
+        "--direction",
+        metavar="D",
+        help="max, min or target:0.5 (default: what the files state or a well-known name implies)",
+    )
+    add("--margin", type=float, metavar="M", help="the smallest difference that matters; --require needs it")
+    add("--at", metavar="NAME", help="read only files in folders with this name: --at checkpoint-2000")
     share = (
-        "paired: runs of one seed share something; independent: no runs do (default: paired if all files name seeds)"
+        "paired: runs with one seed share data order or initialisation; independent: they do not "
+        "(default: paired if all files name seeds)"
     )
     add("--seeds", choices=("paired", "independent"), help=share)
-    about = "what the verdict is about (default: checkpoints if there is one run of each)"
+    about = (
+        "claim about the recipe (all seeds) or about these checkpoints only (default: checkpoints if each has one run)"
+    )
     add("--claim", choices=("recipe", "checkpoints"), help=about)
-    add("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
+    add("--seed-from", metavar="REGEX", help="regular expression whose group is the seed in a path: 'run(\\d+)'")
     add(
         "--allow",
         nargs="+",
         choices=("prompt", "target", "task", "identical", "scale"),
         default=[],
-        help="what may differ, being the change that is compared; identical: it may change no value; scale: values of "
-        "another size are meant",
+        help="differences to accept because they are what you are testing; identical: accept systems with "
+        "equal values; scale: accept values of another size",
     )
-    broken = "what an item counts that has no value, as something broke: 0 or, of both sides, nothing (default: refuse)"
+    broken = (
+        "how to treat items that have no value because of an error: count them as 0, or leave them "
+        "out on both sides (default: refuse)"
+    )
     add("--errors", choices=get_args(Errors), help=broken)
-    add("--common-items", action="store_true", help="leave out items that some run does not have")
-    add("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
-    add("--changed-items", type=int, default=3, metavar="N", help="changed items shown at each end (default: 3)")
+    add("--common-items", action="store_true", help="leave out items that are missing from any run")
+    add("--latest", action="store_true", help="if a run has several evaluations, read the newest file")
+    add(
+        "--changed-items",
+        type=int,
+        default=3,
+        metavar="N",
+        help="number of improved and of worsened items to show (default: 3)",
+    )
     add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
     add_requirement(parser, "exit as `gate` does: 0 only if every comparison has this verdict (docs/how-to/gate.md)")
     shape = parser.add_mutually_exclusive_group()
@@ -90,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.require and result.unstated:
         raise result.unstated[0]
     if arguments.require and result.doubts:
-        remedy = "correct the files, margin or direction; without --require it is a warning"
+        remedy = "correct the files, margin or direction; without --require this is only a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
     gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
     if arguments.output:
@@ -132,7 +155,7 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
         sides = sides_of(arguments.files)
     if len(sides) < 2 and not (by and sides):
         remedy = "ablation compare A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
-        raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
+        raise ConfigError("compare", "", None, "needs two evaluations, or a study", remedy)
     options = {name: getattr(arguments, name) for name in _OPTIONS}
     return compare_evaluations(sides, arguments.names, by=by, all_pairs=arguments.all_pairs, **options)
 

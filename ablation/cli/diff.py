@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         if told := tell_stored(results, only, *wanted):
             return _print_diff(arguments, told.changes, [*told.changed, *told.lines], None, told.effect)
         if settings is None:
-            problem, remedy = "no study of the results has both", "`ablation verdicts` names its variants"
+            problem, remedy = "no study in the results has both", "`ablation verdicts` lists the variants"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
     settings = settings or settings_of(arguments)  # which says that there is no project
     study = study_of_pair(settings, only, wanted, arguments)

@@ -29,14 +29,15 @@ from ablation.show.text import is_number, leveled
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Find which of the changes between A and B carry the effect: writes the variants that are missing into the "
-        "study's folder and says what they cost; once the grid has run them, answers.\n"
-        "Up to four factors are tried in all combinations, up to eight in 16 of them, more in groups that are halved."
+        "Find which of the changes between A and B carry the effect. Writes the missing variants "
+        "into the study's folder and states their cost; once the grid has run them, it prints the "
+        "answer.\nUp to four factors are tried in all combinations, up to eight in 16 combinations, "
+        "and more in groups that are halved."
     )
     add_configs(parser)
     add_pair(parser)
     add_json(parser)
-    said = "say which variants are missing, and write none"
+    said = "list the missing variants without writing them"
     parser.add_argument("--dry-run", action="store_true", help=said)
 
 
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the variants between A and B and what they cost or, once they have run, what each change did."""
     only, wanted = named_pair("explain", arguments)
     if not CONFIGS.exists():
-        problem = "is not a variant of a project in this folder, and `explain` adds the variants between A and B to one"
+        problem = "is not a variant of the project in this folder, so `explain` cannot add variants between A and B"
         remedy = "run it in the project's folder; for imported runs, `ablation diff` shows the joint effect"
         raise ConfigError("explain", "A", arguments.a, problem, remedy)
     settings = settings_of(arguments)
@@ -110,7 +111,10 @@ class _Explained:
             return None
         with open_store(results) as store:
             if (scale := store.meta()["scale"]) != self.settings.scale:
-                problem, remedy = f"its results are at scale {scale}", f"add --scale {scale}, or name other --results"
+                problem, remedy = (
+                    f"the results have scale {scale}",
+                    f"add --scale {scale}, or name another folder with --results",
+                )
                 raise ConfigError(results, "scale", self.settings.scale, problem, remedy)
             measured = read_measurements(store, name, helpers=True) if name in store.studies() else None
         known = {variant.name for variant in measured.variants} if measured else set()
@@ -134,7 +138,7 @@ class _Explained:
         cost = in_words(self.hours, self.unknown, len(self.jobs), self.settings.cost_per_device_hour)
         yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {cost}" if self.jobs else "to run: no job"
         if new and not written:
-            yield f"without --dry-run the new ones are written to {self.between.study.file.parent}"
+            yield f"nothing was written; without --dry-run the new variants go to {self.between.study.file.parent}"
             return
         if new:
             yield from (f"wrote {variant.file}" for variant in self.new)
@@ -156,7 +160,11 @@ class _Explained:
         if joint:
             yield from ("", *_table("interaction of", joint, self.factors))
         if len(self.factors) > FRACTION:
-            yield from ("", "a group, or a factor after those before it; what cancels within a group is not seen")
+            yield from (
+                "",
+                "each line is a group, or a factor added to those above it; effects that cancel within a "
+                "group do not show",
+            )
 
 
 def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:

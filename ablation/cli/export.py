@@ -22,12 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("study", metavar="STUDY", nargs="?")
     add("variant", metavar="VARIANT", nargs="?")
     add("--seed", type=int, help="default: the first of the plan")
-    add("--part", metavar="NAME", help="another model than the trained one, such as `critic`")
+    add("--part", metavar="NAME", help="a model other than the trained one, such as `critic`")
     add("--stage", metavar="STAGE", help="default: the last stage that left the model")
     add("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
-    add("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
-    add("--hf-model", type=Path, metavar="DIR", help="where config and tokenizer are, if not beside the weights")
-    add("--precision", choices=("float32", "bfloat16", "float16"), help="default: that of the weights")
+    add("--from", dest="source", type=Path, metavar="DIR", help="export this folder instead of a run")
+    add(
+        "--hf-model",
+        type=Path,
+        metavar="DIR",
+        help="folder of config and tokenizer, if they are not beside the weights",
+    )
+    add("--precision", choices=("float32", "bfloat16", "float16"), help="default: the type of the weights")
     add("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")
 
 

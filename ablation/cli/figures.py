@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = ("svg", "pdf", "png")
     parser.add_argument("--format", nargs="+", choices=kinds, default=["svg", "pdf"], help="default: svg pdf")
     parser.add_argument(
-        "--style", type=Path, metavar="FILE", help="a style sheet of matplotlib, over the tracker's own"
+        "--style", type=Path, metavar="FILE", help="a matplotlib style sheet to apply on top of the tracker's own"
     )
     said = "the forest plot compares with each parent (default) or with the root"
     parser.add_argument("--against", choices=("parent", "root"), default="parent", help=said)
-    said = "of the forest plot's rows: the variant tree (default), or the largest effect first"
+    said = "order of the forest plot's rows: the variant tree (default), or the largest effect first"
     parser.add_argument("--sort", choices=("tree", "effect"), default="tree", help=said)
 
 

@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Decide whether a study's changes may merge; of evaluation files, `compare` with --require does. Exit "
-        "code: 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided, but not as required."
+        "Decide whether a study's changes may merge. To gate evaluation files, use `compare "
+        "--require`. Exit code: 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided, but not as "
+        "required."
     )
     add = parser.add_argument
     add_results(parser)
     add_json(parser)
-    add("study", nargs="?", metavar="STUDY", help="the study whose comparisons are asked")
+    add("study", nargs="?", metavar="STUDY", help="the study to judge")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add_requirement(parser, "the verdict that every comparison needs (default: not-worse)")
-    since = "compare the variants with ANCESTOR, all changes since it together, instead of with their parents"
+    since = "compare each variant with ANCESTOR, not with its parent: all changes since then together"
     add("--since", metavar="ANCESTOR", help=since)
-    allowed = "identical: imported runs of both may have the same values; scale: values of another size are meant"
+    allowed = "identical: accept imported variants with equal values; scale: accept values of another size"
     add("--allow", nargs="+", choices=("identical", "scale"), default=[], help=allowed)
     add("--reference", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -38,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the answers."""
     if arguments.reference is not None:
-        remedy = "ablation nightly PAST --new RUN --metric NAME"
-        raise ConfigError("gate", "--reference", None, "is a command of its own", remedy)
+        remedy = "use `ablation nightly PAST --new RUN --metric NAME`"
+        raise ConfigError("gate", "--reference", None, "is now a separate command", remedy)
     if arguments.study is None:
         remedy = "name a study, as `ablation gate gad`; `ablation status --failed` lists what failed"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         judged = judge_study(store, arguments.study, without, allow=frozenset(arguments.allow), since=arguments.since)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
-        problem = "has not run" if comparisons else "has no comparison to compare"
+        problem = "has not run" if comparisons else "has no comparison"
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     check_margins(comparisons, judged.guarded)
     required = arguments.require or "not-worse"
@@ -101,11 +102,13 @@ def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
     changed |= dict.fromkeys(name for name, parent in parents.items() if now.parents.get(name, "") != parent)
     if changed or now.analysis_digest != then.analysis_digest:
         what = listed([*changed], 5) if changed else "the analysis plan"
-        problem = f"its results are of another state of the project: {what} changed"
-        remedy = f"run `snakemake --config scale={scale}`, which runs what the change affects"
+        problem = f"has results from another state of the project: {what} changed"
+        remedy = f"run `snakemake --config scale={scale}` to update them"
         raise ConfigError("gate", "STUDY", study, problem, remedy)
     if unplanned := [name for name in now.parents if name not in parents]:
-        print(f"note: {listed(unplanned, 5)}: not in the plan of these results, and not judged", file=sys.stderr)
+        print(
+            f"note: {listed(unplanned, 5)}: not judged, because these results were planned without it", file=sys.stderr
+        )
 
 
 def report(gated: "Gated", *, markdown: bool) -> str:

@@ -63,15 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--metric", nargs="+", metavar="NAME", help="the primary final metric")
     add("--items", nargs="+", metavar="P/S/N", help="the primary items: protocol/subset/name")
     add("--direction", metavar="D", help="max, min or target:0.5")
-    add("--margin", type=float, metavar="M", help="a smaller difference does not matter")
+    add("--margin", type=float, metavar="M", help="the smallest difference that matters")
     add(
         "--at",
         "--step",
         metavar="STEP",
-        help="the step of final metrics: last, best, common (the last that all runs logged), or a number; default: "
-        "that of the model that was kept, if it is known, else the last",
+        help="the step of final metrics: last, best, common (the last that all runs logged), or a number "
+        "(default: the step of the kept model if it is known, else the last)",
     )
-    add("--dry-run", action="store_true", help="show what the runs are, and write nothing")
+    add("--dry-run", action="store_true", help="show what would be imported without writing it")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not outcome.written:
         if outcome.missing is not None:
             print(f"note: {outcome.missing}")
-        print("nothing has been written: without --dry-run this is imported; --map or a study.yaml corrects it")
+        print("nothing was written; correct the above with --map or a study.yaml, and leave out --dry-run to import it")
         return 0
     collected = collect(results)
     problems = [f"note: {problem}" for problem in collected.problems]
@@ -125,7 +125,7 @@ def _with_progress(reader: Reader) -> Reader:
         for count, run in enumerate(reader(path, problem), 1):
             if time.monotonic() - said > _SILENT:
                 said = time.monotonic()
-                print(f"{path}: {counted(count, 'run')} read, {run.name} the last", file=sys.stderr)
+                print(f"{path}: {counted(count, 'run')} read; the last one is {run.name}", file=sys.stderr)
             yield run
 
     return read
@@ -200,7 +200,7 @@ def describe(study: str, outcome: Outcome) -> str:
     count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
 
     def runs_of(variant: PlannedVariant) -> list[str]:
-        unknown = ["what it changes is not known"] if variant.parent and not variant.changes else []
+        unknown = ["no configuration recorded for this variant"] if variant.parent and not variant.changes else []
         return [*unknown, _seeds([run for run in outcome.runs if run.variant == variant.name])]
 
     lines = [f"{study}: {count} ({outcome.new} new, {outcome.changed} changed)"]

@@ -33,10 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
         if path.is_file()
     }
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(folder, "", None, "is not a folder", "name a new one")
+        raise ConfigError(folder, "", None, "is not a folder", "name a new folder")
     for name in (Path("configs"), Path("workflow"), Path(_PROFILES), *files):
         if os.path.lexists(folder / name):
-            problem = "is there already, and nothing is written over"
+            problem = "already exists, and init overwrites nothing"
             raise ConfigError(folder / name, "", None, problem, "name another folder, or move it")
     try:
         for name, source in files.items():
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(folder, "", None, f"cannot be written ({error.strerror})", "name another folder") from None
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    print(f"wrote {folder}: the study example, in configs/studies/example; run it with `{there}snakemake --cores 2`")
+    print(f"wrote {folder}, with a study in configs/studies/example; run it with `{there}snakemake --cores 2`")
     if find_spec("snakemake") is None:
         print(f"Snakemake is not installed yet: {install('snakemake')}")
     return 0

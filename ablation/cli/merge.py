@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
     add_json(parser)
     parser.add_argument("other", metavar="OTHER_RESULTS", type=Path)
-    parser.add_argument("--site", help="its name in the provenance of the stages (default: the folder's path)")
+    parser.add_argument("--site", help="the folder's name in the provenance of the stages (default: its path)")
 
 
 def run(arguments: argparse.Namespace) -> int:

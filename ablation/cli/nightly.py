@@ -35,11 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("past", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
     add("--new", nargs="+", type=Path, metavar="RUN", required=True, help="the new run, then its reruns")
-    watched = "what is watched: NAME:max if larger is better, NAME:min, NAME:both; a common NAME needs no more"
+    watched = (
+        "metric to watch: NAME:max if larger is better, NAME:min if smaller is, NAME:both if "
+        "neither; the direction of a common NAME is known"
+    )
     add("--metric", nargs="+", metavar="NAME[:max]", required=True, help=watched)
     add("--window", metavar="last:N", help="mean of the last N values (default: last)")
-    kept = "step of the values: last, best (of the first metric) or a number; default: of the model that was kept"
-    add("--at", metavar="STEP", help=f"{kept}, else the last")
+    kept = "step of the values: last, best (by the first metric) or a number (default: the step of the kept model"
+    add("--at", metavar="STEP", help=f"{kept} if it is known, else the last)")
     add("--update", action="store_true", help="append a run that passes to PAST")
     add_json(parser)
 
@@ -54,15 +57,21 @@ def run(arguments: argparse.Namespace) -> int:
     window = window_of(arguments.window or "last", arguments.at, smaller=watched[names[0]] == "min")
     if arguments.update and path.is_dir():
         raise ConfigError(
-            "nightly", "--update", str(path), "is a folder", "name a file that is to be kept, as past.csv"
+            "nightly",
+            "--update",
+            str(path),
+            "is a folder",
+            "name the file in which to keep past runs, such as past.csv",
         )
     runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]
     if len(runs) != len(arguments.new):
-        problem = f"hold {len(runs)} runs, and {len(arguments.new)} were named"
+        problem = f"hold {len(runs)} runs, but {len(arguments.new)} were named"
         raise ConfigError("nightly", "--new", listed([name for name, _ in runs]), problem, "name each run's own folder")
     new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
     if len({digest(run) for _, run in runs}) < len(runs):
-        raise ConfigError("nightly", "--new", listed([*new]), "names one run twice", "name reruns with other seeds")
+        raise ConfigError(
+            "nightly", "--new", listed([*new]), "names the same run twice", "name reruns with other seeds"
+        )
     past: dict[str, list[Value]] = {name: [] for name in names}
     if path.exists() or not arguments.update:
         past = _past(path, names, window, new={digest(run) for _, run in runs}, note=notes.append)
@@ -122,7 +131,7 @@ def _past(path: Path, names: Sequence[str], window: Window, *, new: Set[str], no
     for name, own in by_run.items():
         shown = name.partition("#")[0] if path.is_dir() else name
         if why := _unusable(own, seen, usual):
-            note(f"{shown}: left out of the past runs, {why}")
+            note(f"{shown}: left out of the past runs because {why}")
             continue
         seen[own[0].identity] = shown
         for value in own:
@@ -136,24 +145,24 @@ def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> 
     """Yield the values of the runs in a folder that ended well."""
     for run in read_runs([path], names, note):
         if run.state != "finished":
-            note(f"{run.name}: left out of the past runs, it is {run.state}")
+            note(f"{run.name}: left out of the past runs because it is {run.state}")
             continue
         try:
             yield from values_of(run, f"{run.name}#{digest(run)}", names, window, note)
         except ConfigError as error:
-            note(f"{run.name}: left out of the past runs, {error.key} {error.problem}")
+            note(f"{run.name}: left out of the past runs because {error.key} {error.problem}")
 
 
 def _unusable(own: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
     """Return why a past run does not count; `seen`: the identities of the runs that do, and of the new ones."""
     same = seen.get(own[0].identity)
     if same is not None:
-        return f"a copy of {same}" if same else "being the new run"
+        return f"it is a copy of {same}" if same else "it is the new run"
     for value in own:
         if not math.isfinite(value.value):
             return f"{value.metric} is {value.value}"
         if value.last_step < usual[value.metric]:
-            return f"{value.metric} ends at step {value.last_step}, in most at {usual[value.metric]}"
+            return f"{value.metric} ends at step {value.last_step}, but at {usual[value.metric]} in most runs"
     return ""
 
 
@@ -168,7 +177,7 @@ def _check(path: Path, past: Sequence[Value]) -> None:
     if len(times) > 1 and (all_twice or (most_often > 2 and 2 * most_often >= len(past))):
         value = max(times, key=times.__getitem__)
         runs = listed([each.run for each in past if each.value == value])
-        problem = f"{runs} have the same value to the last digit: are they copies?"
+        problem = f"{runs} have the same value to the last digit, so they may be copies"
         raise ConfigError(path, past[0].metric, value, problem, "keep one of them")
 
 
@@ -194,10 +203,10 @@ def _fault(
         of = past[value.metric]
         steps = [each.last_step for each in of]
         if steps and value.last_step < min(steps):
-            ended = f"ends at step {value.last_step}, in all past runs at {min(steps)} or later"
+            ended = f"ends at step {value.last_step}, but at {min(steps)} or later in all past runs"
             return f"{value.run}: {value.metric} {ended}"
         if steps and value.last_step > max(steps):
-            note(f"{value.run}: {value.metric} goes on to step {value.last_step}, in past runs to {max(steps)} at most")
+            note(f"{value.run}: {value.metric} goes on to step {value.last_step}, past runs only to {max(steps)}")
         both = sorted([value.value, *(each.value for each in of)])
         if of and (why := unlike([np.array([each]) for each in both])):
             return f"{value.run}: {value.metric}: {why}"
@@ -221,8 +230,8 @@ def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence
     lines += [f"invalid: {fault}" for fault in broken]
     if any(each.outcome == "undecided" and each.p <= ALARM for each in answers):
         lines.append(
-            f"next: rerun with other seeds, then name the run and its {RERUNS} reruns: --new RUN RERUN RERUN "
-            f"(worse if their mean is outside at {CONFIRM:.0%})"
+            f"next: rerun with other seeds, then name the run and its {RERUNS} reruns: --new RUN RERUN "
+            f"RERUN (their mean decides, at {CONFIRM:.0%})"
         )
     return "\n".join([*lines, *(f"note: {note}" for note in notes), outcome])
 

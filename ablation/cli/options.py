@@ -47,7 +47,7 @@ def add_json(parser: Any) -> None:
 def add_requirement(parser: argparse.ArgumentParser, text: str) -> None:
     """Add what a gate asks of every comparison."""
     parser.add_argument("--require", choices=("not-worse", "better", "equivalent"), help=text)
-    allowed = "runs that may be missing or failed; the other variant's run of that seed is left out as well"
+    allowed = "runs that may be missing or failed; the other variant's run with that seed is left out as well"
     parser.add_argument("--without", nargs="+", metavar="VARIANT:SEED", default=[], help=allowed)
     said = "print Markdown, and append it to the file that GITHUB_STEP_SUMMARY names"
     parser.add_argument("--markdown", action="store_true", help=said)

@@ -63,7 +63,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         prog="ablation",
         usage="ablation COMMAND ...",
         description=f"Tell whether a change to a model, a prompt or a training run really helped.\n\n{_listed()}",
-        epilog="Exit code: 0 success; 1 a check found a problem; 2 bad input; of `gate` and `nightly` also 10 to 13.\n"
+        epilog="Exit code: 0 success; 1 a check found a problem; 2 bad input; `gate` and `nightly` also use 10 to 13.\n"
         "Help on a command: ablation COMMAND --help\n"
         'Completion in bash and zsh: eval "$(register-python-argcomplete ablation)"',
         formatter_class=Help,

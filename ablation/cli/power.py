@@ -36,29 +36,51 @@ from ablation.store.database import Store
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Calculate the minimum detectable effect of each number of seeds and items, and the cost."
+    parser.description = "Calculate the minimum detectable effect and the cost for each number of seeds and items."
     add = parser.add_argument
     add_results(parser)
     add_json(parser)
-    add("study", nargs="?", metavar="STUDY", help="the study whose results give the noise")
+    add("study", nargs="?", metavar="STUDY", help="the study whose results show the noise")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add("--effect", type=float, required=True, metavar="E", help="the effect to detect")
     add("--power", type=float, default=POWER, metavar="P", help="probability of detecting it (default: 0.8)")
     pilot = "another results folder, or evaluations of a baseline and of a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=pilot)
-    add("--metric", metavar="NAME", help="of these evaluations, as for `compare`")
+    add("--metric", metavar="NAME", help="metric of these evaluations, as for `compare`")
     add("--item", metavar="NAME", help="the column that names a table's items, as for `compare`")
-    add("--seed-sd", type=float, metavar="SD", help="stated noise: of the difference of two runs between seeds")
-    add("--item-sd", type=float, metavar="SD", help="of that difference between items, over many seeds")
-    said = "of the difference of two samples of an item (default: estimated, if samples are right or wrong)"
+    add(
+        "--seed-sd",
+        type=float,
+        metavar="SD",
+        help="stated noise: how much the difference of two runs varies between seeds",
+    )
+    add(
+        "--item-sd",
+        type=float,
+        metavar="SD",
+        help="how much that difference varies between items, averaged over many seeds",
+    )
+    said = "how much two samples of an item differ (default: estimated, if samples are right or wrong)"
     add("--sample-sd", type=float, metavar="SD", help=said)
-    add("--checkpoint-sd", type=float, metavar="SD", help="of the difference of two runs between checkpoints")
+    add("--checkpoint-sd", type=float, metavar="SD", help="how much that difference varies between checkpoints")
     add("--family", type=int, default=1, metavar="N", help="number of comparisons, with stated noise (default: 1)")
-    add("--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or interim analyses)")
-    add("--items", type=int, nargs="+", metavar="N", help="rows of the table (default: as now, 2 and 4 times as many)")
-    add("--samples", type=int, nargs="+", metavar="N", help="samples of an item (default: as now)")
-    add("--checkpoints", type=int, nargs="+", metavar="N", help="checkpoints that are averaged (default: as now)")
-    add("--hours", type=float, metavar="H", help="fail if no plan detects the effect within so many device-hours")
+    add(
+        "--seeds",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="numbers of seeds to show (default: 3 to 20, or the interim analyses)",
+    )
+    add(
+        "--items",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="numbers of items to show (default: as now, twice and 4 times as many)",
+    )
+    add("--samples", type=int, nargs="+", metavar="N", help="samples per item (default: as now)")
+    add("--checkpoints", type=int, nargs="+", metavar="N", help="checkpoints to average (default: as now)")
+    add("--hours", type=float, metavar="H", help="fail if no plan detects the effect within this many device-hours")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,20 +117,23 @@ def _source(arguments: argparse.Namespace) -> Source:
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse options that do not go together before anything is read."""
     if arguments.hours is not None and not 0 <= arguments.hours <= sys.float_info.max:
-        raise ConfigError("power", "--hours", arguments.hours, "is not a valid number", "give one of at least 0")
+        raise ConfigError("power", "--hours", arguments.hours, "is not a valid number", "give a number of at least 0")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
     if stated == [True, False] and _two(arguments):  # the pilot tells the noise of the items
         stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
-        remedy = "give both and --items, and neither STUDY nor --pilot"
-        raise ConfigError("power", "--seed-sd, --item-sd", None, "state the noise by hand", remedy)
+        remedy = "give both options and --items, but neither STUDY nor --pilot"
+        raise ConfigError("power", "--seed-sd, --item-sd", None, "state the noise instead of estimating it", remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
-        remedy = "name a STUDY, or a baseline and a candidate with --pilot, or state it (--seed-sd, --item-sd, --items)"
-        raise ConfigError("power", "", None, "no variance estimate", remedy)
+        remedy = (
+            "name a STUDY, or a baseline and a candidate with --pilot, or state the noise (--seed-sd, "
+            "--item-sd, --items)"
+        )
+        raise ConfigError("power", "", None, "there is nothing to estimate the noise from", remedy)
     for option in ("metric", "item"):
         if (given := getattr(arguments, option)) and not _two(arguments):
-            remedy = "give both with --pilot, or leave it out"
-            raise ConfigError("power", f"--{option}", given, "is of evaluations of a baseline and a candidate", remedy)
+            remedy = "name both with --pilot, or leave it out"
+            raise ConfigError("power", f"--{option}", given, "needs evaluations of a baseline and a candidate", remedy)
     if len(arguments.pilot) > 2:
         remedy = "give one folder of results, or the evaluations of a baseline and of a candidate"
         raise ConfigError("power", "--pilot", str(arguments.pilot[2]), "is a third path", remedy)
@@ -120,7 +145,7 @@ def _two(arguments: argparse.Namespace) -> bool:
 
 def _check_budget(search: Search, most: float) -> None:
     """Refuse if no plan detects the effect within so many device-hours."""
-    problem, remedy = "nothing tells what a seed costs", "plan with the results of a study"
+    problem, remedy = "the cost of a seed is not known", "plan with the results of a study"
     if not search.plans:
         problem = f"{MOST_SEEDS} seeds{size(search, max(search.evaluated))} do not detect {wanted(search)}"
         remedy = "plan more items"
@@ -130,7 +155,7 @@ def _check_budget(search: Search, most: float) -> None:
             return
         plan = f"{seeds} seeds{size(search, evaluated)}"
         problem = f"no plan detects {wanted(search)} below {device_time(hours)} ({plan})"
-        remedy = "allow more, or ask for a larger effect"
+        remedy = "allow more hours, or ask for a larger effect"
     raise ConfigError("power", "--hours", most, problem, remedy)
 
 
@@ -142,7 +167,7 @@ def main(words: Sequence[str]) -> int:
             for line in findable(store, seeds):
                 print(line)
     except (TrackerError, OSError) as error:
-        print(f"what the grid can find is not known: {error}", file=sys.stderr)
+        print(f"cannot calculate which effects the grid can detect: {error}", file=sys.stderr)
     return 0
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A stage is needed by the current configurations, by the plan that was started last, and by the database that "
         "tables and verdicts are made from."
     )
-    parser.add_argument("--dry-run", action="store_true", help="list the stages, and remove none")
+    parser.add_argument("--dry-run", action="store_true", help="list the stages without removing them")
     add_configs(parser)
     add_json(parser)
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(results, "", None, "snakemake runs here", "wait for it, and prune then") from None
+            raise ConfigError(results, "", None, "snakemake is running here", "prune when it has ended") from None
         unneeded = [folder for folder in _stage_folders(results) if folder.name not in needed and not is_locked(folder)]
         sizes: dict[str, list[int]] = defaultdict(list)
         for folder in unneeded:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{id}: {len(bytes_each)} x, {sum(bytes_each) / 1e6:,.1f} MB")
     total = sum(map(sum, sizes.values())) / 1e6
     done = "would be removed" if arguments.dry_run else "removed"
-    print(f"{len(unneeded)} stages, {total:,.1f} MB, that no plan and no database needs: {done}")
+    print(f"{len(unneeded)} stages ({total:,.1f} MB) that no plan and no database needs: {done}")
     return 0
 
 

@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write the report page: one HTML file that opens offline."
     add_results(parser)
     add_reports(parser)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="another name for the page")
-    said = "write the page from unfinished results, and only while something is still to run"
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the page to this file")
+    said = "write the page from unfinished results, but only while something is still to run"
     parser.add_argument("--so-far", action="store_true", help=said)
 
 
@@ -59,7 +59,7 @@ def _report_so_far(results: Path, path: Path, *, findings: bool) -> int:
     views = stage_views(results, time.time())
     if _written(path) == before and any(view.state.state in TO_COME for view in views):
         _write(page, html, path, findings=findings)
-        print(f"{path}: as far as the grid is; {summary(views, time.time())}")
+        print(f"{path}: written while the grid runs; {summary(views, time.time())}")
     return 0
 
 

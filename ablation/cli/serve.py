@@ -18,10 +18,12 @@ A_DAY = 86_400
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Show the report page in a browser of this machine, with what runs now. It follows the grid."
+    parser.description = (
+        "Show the report page and the running jobs in a browser on this machine. The page follows the grid."
+    )
     add_results(parser)
     parser.add_argument("--port", type=int, default=8642, help="default: 8642; 0 takes a free one")
-    said = "redraw at most this often (default: 30)"
+    said = "shortest time between two updates (default: 30)"
     parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=said)
 
 
@@ -46,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C goes to the server, which ends it
         )
-        print(f"{server.url}  the results in {results}; stop with Ctrl-C", flush=True)
+        print(f"{server.url}  shows the results in {results}; stop with Ctrl-C", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         if (config := {variant.name: variant.resolved for variant in stored[1]}.get(name)) is None:
             known = f"one of {', '.join(variant.name for variant in stored[1])}"
             raise ConfigError("results", study_name, name, "has no such variant", known)
-        print(f"# {study_name}/{name}, as the results have it")
+        print(f"# {study_name}/{name}, as recorded in the results")
         for line in _marked(config, config):
             print(line)
         return 0
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     study = study_named(settings, study_name or study_with(settings, name), arguments)
     variant = study.variant(name)
     config = variant.values if arguments.scale else variant.declared
-    size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
+    size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows the values at a scale"
     print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config or study.file}")
     defaults = study.config_model().model_dump(mode="json")
     for line in _marked(config, defaults):

@@ -10,11 +10,12 @@ from ablation.contract.errors import ConfigError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Write each study's table as Markdown, CSV, LaTeX and HTML, the same by subset as CSV and LaTeX, and runs.csv."
+        "Write each study's table as Markdown, CSV, LaTeX and HTML, its tables by subset as CSV and "
+        "LaTeX, and runs.csv."
     )
     add_results(parser)
     add_reports(parser)
-    said = "instead: one row for each value of this configuration key (by-KEY.md, .csv, .tex, .html)"
+    said = "write only a table with a row for each value of this configuration key (by-KEY.md, .csv, .tex, .html)"
     parser.add_argument("--by", metavar="KEY", help=said)
     said = "also write numbers.tex, with a LaTeX macro for each number"
     parser.add_argument("--macros", action="store_true", help=said)

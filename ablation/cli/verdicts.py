@@ -28,9 +28,9 @@ SAID: dict[str, Callable[[float], str]] = {
 }
 _NAMED = 6  # variants of a caveat
 LEGEND = {
-    "in_seeds": "the least share of seeds for which the verdict holds, at the same confidence",
+    "in_seeds": "the verdict holds in at least this share of seeds, at the same confidence",
     "p_adjusted": "p{corrected}",
-    "mde": "the smallest effect that as many seeds and items detect with 80% power",
+    "mde": "the smallest effect that this many seeds and items detect with 80% power",
 }
 
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
     parser.add_argument("--why", action="store_true", help="also print the reason for each verdict, and the guardrails")
     parser.add_argument(
-        "--all-columns", action="store_true", help="print every column, all intervals and p-values among them"
+        "--all-columns", action="store_true", help="print every column, including all intervals and p-values"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
@@ -125,7 +125,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
     table = aligned([list(columns), *zip(*columns.values(), strict=True)], right)
     legend = [f"{name}: {text.format(corrected=CORRECTIONS[correction.name])}" for name, text in LEGEND.items()]
     if several and "equivalent" in set(rows["verdict"]):
-        legend.append("equivalent: the interval is that of this comparison alone, on which the verdict rests")
+        legend.append("equivalent: the interval is not adjusted, because this verdict rests on the comparison alone")
     legend.append("--why prints the reason for each verdict, --all-columns every interval and p-value")
     return "\n".join([*table, "", *map(paragraph, legend)])
 

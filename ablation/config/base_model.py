@@ -35,7 +35,7 @@ def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type
     model = _model("Base", base, "", file, assets)
     for key in assets:
         if key not in dotted.model_keys(model):
-            problem = "is an asset of `inputs`, and `base` does not have it"
+            problem = "is an asset in `inputs`, but `base` does not define it"
             raise ConfigError(file, f"base.{key}", None, problem, "add it: {kind: ..., sources: [...]}, or null")
     return model
 

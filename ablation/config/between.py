@@ -40,16 +40,18 @@ class Between:
         for change in diff(study, a, b):
             factors.setdefault(change.factor, []).append(change)
         if len(factors) < 2:
-            problem = f"they differ in one factor only, {next(iter(factors))}" if factors else "they are equal"
-            told = f"`ablation diff {study.name}/{a} {b}` says what it did"
+            problem = (
+                f"the variants differ in only one factor, {next(iter(factors))}"
+                if factors
+                else "the variants are equal"
+            )
+            told = f"use `ablation diff {study.name}/{a} {b}`, which shows its effect"
             remedy = told if factors else "name two variants that differ"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
-            problem = (
-                "what B changes from A, taken together, does not give B: a choice between kinds of settings differs"
-            )
-            remedy = "explain a comparison between variants of one kind"
+            problem = "A with all of B's changes is not B, because they choose different kinds of settings"
+            remedy = "explain two variants that choose the same kinds"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between
 
@@ -80,14 +82,20 @@ class Between:
                 scale=self.scale,
             )  # fmt: skip
         except ConfigError as error:
-            remedy = "let what belongs together be one factor: `factors` in _study.yaml"
-            problem = f"{self.a} with {words} of {self.b} cannot be: {error.key} {error.problem}"
+            remedy = "join the keys that belong together into one factor: `factors` in _study.yaml"
+            problem = f"{self.a} with {words} of {self.b} is not a valid configuration: {error.key} {error.problem}"
             raise ConfigError("explain", f"{self.a} {self.b}", None, problem, remedy) from error
         same = (other for other in self.study.variants.values() if other.declared == made.declared)
         if (existing := next(same, None)) is not None:
             return existing
         if name in self.study.variants:
-            raise ConfigError(path, "", None, f"is not {file.why}", "rename it, or remove it if it was made so")
+            raise ConfigError(
+                path,
+                "",
+                None,
+                f"already exists, but is not {file.why}",
+                "rename it, or remove it if `explain` wrote it",
+            )
         return made
 
     def text(self, variant: Variant) -> str:
@@ -95,7 +103,7 @@ class Between:
         lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
         lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
         lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]
-        return "\n".join(["# by `ablation explain`; in no comparison of the study", *lines, ""])
+        return "\n".join(["# written by `ablation explain`; the study's comparisons leave it out", *lines, ""])
 
     def _config(self, values: Mapping[str, Any]) -> Any:
         model, above = self.study.config_model, self.study.variants[self.a].declared

@@ -26,27 +26,36 @@ class RunRules(Strict):
 
     seed: Text | None = Field(
         default=None,
-        description="A dotted key of the configuration; or name:REGEX, whose group is found in the run's name; or "
-        "number: in the order in which a variant's runs started.",
+        description="Where to find the seed: a dotted key of the configuration; name:REGEX, whose group is "
+        "matched in the run's name; or number, the order in which a variant's runs started.",
     )
-    variant: Text | None = Field(default=None, description="Likewise; absent: by the configuration without the seed.")
+    variant: Text | None = Field(
+        default=None,
+        description="Where to find the variant: a dotted key, or name:REGEX. Absent: runs whose configurations "
+        "differ only in the seed are one variant.",
+    )
     ignore: list[Text] = Field(default=[], description="Dotted keys that do not distinguish variants.")
     leave_out: list[Text] = Field(
-        default=[], description="Shell patterns of names, or ids, of runs that are not imported."
+        default=[], description="Runs that are not imported: shell patterns of their names, or their ids."
     )
-    metrics: dict[Text, Text] = Field(default={}, description="Name here: name in the log.")
+    metrics: dict[Text, Text] = Field(default={}, description="New name: name in the log.")
     parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
-    columns: dict[Text, Text] = Field(default={}, description="Of a table of runs, what a column holds: its name.")
+    columns: dict[Text, Text] = Field(
+        default={}, description="For a table of runs: what a column holds (seed, variant, ...): its name."
+    )
     url: Text | None = Field(
         default=None,
         description="Address of a run's page at its tracker, with {id} in place of the run's: "
         "https://wandb.ai/TEAM/PROJECT/runs/{id}. The report links to it.",
     )
-    allow: list[Literal["prompt"]] = Field(default=[], description="What may differ between runs that are compared.")
+    allow: list[Literal["prompt"]] = Field(
+        default=[], description="Differences to accept between runs that are compared."
+    )
     at: int | Literal["last", "best", "common"] | None = Field(
         default=None,
-        description="The step of final metrics: the last that a run logged, that of its best model, the last that all "
-        "runs logged, or a number. Absent: that of the model that was kept, if that is known, else the last.",
+        description="The step of the final metrics: last (the last that a run logged), best (the step of its "
+        "best model), common (the last that all runs logged), or a number. Absent: the step of the "
+        "kept model if it is known, else the last.",
     )
 
     @field_validator("url")
@@ -63,7 +72,7 @@ class Evaluations(Strict):
     item: Text | None = None
     filter: Text | None = None
     cluster: Text | None = None
-    tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
+    tasks: list[Text] = Field(default=[], description="The tasks to compare; none: all in the files.")
     at: Text | None = None
     weight: Literal["tasks", "items"] | None = None
     allow: list[Literal["prompt", "target", "task", "identical", "scale"]] = Field(default=[])
@@ -76,12 +85,14 @@ class NamedVariant(Strict):
 
     parent: Text | None = None
     why: Text | None = None
-    label: Text | None = Field(default=None, description="What it changes, as a paper's table names it.")
-    where: dict[Text, Any] = Field(default={}, description="Dotted key: value; the runs for which all hold.")
+    label: Text | None = Field(default=None, description="What the variant changes, in the words of a paper's table.")
+    where: dict[Text, Any] = Field(
+        default={}, description="Dotted key: value. The variant's runs are those that have all these values."
+    )
     runs: list[Text] = Field(
         default=[],
-        description="Shell patterns of the names of its runs; for `compare --study` files, folders or patterns, from "
-        "the folder of this file.",
+        description="Shell patterns for the names of its runs. For `compare --study`: files, folders or "
+        "patterns, relative to this file's folder.",
     )
 
 
@@ -93,7 +104,9 @@ class ImportFile(Strict):
     question: Text | None = None
     source: Text | None = None
     analysis: dict[str, Any] = Field(
-        default={}, description="As in _study.yaml; or `metric`, one or a list, instead of value, protocol and subsets."
+        default={},
+        description="The analysis plan, as in _study.yaml; `metric` (one or a list) may replace value, protocol "
+        "and subsets.",
     )
     table: TableDefinition | None = None
     curves: list[CurveDefinition] | None = None
@@ -127,7 +140,7 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
         group, _, rest = key.partition(".")
         allowed = [*RunRules.model_fields, *(f"{name}.NAME" for name in _MAPS)]
         if not equals or not value or group not in RunRules.model_fields or bool(rest) != (group in _MAPS):
-            raise ConfigError("--map", pair, None, "is not KEY=VALUE of a known key", suggest(key, allowed))
+            raise ConfigError("--map", pair, None, "is not KEY=VALUE with a known key", suggest(key, allowed))
         if group in _MAPS:
             rules[group] = {**rules[group], rest: None if (group, value) == ("parents", "none") else value}
         else:
@@ -164,7 +177,7 @@ def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
     metrics = plan.pop("metric", None)
     if metrics is not None:
         if conflicting := {"value", "protocol", "subsets"} & set(plan):
-            problem = f"is given along with {', '.join(sorted(conflicting))}"
+            problem = f"cannot be combined with {', '.join(sorted(conflicting))}"
             raise ConfigError(file, "analysis.metric", metrics, problem, "name a metric or items, not both")
         subsets = [metrics] if isinstance(metrics, str) else metrics
         plan = {"value": LOGGED_VALUE, "protocol": LOGGED, "subsets": subsets, **plan}

@@ -51,7 +51,7 @@ class Standing(Strict):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if self.best == (self.below is not None):
-            raise ValueError("give `best: true` or `below`, one of the two")
+            raise ValueError("give either `best: true` or `below`")
         return self
 
 
@@ -96,23 +96,29 @@ class Reading(Strict):
     """
 
     variant: Text
-    stage: StageName | None = Field(default=None, description="Where it is measured here; null: wherever it is logged.")
+    stage: StageName | None = Field(
+        default=None, description="The stage that measures it here; null: every stage that logs it."
+    )
     kind: Literal["seen", "healthy", "expected"] = Field(
-        description="seen in a log of the source; the range that it calls healthy; what it expected of the variant."
+        description="seen in a log of the source, called healthy by it, or expected by it of the variant."
     )
     at: Literal["start", "end"] | Step | None = Field(
-        default=None, description="Where in the training: its first or last tenth, or a step; null: all of it."
+        default=None, description="The part of training: the first or last tenth, or a step; null: all of it."
     )
     values: dict[Text, Figure] = Field(min_length=1, description="Metric: value.")
     possible: dict[Text, Figure] = Field(
         default={},
-        description="Metric: what the code can compute at all. A claim that contains it is true by construction.",
+        description="Metric: the range of values that the code can compute. A claim that contains the range is "
+        "true by construction.",
     )
     set_by: dict[Text, Text] = Field(
-        default={}, description="Metric: the key that its number repeats. Compared only where the key has that value."
+        default={},
+        description="Metric: the configuration key whose value is that number. Compared only if the key has it.",
     )
     scale: Text | None = Field(
-        default=None, description="The only scale at which it is compared: lengths and constants of the source's data."
+        default=None,
+        description="The only scale at which the metric is compared, because it depends on lengths or constants "
+        "of the source's data.",
     )
     text: Text = Field(description="What the source calls it.")
 
@@ -139,25 +145,28 @@ class PublishedFile(Strict):
     source: Text
     metric: Text | None = Field(default=None, description="What the columns hold.")
     target: Printed | None = Field(
-        default=None, description="The columns hold distances of a rate from this number; null: rates."
+        default=None,
+        description="The columns hold distances between a rate and this number; null: the columns hold rates.",
     )
     model: Text | None = Field(default=None, description="null: the source does not say.")
-    items: dict[str, Count] = Field(default={}, description="Evaluation items behind a column.")
+    items: dict[str, Count] = Field(default={}, description="Column: the number of evaluation items behind it.")
     batch_size: Count | list[Count] | None = Field(
         default=None,
         description="Of the source's evaluation, if it averages batches; [128, 32]: means over batches of 32 in each "
         "batch of 128, then over the batches of 128.",
     )
     runs: int | None = Field(
-        default=None, ge=1, description="Number of training runs that a number is the mean of; null: not stated."
+        default=None, ge=1, description="Number of training runs that each number averages; null: not stated."
     )
     columns: list[Text] = Field(default=[])
-    mean: Text = Field(default="mean", description="The column that is the mean of those with items.")
+    mean: Text = Field(default="mean", description="The column that holds the mean of the columns with items.")
     rows: dict[str, list[Cell | None]] = Field(default={}, description="Variant: one number per column.")
     claims: list[Claim] = Field(default=[])
-    standings: list[Standing] = Field(default=[], description="Superlatives and bounds: the best, below 0.004.")
-    deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
-    training: list[Reading] = Field(default=[], description="Figures of the training, compared with our curves.")
+    standings: list[Standing] = Field(default=[], description="Statements such as 'the best' or 'below 0.004'.")
+    deltas: list[Delta] = Field(default=[], description="Differences, for a source that gives no values.")
+    training: list[Reading] = Field(
+        default=[], description="Numbers about the training, compared with the curves of the runs."
+    )
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -166,17 +175,19 @@ class PublishedFile(Strict):
                 raise ValueError(f"rows.{name} has {len(row)} numbers for {len(self.columns)} columns")
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
-                raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
+                raise ValueError(
+                    f"claims: {claim.variant} against {claim.against}, {claim.column}: is not in the table"
+                )
         for standing in self.standings:
             if standing.variant not in self.rows or standing.column not in self.columns:
-                raise ValueError(f"standings: {standing.variant}, {standing.column}: not in the table")
+                raise ValueError(f"standings: {standing.variant}, {standing.column}: is not in the table")
         self._holds_what_it_says()
         if not self.rows and not self.deltas and not self.training:
             raise ValueError("nothing is reported: give `rows`, `deltas` or `training`")
         if (self.rows or self.deltas) and self.metric is None:
             raise ValueError("`rows` and `deltas` need a `metric`")
         if (self.metric or "").endswith("distance") and self.target is None:
-            raise ValueError(f"`metric: {self.metric}` needs the `target` from which it is the distance")
+            raise ValueError(f"`metric: {self.metric}` is a distance, so it needs a `target`")
         if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
             raise ValueError(f"deltas: {strange} are not columns")
         if unknown := set(self.items) - set(self.columns):

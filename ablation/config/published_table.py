@@ -47,14 +47,16 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
     for number, cells in body:
         where = f"{file}:{number}"
         if len(cells) != len(heading):
-            problem = f"has {len(cells)} cells, the heading has {len(heading)}"
-            raise ConfigError(where, "", None, problem, "put a comma for each cell, quotes around text with commas")
+            problem = f"has {len(cells)} cells, but the heading has {len(heading)}"
+            raise ConfigError(
+                where, "", None, problem, "separate all cells by commas, and put text that contains commas in quotes"
+            )
         name = cells[0].strip()
         if not name:
             raise ConfigError(where, heading[0], "", "the row has no name", "name it in the first column")
         if name in rows:
-            problem = "is the name of an earlier row too"
-            raise ConfigError(where, heading[0], name, problem, "give each row a name of its own")
+            problem = "is already the name of an earlier row"
+            raise ConfigError(where, heading[0], name, problem, "give each row its own name")
         rows[name] = {}
         for place, column in columns.items():
             text = cells[place].strip()
@@ -88,7 +90,7 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     try:
         text = read_bytes(file).decode("utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(file, "", None, "the file does not exist", "correct the name") from None
+        raise ConfigError(file, "", None, "the file does not exist", "correct the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(file, "", None, f"cannot be read as UTF-8 text ({error})", "save it as UTF-8") from None
     if len(text) > _MOST_BYTES:
@@ -112,12 +114,12 @@ def _columns(file: Path, heading: Sequence[str], options: TableOptions) -> dict[
         if not name:
             raise ConfigError(file, f"column {place + 1}", "", "has no heading", "name every column in the first line")
         if name in names[1:place]:
-            raise ConfigError(file, "heading", name, "is given twice", "give each column a name of its own")
+            raise ConfigError(file, "heading", name, "is given twice", "give each column its own name")
     for name in options.columns:
         if name not in names[1:]:
             raise ConfigError(file, "--columns", name, "is not a column", suggest(name, names[1:]))
     if len(names) < 2:
-        remedy = "the first names the rows, the others hold numbers"
+        remedy = "add columns of numbers; the first column names the rows"
         raise ConfigError(file, "heading", names[0], "is the only column", remedy)
     return {place: name for place, name in enumerate(names) if place and name in (options.columns or names)}
 
@@ -127,7 +129,7 @@ def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
         return Cell.of(text, percent=percent)
     except ValueError as error:
         problem, _, remedy = str(error).partition("; ")
-        remedy = f"{remedy}; leave other columns out with --columns"
+        remedy = f"{remedy}; to leave out other columns, pass --columns"
         raise ConfigError(where, column, text, problem.partition("' ")[2] or problem, remedy) from None
 
 
@@ -144,7 +146,7 @@ def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str)
         pairs = list(zip(columns if len(counts) == len(columns) else wanted, counts, strict=True))
     else:
         problem = f"has {len(counts)} numbers for {len(wanted)} columns ({', '.join(wanted)})"
-        remedy = "give one for each, one for all, or NAME=N for some"
+        remedy = "give one number for each, one for all, or NAME=N for some"
         raise ConfigError(file, "--items", " ".join(counts), problem, remedy)
     items: dict[str, int] = {}
     for name, number in pairs:
@@ -192,9 +194,9 @@ def _check_range(
             what, remedy = "rate", "pass --percent if the numbers are percentages"
             kept = [name for name in counted if all(map(fits, counted[name]))]
             if (cell.number.percent or abs(cell.number.exact) > 100) and kept:
-                remedy = f"leave counts and the like out: --columns {shlex.join((*kept, *others))}"
+                remedy = f"leave out columns of counts and the like: --columns {shlex.join((*kept, *others))}"
             if target is not None:
                 what = f"distance of a rate from {target}"
-                remedy += "; leave --target out if they are the rates themselves"
+                remedy += "; leave out --target if the numbers are the rates themselves"
             problem = f"is not a {what}: 0 to {float(most):g}"
             raise ConfigError(f"{file}:{number}", column, str(cell.number), problem, remedy)

@@ -25,10 +25,10 @@ def _counted(seeds: Any) -> Any:
     """Return the seeds 0 to n-1 for a number n, and others as they are, to be checked."""
     if isinstance(seeds, int) and not isinstance(seeds, bool):
         if not 1 <= seeds <= _MAX_SEEDS:
-            raise ValueError(f"is not a sensible number of seeds; 1 to {_MAX_SEEDS}, or a list of seeds")
+            raise ValueError(f"is not a valid number of seeds; write 1 to {_MAX_SEEDS}, or a list of seeds")
         return tuple(range(seeds))
     if not isinstance(seeds, list | tuple):
-        raise ValueError("is neither a whole number nor a list; 3, or [0, 1, 2]")
+        raise ValueError("is neither a whole number nor a list; write 3, or [0, 1, 2]")
     return tuple(seeds)
 
 
@@ -54,14 +54,16 @@ class ScaleStudy(Strict):
     """How a scale sizes one study."""
 
     seeds: Seeds | None = Field(
-        default=None, description="How many seeds this study has, or which; absent: the scale's seeds."
+        default=None, description="The study's number of seeds, or a list of seeds; absent: the scale's seeds."
     )
     set: dict[str, Any] = Field(
         default={},
-        description="Values that replace every variant's. Below a tagged union whose tag is not set, only variants "
-        "whose kind has all these keys get them.",
+        description="Values that replace those of every variant. If they lie in a tagged union whose tag is not "
+        "set here, only variants whose kind has all these keys get them.",
     )
-    multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
+    multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={}, description="Dotted key: the factor that its value is multiplied by."
+    )
     resources: dict[StageName, ResourceOverride] = Field(default={})
 
 
@@ -69,7 +71,7 @@ class ScaleFile(Strict):
     """`configs/scales/<scale>.yaml`."""
 
     seeds: Seeds = Field(
-        description="How many seeds, or which, unless the settings or a study's own `seeds` say otherwise."
+        description="The number of seeds, or a list of seeds, unless the settings or the study's `seeds` state others."
     )
     studies: dict[str, ScaleStudy] = Field(default={})
 
@@ -91,13 +93,15 @@ class Scale:
                 continue
             if not any(below.keys() <= kind.model_fields.keys() for kind in dotted.models_in(field.annotation)):
                 problem = f"no kind of {name} has all of these keys"
-                raise ConfigError(self.file, f"{self.prefix}set.{name}", dict(below), problem, "set those of one kind")
+                raise ConfigError(
+                    self.file, f"{self.prefix}set.{name}", dict(below), problem, "set only keys of one kind"
+                )
         for key in self.definition.multiply:
             check_key(model, key, self.file, f"{self.prefix}multiply")
             for other, _ in dotted.leaves(self.definition.set):
                 if dotted.covers(key, other) or dotted.covers(other, key):
                     where = f"{self.prefix}multiply.{key}"
-                    raise ConfigError(self.file, where, None, "the scale also sets it", "keep one of the two")
+                    raise ConfigError(self.file, where, None, "the scale also sets it", "remove one of the two")
         for stage in self.definition.resources:
             if stage not in stages:
                 where = f"{self.prefix}resources.{stage}"
@@ -110,7 +114,7 @@ class Scale:
             for other, variant in changed.items():
                 if dotted.covers(key, other) or dotted.covers(other, key):
                     problem = f"variant {variant} changes {other}"
-                    remedy = "a scale replaces only what no variant changes; use multiply, or leave it"
+                    remedy = "use `multiply`, or remove the key: a scale may set only keys that no variant changes"
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
@@ -126,7 +130,7 @@ class Scale:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 where = f"{self.prefix}multiply.{key}"
                 raise ConfigError(
-                    self.file, where, factor, f"{variant.stem} has {value!r} there", "multiply numbers only"
+                    self.file, where, factor, f"the value in {variant.stem} is {value!r}", "multiply only numbers"
                 )
             config = dotted.merge(config, dotted.nested({key: multiply(value, factor)}))
         return validate(model, config, f"{self.file} (for {variant})")

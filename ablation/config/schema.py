@@ -25,16 +25,25 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         if name not in item_definitions:
             definition.pop("required", None)
     own = {
-        "extends": {"type": "string", "description": "The one parent; absent only for a root."},
+        "extends": {"type": "string", "description": "The variant's parent; absent only for a root."},
         "why": {"type": "string", "minLength": 1, "description": "Why this variant exists, in a sentence."},
-        "label": {"type": "string", "minLength": 1, "description": "What it changes, as a paper's table names it."},
-        "gpu": {"type": "integer", "minimum": 1, "description": "Accelerators for each of its stages that needs one."},
+        "label": {
+            "type": "string",
+            "minLength": 1,
+            "description": "What the variant changes, in the words of a paper's table.",
+        },
+        "gpu": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Number of accelerators for each of its stages that needs any.",
+        },
         "between": {
             "type": "array",
             "items": {"type": "string"},
             "minItems": 2,
             "maxItems": 2,
-            "description": "Instead of `extends`: A of [A, B] with a part of what B changes (`ablation explain`).",
+            "description": "Instead of `extends`, for variants that `ablation explain` writes: [A, B], A with some of "
+            "B's changes.",
         },
     }
     return {

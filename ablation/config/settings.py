@@ -53,7 +53,7 @@ def _shard(value: str | None) -> str | None:
     if value is not None:
         match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", value)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ValueError("expected k/n with k from 1 to n, as 1/2")
+            raise ValueError("is not k/n with k from 1 to n; write, for example, 1/2")
     return value
 
 
@@ -74,34 +74,42 @@ class SettingsFile(Strict):
     studies: Annotated[dict[str, _Names] | None, BeforeValidator(_studies)] = Field(
         default=None,
         min_length=1,
-        description="[a, b] or a,b; null: every folder of configs/studies. {a: [x, y], b: null} is a part of a plan: "
-        "variants x and y of study a with those that they descend from, and all of b.",
+        description="[a, b] or a,b; null: every folder of configs/studies. {a: [x, y], b: null} selects a part: "
+        "variants x and y of study a with their ancestors, and all of b.",
     )
     seeds: Annotated[Seeds | None, BeforeValidator(_seeds)] = Field(
-        default=None, description="How many seeds, or a list of seeds; null: the scale's seeds."
+        default=None, description="The number of seeds, or a list of seeds; null: the scale's seeds."
     )
     gpus: _Count = Field(default=1, description="The number of devices, unless `--resources gpu=N` says otherwise.")
     results: _Folder = Path("results")
     reports: _Folder = Path("reports")
     wandb: Annotated[Literal["offline", "online"] | None, BeforeValidator(lambda value: value or None)] = Field(
         default=None,  # `off` in YAML 1.1 is false
-        description="offline or online: a second log of every stage; null: none.",
+        description="Whether every stage is also logged to W&B: offline, online, or null for no.",
     )
     fork_server: Annotated[
         bool, BeforeValidator(lambda value: {"true": True, "false": False}.get(str(value).lower(), value))
-    ] = Field(default=True, description="Whether local stages are forks of a process that has torch imported.")
-    group_minutes: _Count = Field(
-        default=0, description="On a scheduler, stages of one run that need at most so many minutes are one job."
+    ] = Field(
+        default=True,
+        description="Whether local stages are forked from a process that has already imported torch, which saves "
+        "start-up time.",
     )
-    cost_per_device_hour: _Amount = Field(default=None, description="A number, as 2.5, in your currency.")
+    group_minutes: _Count = Field(
+        default=0,
+        description="On a scheduler, stages of one run that together need at most this many minutes share one job.",
+    )
+    cost_per_device_hour: _Amount = Field(
+        default=None, description="The price of a device-hour in your currency, such as 2.5."
+    )
     # Selection of jobs; the tables always show the whole plan.
     study: _Name | None = Field(default=None, description="The study to run.")
     variant: _Names = Field(default=(), description="The variants to run, [a, b] or a,b; their parents run as well.")
     seed: Annotated[Seed | None, _NUMBER] = Field(default=None, description="The seed to run.")
     shard: Annotated[str | None, AfterValidator(_shard)] = Field(
-        default=None, description="k/n, as 1/2: of the seeds every n-th, from the k-th on; `ablation merge` joins them."
+        default=None,
+        description="k/n, such as 1/2: run every n-th seed, starting with the k-th; `ablation merge` joins the parts.",
     )
-    retry: Literal["failed"] | None = Field(default=None, description="`failed`: stages that failed run again.")
+    retry: Literal["failed"] | None = Field(default=None, description="`failed`: run stages that failed again.")
 
 
 class Settings(SettingsFile):
@@ -184,7 +192,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         first, count = map(int, settings.shard.split("/"))
         planned_seeds = {seed for study in run for seed in sorted(settings.seeds_of(study))[first - 1 :: count]}
         if not planned_seeds:
-            problem = f"holds no seed: the plan has {len(planned)}"
+            problem = f"holds no seed, because the plan has only {len(planned)}"
             raise ConfigError(where["shard"], "shard", settings.shard, problem, "use fewer shards, or more seeds")
         if settings.seed not in (None, *planned_seeds):
             problem = f"does not hold seed {settings.seed}"
@@ -207,26 +215,26 @@ def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
     where: the file that holds the value, or `--config`. project: the folder that holds `configs`.
     """
     if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
-        raise ConfigError(where, key, text, "is not a usable folder", "no braces, wildcards or control characters")
+        raise ConfigError(where, key, text, "is not a usable folder", "use no braces, wildcards or control characters")
     if text.startswith("-"):  # Snakemake and the tracker get it as an argument
         raise ConfigError(where, key, text, "looks like an option of a command", "do not begin its name with `-`")
     try:
         folder = Path(text).expanduser()
     except RuntimeError:
-        raise ConfigError(where, key, text, "there is no such home folder", "write the whole path") from None
+        raise ConfigError(where, key, text, "the home folder does not exist", "write the full path") from None
     try:
         problem = _problem(folder, project)
     except OSError as error:
-        problem = f"cannot be looked at ({error.strerror})"
+        problem = f"cannot be read ({error.strerror})"
     if problem:
-        raise ConfigError(where, key, text, problem, f"name a new folder, or one of earlier {key}")
+        raise ConfigError(where, key, text, problem, f"name a new folder, or one that holds earlier {key}")
     return folder
 
 
 def _check_apart(results: Path, reports: Path, text: str, where: str) -> None:
     place, inside = reports.resolve(), results.resolve()
     if place == inside or any(place.is_relative_to(inside / name) for name in _RESULTS):
-        problem = "is the folder of the results as well" if place == inside else "is in the results' own folder"
+        problem = "is also the results folder" if place == inside else "is inside the results folder"
         raise ConfigError(where, "reports", text, problem, "name another folder")
 
 
@@ -241,7 +249,7 @@ def _problem(folder: Path, project: Path) -> str:
             break
     place, root = folder.resolve(), project.resolve()
     if root.is_relative_to(place):
-        return "is the project's own folder" if root == place else "holds the project itself"
+        return "is the project's own folder" if root == place else "contains the project"
     if any(place.is_relative_to(root / name) for name in _PROJECT):
         return f"is in the project's own folder {place.relative_to(root).parts[0]}"
     return ""

@@ -53,9 +53,13 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
         try:
             model = dict.fromkeys(assets, getattr(import_beside_configs(module), name))
         except ImportError as error:
-            problem = f"assets are fetched by the trainers of the repository ({error})"
+            problem = f"only the trainers in the tracker's repository can fetch assets ({error})"
             raise ConfigError(
-                file, "base", assets[0], problem, "run in a clone, or let a command fetch its own"
+                file,
+                "base",
+                assets[0],
+                problem,
+                "run in a clone of the repository, or let the stage's command fetch the files",
             ) from None
     return model_of_base(written.base, file, model)
 
@@ -68,7 +72,13 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
     for key, info in model.model_fields.items():
         if info.is_required():
             problem = f"its key {key!r} has no default"
-            raise ConfigError(file, "config", path, problem, "give it one: a stage gets only the keys it reads")
+            raise ConfigError(
+                file,
+                "config",
+                path,
+                problem,
+                "give the key a default, because a stage gets only the keys that it reads",
+            )
         if key in RESERVED_KEYS:
             raise ConfigError(file, "config", path, f"its key {key!r} is reserved", "rename it")
     return model
@@ -114,8 +124,8 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
         if any(other.startswith(f"{key}.") for other in model_keys) or any(covers(other, key) for other in reached):
             continue
         where, value = ("config", written.config) if written.config else (f"base.{key}", get(written.base, key, None))
-        problem = f"no stage gets {key if written.config else 'it'}, so a variant that changes it would change nothing"
-        remedy = "add it to the `reads` of one, and to the words of its command ({config} or {value:KEY}), or remove it"
+        problem = f"no stage reads {key if written.config else 'it'}, so a variant that changes it would change nothing"
+        remedy = "add it to a stage's `reads` and to its command ({config} or {value:KEY}), or remove it"
         raise ConfigError(file, where, value, problem, remedy)
 
 
@@ -128,10 +138,10 @@ def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file
     reached = reached_keys(written, leading)
     for key, value in leaves(overrides):
         if not any(covers(other, key) for other in reached):
-            problem = "no stage that leads to the results gets it, so the variant would be equal to its parent"
+            problem = "no stage that leads to the results reads it, so the variant would be equal to its parent"
             aside = [name for name in written.stages if any(covers(o, key) for o in reached_keys(written, [name]))]
-            joined = f", or name {aside[0]}, which reads it, in the `inputs` of one" if aside else ""
-            remedy = f"remove the line, or add the key to the `reads` of one{joined}"
+            joined = f", or to the `inputs` of one add {aside[0]}, which reads it" if aside else ""
+            remedy = f"remove the line, or add the key to the `reads` of such a stage{joined}"
             raise ConfigError(file, key, value, problem, remedy)
 
 
@@ -154,11 +164,13 @@ def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[
     for variant, config in configs.items() if analysis.samples is not None else ():
         samples = analysis.samples_in(config)
         if samples is None:
-            problem = f"{variant} has no whole number there"
-            raise ConfigError(file, "analysis.samples", analysis.samples, problem, "name a number, or keys")
+            problem = f"{variant} has no whole number at this key"
+            raise ConfigError(
+                file, "analysis.samples", analysis.samples, problem, "write a number, or keys that hold whole numbers"
+            )
         if analysis.k > samples:
             problem = f"items of {variant} have {samples} sample{'s' * (samples != 1)}"
-            remedy = "sample each item more often, or ask for fewer"
+            remedy = "sample each item more often, or reduce K"
             raise ConfigError(file, "analysis", analysis.outcome, problem, remedy)
 
 
@@ -208,7 +220,7 @@ def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> No
             _check_command(stage, model, file, f"stages.{name}")
     last = next(reversed(written.stages))
     if written.stages[last].command is not None and not written.stages[last].collect:
-        problem = "the last stage gives the study's results, and this command's files are not read"
+        problem = "the last stage gives the study's results, but nothing reads this command's files"
         raise ConfigError(file, f"stages.{last}.collect", None, problem, f"name a reader: {', '.join(READERS)}")
 
 
@@ -223,13 +235,15 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
             remedy = suggest(placeholder.name, stage.inputs)
             raise ConfigError(file, f"{where}.command", str(placeholder), problem, remedy)
     if stage.seeded and "seed" not in kinds:
-        problem = "the stage is seeded, and the command does not get {seed}: all seeds would give the same"
-        remedy = "add {seed}, or set `seeded: false` (what reads a seeded stage has each seed's own run anyhow)"
+        problem = (
+            "the stage is seeded, but its command does not contain {seed}, so all seeds would give the same result"
+        )
+        remedy = "add {seed}, or set `seeded: false` (a stage that reads a seeded stage still runs once per seed)"
         raise ConfigError(file, f"{where}.command", stage.command, problem, remedy)
     if "seed" in kinds and not stage.seeded:
-        raise ConfigError(file, f"{where}.seeded", False, "the command gets {seed}", "set `seeded: true`")
+        raise ConfigError(file, f"{where}.seeded", False, "the command contains {seed}", "set `seeded: true`")
     if stage.reads and not kinds & {"config", "overrides", "value"}:
-        problem = f"the command gets none of what the stage reads ({', '.join(stage.reads)})"
+        problem = f"the command gets none of the keys in `reads` ({', '.join(stage.reads)})"
         raise ConfigError(file, f"{where}.command", stage.command, problem, "add {config}, {overrides} or {value:KEY}")
     if kinds & {"config", "overrides"} and not stage.reads:
         problem = "is empty, so {config} and {overrides} are as well"
@@ -244,8 +258,8 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
             remedy = suggest(odd[0], (*known, "path", "values"))
             raise ConfigError(file, key, odd[0], f"the reader {collected.reader} has no such column", remedy)
         if odd or (collected.values and not known):
-            remedy = f"write {{{collected.reader}: PLACE}}"
-            raise ConfigError(file, key, (*odd, "values")[0], "its files have no columns to name", remedy)
+            remedy = f"write {{{collected.reader}: PATH}}"
+            raise ConfigError(file, key, (*odd, "values")[0], "files of this reader have no columns to choose", remedy)
 
 
 def _check_value(key: str, stage: StageDefinition, model: type[BaseModel], file: Path, where: str) -> None:
@@ -253,4 +267,6 @@ def _check_value(key: str, stage: StageDefinition, model: type[BaseModel], file:
     top = key.partition(".")[0]
     if top not in stage.reads:
         problem = f"the stage does not read {top}"
-        raise ConfigError(file, where, key, problem, f"add {top} to its `reads`: a change of it must run it again")
+        raise ConfigError(
+            file, where, key, problem, f"add {top} to its `reads`, so that a change of it runs the stage again"
+        )

@@ -33,7 +33,9 @@ class Resources(Strict):
     threads: int = Field(default=1, ge=1, description="CPU threads.")
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
-    gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
+    gpu: int = Field(
+        default=0, ge=0, description="Number of accelerators (on a machine without any, slots of the pool)."
+    )
 
 
 def _relative(pattern: str) -> str:
@@ -44,7 +46,7 @@ def _relative(pattern: str) -> str:
 
 def _inside(place: str) -> str:
     if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
-        raise ValueError(f"{place!r} must lie in the folder of the command's output")
+        raise ValueError(f"{place!r} must be inside the folder of the command's output")
     return place
 
 
@@ -75,10 +77,15 @@ class Collected(Strict):
     place: Annotated[Text, AfterValidator(_inside)] = Field(
         default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
     )
-    columns: dict[str, Text] = Field(default={}, description="Of a table: what a reader looks for, and its column.")
-    values: list[Text] = Field(default=[], description="Of a table: the columns that hold values; none: all numbers.")
+    columns: dict[str, Text] = Field(
+        default={}, description="For a table: what the reader looks for, and the column that holds it."
+    )
+    values: list[Text] = Field(
+        default=[], description="For a table: the columns that hold values; none: all columns of numbers."
+    )
     at: Literal["last"] | int | None = Field(
-        default=None, description="The step of final values; absent: of the model that was kept, if the run says so."
+        default=None,
+        description="The step of the final values; absent: the step of the kept model, if the run states it.",
     )
 
 
@@ -100,24 +107,29 @@ class StageDefinition(Strict):
         "as text, or as a list of words. No shell reads it.",
     )
     code: list[Annotated[Text, AfterValidator(_relative)]] = Field(
-        default=[], description="Of a command: its files, folders and patterns; a change of one runs the stage again."
+        default=[],
+        description="For a command: its code, as files, folders and patterns. If one changes, the stage runs again.",
     )
     collect: Annotated[
         list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]],
         BeforeValidator(_list_of_readers),
     ] = Field(
         default=[],
-        description="Of a command: readers of the files that it leaves, `name`, `name: place` or "
-        "`name: {path: place, item: column, values: [column]}`.",
+        description="For a command: readers for the files that it writes, as `name`, `name: path` or `name: "
+        "{path: path, item: column, values: [column]}`.",
     )
-    steps: Text | None = Field(default=None, description="Of a command: the key that holds its number of steps.")
+    steps: Text | None = Field(
+        default=None, description="For a command: the configuration key that holds its number of steps."
+    )
     time_limit: int | None = Field(
-        default=None, ge=1, description="Of a command: minutes after which it is ended, with all that it started."
+        default=None,
+        ge=1,
+        description="For a command: minutes after which it and all processes that it started are stopped.",
     )
     inputs: dict[StageName, Text] = Field(default={}, description="Name: an earlier stage, or `asset:<config key>`.")
     reads: list[Text] = Field(default=[], description="Top-level config keys that the stage may look at.")
-    seeded: bool = Field(description="Whether its result depends on the seed.")
-    resources: Resources = Field(default=Resources(), description="What one job asks for.")
+    seeded: bool = Field(description="Whether the stage's result depends on the seed.")
+    resources: Resources = Field(default=Resources(), description="Resources that one job requests.")
 
     @model_validator(mode="after")
     def _entry_or_command(self) -> Self:
@@ -126,7 +138,7 @@ class StageDefinition(Strict):
         if self.command is None:
             command_keys = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
             if command_keys:
-                raise ValueError(f"{command_keys[0]} belongs to a `command`, and this stage is the module {self.entry}")
+                raise ValueError(f"{command_keys[0]} needs a `command`, but this stage runs the module {self.entry}")
             return self
         placeholders(self.words)
         return self
@@ -146,13 +158,20 @@ class StageDefinition(Strict):
 class Exclusion(Strict):
     """Incompatible values: if `if` holds, `forbid` and `forbid_change` may not."""
 
-    if_: dict[str, Any] = Field(alias="if", min_length=1, description="Dotted key: value; all must hold.")
-    forbid: dict[str, Any] = Field(default={}, description="Dotted key: value; not all may hold as well.")
+    if_: dict[str, Any] = Field(
+        alias="if",
+        min_length=1,
+        description="Dotted key: value. The condition holds if the configuration has all these values.",
+    )
+    forbid: dict[str, Any] = Field(
+        default={},
+        description="Dotted key: value. If the condition holds, a configuration with all these values is refused.",
+    )
     forbid_change: list[Text] = Field(
         default=[],
-        description="Dotted keys that a variant which changes a key of the condition may not change as well.",
+        description="Dotted keys that a variant may not change together with a key of the condition.",
     )
-    because: Text = Field(description="The reason, shown in the error.")
+    because: Text = Field(description="The reason, which the error shows.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -187,9 +206,9 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
 class Guardrail(Strict):
     """A metric that a change must not make worse, whatever it gains."""
 
-    metric: Text = Field(description="items.name, of the items of the primary metric.")
+    metric: Text = Field(description="The value to guard: an items.name among the items of the primary metric.")
     direction: Literal["max", "min"] | Target
-    margin: float = Field(gt=0, lt=1e100, description="A loss below it does not matter.")
+    margin: float = Field(gt=0, lt=1e100, description="The smallest loss that matters.")
 
 
 _LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
@@ -198,18 +217,20 @@ _LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
 class Analysis(Strict):
     """How comparisons are judged; fixed before there are results."""
 
-    value: Text = Field(description="items.name of the primary metric.")
+    value: Text = Field(description="The items.name of the primary metric.")
     protocol: Text = Field(default="test", description="items.protocol.")
     subsets: list[Text] = Field(
-        default=["all"], min_length=1, description="items.subset; the statistic is the mean over them."
+        default=["all"],
+        min_length=1,
+        description="The items.subset values; the statistic is the mean over these subsets.",
     )
     direction: Literal["max", "min"] | Target
     margin: Annotated[float, Field(gt=0, lt=1e100)] | None = Field(
-        description="Equivalence: a smaller difference does not matter. null: none is stated, so nothing is "
-        "equivalent, and the gate refuses."
+        description="The smallest difference that matters. null: not stated, so no verdict is equivalent and the "
+        "gate refuses the study."
     )
     alpha: float = Field(
-        default=0.05, gt=0, lt=0.5, description="Error rate over the comparisons, of the kind that `error` names."
+        default=0.05, gt=0, lt=0.5, description="Error rate over all comparisons, of the kind named by `error`."
     )
     error: Literal["fwer", "fdr"] = Field(
         default="fwer",
@@ -218,50 +239,58 @@ class Analysis(Strict):
     )
     seeds: Literal["paired", "independent"] | None = Field(
         default=None,
-        description="Whether both runs of a seed share something (data order, initialisation), or nothing. "
-        "Left out: paired, but for imported runs without named seeds.",
+        description="Whether both runs of a seed share something, such as data order or initialisation. Left "
+        "out: paired, except for imported runs without named seeds.",
     )
     claim: Literal["recipe", "checkpoints"] | None = Field(
         default=None,
-        description="What a verdict is about: what other seeds would show (the default), or these runs alone.",
+        description="Whether a verdict is about all seeds (the default) or about these runs only.",
     )
     rare: float = Field(
         default=0.5,
         gt=0,
         lt=1,
-        description="`equivalent` needs enough seeds that at most this share of them may behave differently unseen: at "
-        "alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
+        description="`equivalent` needs enough seeds to rule out that more than this share of all seeds behave "
+        "differently: at alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
     )
     correction: Literal["max-t", "holm"] = Field(
         default="max-t",
-        description="For the number of comparisons, per study; max-t knows that comparisons share parents and items.",
+        description="Correction for the number of comparisons in the study; max-t accounts for parents and items "
+        "that comparisons share.",
     )
     variance: Literal["moderated", "own"] = Field(
-        default="moderated", description="Of seeds: a comparison's own, or moderated by the study's other variants."
+        default="moderated",
+        description="Variance between seeds: the comparison's own estimate, or one moderated by the study's "
+        "other variants.",
     )
     comparisons: Literal["parent", "root"] | list[tuple[Text, Text]] = Field(
         default="parent",
-        description="What is compared: each variant with its parent, with its root, or the pairs [child, parent].",
+        description="The comparisons: each variant with its parent, each with its root, or a list of [child, "
+        "parent] pairs.",
     )
     interim_analyses: list[Annotated[int, Field(ge=3)]] = Field(
         default=[],
-        description="Numbers of seeds at which `add-seeds` may judge and stop, increasing; none: one analysis of all.",
+        description="Increasing numbers of seeds at which `add-seeds` may judge and stop; none: one analysis "
+        "with all seeds.",
     )
     combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
-        default={}, description="Combining variant: variants with one common parent whose effects it should add up."
+        default={}, description="Combined variant: the variants with a common parent whose effects should add up in it."
     )
     guardrails: list[Guardrail] = Field(
-        default=[], description="What must not get worse: a test of each on every comparison."
+        default=[], description="Values that must not get worse; each is tested in every comparison."
     )
     samples: Annotated[int, Field(ge=1)] | Annotated[list[Text], Field(min_length=1)] | None = Field(
         default=None,
-        description="Samples that an item's value is the mean of: a number, or the config keys whose product it is.",
+        description="Number of samples that an item's value averages: a number, or the configuration keys whose "
+        "product it is.",
     )
     pass_at: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Instead of the mean of right samples: the chance that any of so many is right."
+        default=None,
+        description="Judge the chance that any of this many samples is right, not the mean of the samples.",
     )
     cons_at: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Likewise: the chance that most of so many are right; a tie counts half."
+        default=None,
+        description="Judge the chance that most of this many samples are right; a tie counts half.",
     )
 
     @model_serializer(mode="wrap")
@@ -295,18 +324,18 @@ class Analysis(Strict):
     @model_validator(mode="after")
     def _samples_are_right_or_wrong(self) -> Self:
         if self.pass_at and self.cons_at:
-            raise ValueError("pass_at and cons_at: one of them is compared; ask for one")
+            raise ValueError("pass_at and cons_at cannot be combined; give one of them")
         if self.k and (self.samples is None or self.direction != "max"):
-            raise ValueError(f"{self.outcome} counts right samples; it needs `samples` and `direction: max`")
+            raise ValueError(f"{self.outcome} counts right samples, so it needs `samples` and `direction: max`")
         if isinstance(self.samples, int) and self.k > self.samples:
-            raise ValueError(f"{self.outcome} needs {self.k} samples, and items have {self.samples}; ask for fewer")
+            raise ValueError(f"{self.outcome} needs {self.k} samples, but items have {self.samples}; reduce K")
         return self
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         names = [self.named, *(rail.metric for rail in self.guardrails)]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"guardrails: {twice[0]} is judged already: name each metric once")
+            raise ValueError(f"guardrails: {twice[0]} is already judged; name each metric once")
         if any(later <= earlier for earlier, later in pairwise(self.interim_analyses)):
             raise ValueError(f"interim_analyses {self.interim_analyses} must increase")
         pairs = self.comparisons if isinstance(self.comparisons, list) else [("child", "parent")]
@@ -338,20 +367,26 @@ class HealthRule(Strict):
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
-        description="The stage that logs the metric, or a list: a rule for each, named by the stage from the second on."
+        description="The stage that logs the metric. A list makes one rule per stage; from the second on, the "
+        "stage is part of the rule's id."
     )
     metric: Text = Field(description="Name, or a shell pattern that stands for each metric that matches.")
     measure: Literal["value", "change", "ratio"] = Field(
-        default="value", description="The value, or its change from or ratio to the reference."
+        default="value",
+        description="What is judged: the value, its change from the reference, or its ratio to the reference.",
     )
-    reference: Text | None = Field(default=None, description="Metric of the reference; null: the metric's first value.")
+    reference: Text | None = Field(
+        default=None, description="The metric that is the reference; null: the judged metric's own first value."
+    )
     range: Range = Field(default=Range(), description="Empty: any finite value is healthy.")
-    abs: bool = Field(default=False, description="Judge the absolute value.")
-    window: int = Field(default=1, ge=1, description="This many consecutive logged values must be outside.")
+    abs: bool = Field(default=False, description="Whether the absolute value is judged.")
+    window: int = Field(
+        default=1, ge=1, description="Number of consecutive logged values that must be outside the range."
+    )
     after: int | None = Field(default=None, description="Steps up to and including this one are ignored.")
     severity: Literal["note", "warn", "abort"] = Field(description="abort ends the stage as diverged.")
-    diagnosis: Text = Field(description="What it means.")
-    remedy: Text = Field(description="What to try.")
+    diagnosis: Text = Field(description="What a broken rule means.")
+    remedy: Text = Field(description="What to try if the rule is broken.")
 
     @model_validator(mode="after")
     def _reference_is_used(self) -> Self:
@@ -385,7 +420,9 @@ class ColumnDefinition(Strict):
     label: Text = _LABEL
     published: str | None = Field(default=None, description="Column of the published table.")
     change: bool = Field(
-        default=False, description="A column after it: the change from the parent's mean in percent, also of published."
+        default=False,
+        description="Whether to add a column with the change from the parent's mean in percent, also for "
+        "published values.",
     )
 
 
@@ -399,8 +436,8 @@ class ReferenceDefinition(Strict):
 class MeansOver(Strict):
     """Values that are means over several policies of each run; the tables say so."""
 
-    key: Text = Field(description="Key of the configuration that counts the policies.")
-    protocols: list[Text] = Field(min_length=1, description="Protocols whose values are such means.")
+    key: Text = Field(description="The configuration key that holds the number of policies.")
+    protocols: list[Text] = Field(min_length=1, description="Protocols whose values are means over the policies.")
     of: Text = Field(default="policies", description="What is counted, in the plural.")
 
 
@@ -423,10 +460,13 @@ class FigurePanel(CurveDefinition):
     """One panel of a figure."""
 
     log: bool = Field(
-        default=False, description="For lines and each: a logarithmic axis; what is not above 0 is left out."
+        default=False,
+        description="For lines and each: use a logarithmic axis, which leaves out values that are not above 0.",
     )
     variants: list[Text] | None = Field(
-        default=None, min_length=1, description="For subsets and distributions: only these, in this order; null: all."
+        default=None,
+        min_length=1,
+        description="For subsets and distributions: the subsets to show, in this order; null: all.",
     )
 
 
@@ -442,18 +482,20 @@ class FigureDefinition(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="Name of the file.")]
     kind: Literal["lines", "each", "bars", "subsets", "distributions"] = Field(
-        description="lines: along the steps; each: the same, a panel per variant, with its parent; bars: mean over the "
-        "steps; subsets: a final metric along its subsets; "
-        "distributions: quantiles of item values of any stage, a box per subset. The last two need the metric "
+        description="lines: values by step; each: the same with a panel per variant, which also shows its "
+        "parent; bars: mean over the steps; subsets: a final metric by subset; distributions: "
+        "quantiles of item values of any stage, one box per subset. The last two need the metric "
         "<protocol>/*/<name>."
     )
     title: Text
     panels: list[FigurePanel] = Field(min_length=1)
-    x: FigureAxis | None = Field(default=None, description="For lines and each; null: the step.")
-    axis: Text | None = Field(default=None, description="For subsets: what they are, in words.")
-    columns: int = Field(default=2, ge=1, le=6, description="Panels side by side.")
+    x: FigureAxis | None = Field(
+        default=None, description="For lines and each: the metric on the horizontal axis; null: the step."
+    )
+    axis: Text | None = Field(default=None, description="For subsets: the label of the horizontal axis.")
+    columns: int = Field(default=2, ge=1, le=6, description="Number of panels side by side.")
     variants: list[Text] = Field(
-        default=[], description="The variants shown, in the order of the variant tree; none: all."
+        default=[], description="The variants to show, in the order of the variant tree; none: all."
     )
 
     def names(self) -> list[str]:
@@ -470,9 +512,9 @@ class FigureDefinition(Strict):
             if panel.variants is not None and not over_subsets:
                 raise ValueError(f"panels: `variants` has no effect with kind {self.kind}")
             if panel.variants is not None and self.variants:
-                raise ValueError("`variants` of the figure and of a panel: give one of them")
+                raise ValueError("`variants` cannot be given for both the figure and a panel; give one of them")
         if self.kind == "each" and len(self.panels) != 1:
-            raise ValueError(f"kind each draws one metric in a panel per variant, not {len(self.panels)} panels")
+            raise ValueError(f"kind each draws a panel per variant, so it needs one panel, not {len(self.panels)}")
         if self.kind not in ("lines", "each") and any(panel.log for panel in self.panels):
             raise ValueError(f"panels: log has no effect with kind {self.kind}")
         if self.x is not None and self.kind not in ("lines", "each"):
@@ -490,16 +532,17 @@ class StudyDefinition(Strict):
 
     title: Text
     question: Text
-    source: Text | None = Field(default=None, description="Where question and variants come from.")
+    source: Text | None = Field(default=None, description="The source of the question and the variants.")
     table: TableDefinition
     curves: list[CurveDefinition] = Field(default=[])
     figures: list[FigureDefinition] = Field(
-        default=[], description="Figures other than curves, metric and variant-tree."
+        default=[], description="Figures in addition to curves, metric and variant-tree."
     )
     analysis: Analysis
     health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = Field(default=[])
     trained_model: StageName | None = Field(
-        default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
+        default=None,
+        description="Subfolder to which a stage writes its model as a Hugging Face folder, for `ablation export`.",
     )
 
     def fields_of(self, kind: type["StudyDefinition"]) -> dict[str, Any]:
@@ -511,23 +554,30 @@ class StudyFile(StudyDefinition):
     """`_study.yaml`: the definition, and what only planning reads."""
 
     config: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
-        default=None, description="module:Class of the config model; absent: `base` gives the keys and their types."
+        default=None, description="module:Class of the config model; absent: the keys and types are those of `base`."
     )
     parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
         default=None,
-        description="module:function, `def parts(config, stage)`: slot -> dotted name of what is used.",
+        description="module:function of `def parts(config, stage)`, which returns slot -> dotted name of the "
+        "code that is used.",
     )
-    base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
+    base: dict[str, Any] = Field(
+        default={}, description="Values of every root variant, which replace the model's defaults."
+    )
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
     exclusions: list[Exclusion] = Field(default=[])
     stages: Annotated[
         dict[StageName, StageDefinition],
         Field(min_length=1),
         BeforeValidator(lambda stages: stages, json_schema_input_type=dict[StageName, StageDefinition] | str),
-    ] = Field(description="In order; the last gives the results. A name: those in configs/studies/<name>.yaml.")
+    ] = Field(
+        description="Stages in order; the last gives the results. A name stands for the stages in "
+        "configs/studies/<name>.yaml."
+    )
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
     dirty_tree: Literal["allow", "warn", "refuse"] = Field(
-        default="warn", description="When files differ from their commit: start stages, warn and start, or refuse."
+        default="warn",
+        description="What to do if files differ from their commit: start the stages, warn and start, or refuse.",
     )
 
     @model_validator(mode="after")
@@ -535,7 +585,7 @@ class StudyFile(StudyDefinition):
         earlier: set[str] = set()
         for name, stage in self.stages.items():
             if stage.entry is not None and self.config is None:
-                raise ValueError(f"stages.{name}.entry: the module needs a config model: give `config: module:Class`")
+                raise ValueError(f"stages.{name}.entry: the module needs a config model; give `config: module:Class`")
             for source in stage.inputs.values():
                 if not source.startswith(ASSET_PREFIX) and source not in earlier:
                     raise ValueError(f"stages.{name}.inputs: {source!r} is neither an earlier stage nor asset:<key>")

@@ -56,7 +56,7 @@ def _unknown(
 
 def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
     """Refuse a dotted key that the model does not have."""
-    check_name(key, sorted(known_keys(model)), file, where, "is not a key of the config model")
+    check_name(key, sorted(known_keys(model)), file, where, "is not a key of this configuration")
 
 
 def _mistakes(

@@ -142,7 +142,7 @@ def refuse_idle(
     """Refuse an override equal to its value in `above`, the values of `owner`: it would mislead the reader."""
     for key, value in dotted.leaves(overrides):
         if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
-            raise ConfigError(file, key, value, f"{owner} has this value already", "remove the line")
+            raise ConfigError(file, key, value, f"{owner} already has this value", "remove the line")
 
 
 def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, file: Path) -> None:
@@ -152,7 +152,9 @@ def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, fil
         for other, reason in idle.items():
             if value is not None and dotted.covers(other, key):
                 problem = f"has no effect: {reason}"
-                raise ConfigError(file, key, value, problem, "remove the line, or change what it depends on")
+                raise ConfigError(
+                    file, key, value, problem, "remove the line, or change the setting that makes it ineffective"
+                )
 
 
 def check_exclusions(
@@ -166,7 +168,7 @@ def check_exclusions(
     for exclusion in exclusions:
         if _holds(exclusion.if_, config) and (offence := _offence(exclusion, config, changed)) is not None:
             causes = [f"{key} = {value!r}" for key, value in exclusion.if_.items()]
-            problem = f"excluded by {', '.join(causes)} ({exclusion.because})"
+            problem = f"cannot be combined with {', '.join(causes)} ({exclusion.because})"
             raise ConfigError(file, offence, dotted.get(config, offence, None), problem, "change one of the two")
 
 
@@ -208,7 +210,9 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise ConfigError(path, "", None, f"has the suffix {path.suffix}", "rename it to .yaml")
         if path.name.lower() == "_study.yaml" != path.name:
-            raise ConfigError(path, "", None, "is not a valid variant name", "write _study.yaml, or name it otherwise")
+            raise ConfigError(
+                path, "", None, "is not a valid variant name", "rename it; a study's own file is _study.yaml"
+            )
         if path.suffix == ".yaml" and path.name != "_study.yaml":
             with mistakes:
                 files[path.stem] = _read_variant(path, model)
@@ -229,19 +233,17 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
     parent, why, label, gpu, between = (overrides.pop(key, None) for key in RESERVED_KEYS)
     if between is not None:
         if parent is not None or not (isinstance(between, list) and [type(name) for name in between] == [str, str]):
-            remedy = "write [A, B], and no `extends`; `ablation explain` does"
+            remedy = "write [A, B] without `extends`, as `ablation explain` does"
             raise ConfigError(path, "between", between, "does not name two variants", remedy)
         parent = between[0]
     if parent is not None and not isinstance(parent, str):
         raise ConfigError(
-            path, "extends", parent, "is not the name of one variant", "write one name, in quotes if a number"
+            path, "extends", parent, "is not the name of one variant", "write one name, in quotes if it is a number"
         )
     if not isinstance(why, str) or not why.strip():
         raise ConfigError(path, "why", why, "is missing", "say in a sentence why this variant exists")
     if label is not None and (not isinstance(label, str) or not label.strip()):
-        raise ConfigError(
-            path, "label", label, "is not a text", "name the change as a table of a paper would, or remove it"
-        )
+        raise ConfigError(path, "label", label, "is not text", "name the change as a paper's table would, or remove it")
     if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
         raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write 1, 2, ...")
     check_known(model, overrides, path)
@@ -255,6 +257,6 @@ def _parents_first(files: Mapping[str, VariantFile]) -> Iterator[VariantFile]:
         start = next(name for name in files if name not in reached)
         first = next(name for name in (start, *ancestors(start, parents)) if name in ancestors(name, parents))
         problem = f"the variants' parents form a cycle: {' -> '.join([first, *ancestors(first, parents)])}"
-        remedy = "remove `extends` from the one that is the root"
+        remedy = "remove `extends` from the variant that is the root"
         raise ConfigError(files[first].path, "extends", parents[first], problem, remedy)
     yield from (files[name] for name in reached)

@@ -61,13 +61,13 @@ def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
     number = int(text[2:] if base != 10 else text, base) if len(text) <= _MAX_DIGITS else 2**63
     if not -(2**63) <= number < 2**63:
         problem = f"{one_line(text, 40)} is too large for a whole number of 64 bits"
-        raise _Problem("", problem, "write a smaller one, or 1e30", node.start_mark)
+        raise _Problem("", problem, "write a smaller number, or a float such as 1e30", node.start_mark)
     return number
 
 
 def _construct_text(loader: Any, node: yaml.ScalarNode) -> str:
     if printable(node.value) != node.value:
-        problem = f"the text '{one_line(node.value, 40)}' holds a control character"
+        problem = f"the text '{one_line(node.value, 40)}' contains a control character"
         raise _Problem("", problem, "remove it: a terminal would obey it", node.start_mark)
     return str(node.value)
 
@@ -86,7 +86,7 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
         if not isinstance(key, str):
             raise _Problem(str(key_node.value), "keys must be text", "put the key in quotes", key_node.start_mark)
         if key in mapping:
-            raise _Problem(key, "the key is given twice", "keep one of the two", key_node.start_mark)
+            raise _Problem(key, "the key is given twice", "remove one of the two", key_node.start_mark)
         mapping[key] = loader.construct_object(value_node, deep=True)
     return mapping
 
@@ -152,7 +152,7 @@ def parse_foreign(text: str) -> Any:
     try:
         _check(text, foreign=True)
         if _nodes(yaml.compose(text, Loader=_Base), {}) > _MAX_NODES:
-            raise ValueError("its aliases expand to too much")
+            raise ValueError("its aliases expand to too many values")
         return yaml.load(text, Loader=_Base)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(one_line(error, 200)) from None

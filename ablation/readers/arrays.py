@@ -34,7 +34,7 @@ class Values:
             remedy = "give [seeds, items], or [items], or [seeds, items, samples]"
             raise ConfigError("judge", "array", values.shape, "is not a valid shape", remedy)
         source = Path(name)
-        refuse_options(source, wanted, **dict.fromkeys(("cluster", "filter", "item"), "an array has none"))
+        refuse_options(source, wanted, **dict.fromkeys(("cluster", "filter", "item"), "arrays do not have this option"))
         seeds: Sequence[int | None] = [None] if values.ndim == 1 else range(len(values))
         samples = values.shape[2] if values.ndim == 3 else 1
         means = np.atleast_2d(values) if values.ndim < 3 else values.mean(axis=2)
@@ -43,7 +43,7 @@ class Values:
         index = pd.Index([names[place] for place in order])
         if index.has_duplicates:
             twice = str(index[index.duplicated()][0])
-            raise ConfigError(source, "item", twice, f"stands {int((index == twice).sum())} times", REPEATED)
+            raise ConfigError(source, "item", twice, f"occurs {int((index == twice).sum())} times", REPEATED)
         metric = wanted.metric or "value"
         for run in means:
             check_values(source, metric, names, run)

@@ -71,7 +71,7 @@ def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) ->
     having = [column for column in head if column.strip().lower() in names]
     exact = [column for column in having if column == names[0]]
     if len(having) > 1 and not exact:
-        problem = f"its columns {', '.join(having)} may all be the {names[0]}"
+        problem = f"each of the columns {', '.join(having)} may be the {names[0]}"
         raise ConfigError(path, "", None, problem, f"choose one: {option} {having[0]}")
     return next(iter(exact or having), None)
 
@@ -98,17 +98,21 @@ def numbers(cells: Sequence[Any]) -> list[float]:
     for place, cell in enumerate(read):
         first.setdefault(cell.notation, place)
     if "word" in first:
-        raise NotANumber(first["word"], "is not a number", "write numbers as 0.5, right and wrong as 1 and 0")
+        raise NotANumber(first["word"], "is not a number", "write numbers such as 0.5, or 1 and 0 for right and wrong")
     point = next((first[notation] for notation in ("point", "grouped") if notation in first), None)
     if "comma" in first and point is not None:
-        raise NotANumber(point, "has a decimal point, and other cells a comma", "write numbers as 0.5")
+        raise NotANumber(
+            point, "has a decimal point, but other cells have a decimal comma", "write numbers such as 0.5"
+        )
     if "either" in first and "comma" not in first and point is None:
         text = str(cells[first["either"]])
-        meant = f"may be {text.replace(',', '.')} or {text.replace(',', '')}"
-        raise NotANumber(first["either"], meant, "write numbers as 0.5, without commas")
+        meant = f"may mean {text.replace(',', '.')} or {text.replace(',', '')}"
+        raise NotANumber(first["either"], meant, "write numbers without commas, such as 0.5")
     unlike = [at for at, cell in enumerate(read) if not cell.percent and abs(cell.value) > 0]  # 0 is 0%
     if unlike and any(cell.percent for cell in read):
-        raise NotANumber(unlike[0], "has no % sign, and other cells have", "write all numbers of a column alike")
+        raise NotANumber(
+            unlike[0], "has no % sign, but other cells have one", "write all numbers of a column in the same way"
+        )
     grouped = point is not None
     return [1000 * cell.value if grouped and cell.notation == "either" else cell.value for cell in read]
 

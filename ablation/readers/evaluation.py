@@ -56,12 +56,12 @@ def reader_of(path: Path) -> ModuleType:
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
     if re.fullmatch(r"(.*_)?results_.*\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json", path.name):
-        problem, remedy = "holds means and no items", "evaluate with --log_samples, and give the samples_*.jsonl"
+        problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl"
         raise ConfigError(path, "", None, problem, remedy)
     *titles, last = (each.title for each in formats_of("compare").values())
-    remedy = f"give {', '.join(titles)}, or {last}"
+    remedy = f"name {', '.join(titles)}, or {last}"
     if columns := first_row(path):
-        remedy += f"; --item and --metric name other columns, here {one_line(', '.join(columns), 200)}"
+        remedy += f"; if its columns have other names ({one_line(', '.join(columns), 200)}), pass --item and --metric"
     raise ConfigError(path, "", None, "is not a readable evaluation", remedy)
 
 
@@ -96,8 +96,8 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         if tables:
             remedy = f"name a folder with {patterns}, or with tables ({', '.join(table.FILES)}) of item and value"
         else:
-            patterns, remedy = f"{patterns}; tables must be named", "give files, a folder, or a pattern in quotes"
-        raise ConfigError(folder, "", None, f"no evaluation below this folder ({patterns})", remedy)
+            patterns, remedy = f"{patterns}; tables must be named", "name files, a folder, or a pattern in quotes"
+        raise ConfigError(folder, "", None, f"holds no evaluation ({patterns})", remedy)
     return evaluations
 
 
@@ -111,10 +111,10 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
         last, newest, _ = max(attempts)
         for created, file, status in attempts:
             if created < last:
-                problem(f"{file}: was tried again in {newest.name}, which counts (status {status})")
+                problem(f"{file}: replaced by a later try, {newest.name} (this try has status {status})")
                 replaced.add(file)
             elif file != newest and file.with_suffix("") == newest.with_suffix(""):
-                problem(f"{file}: is the same log as {newest.name}, which is read")
+                problem(f"{file}: left out, because {newest.name} is the same log")
                 replaced.add(file)
     return [file for file in files if file not in replaced]
 
@@ -149,7 +149,7 @@ def _run_and_task(log: Path, tried: inspect_ai.Attempt) -> tuple[Path, str, str,
 
 
 def _left_out(log: Path, tried: inspect_ai.Attempt) -> str:
-    return f"{log}: left out: the evaluation did not end (status {tried.status})"
+    return f"{log}: left out, because the evaluation did not end (status {tried.status})"
 
 
 def _recognised(reader: ModuleType, file: Path) -> bool:
@@ -217,7 +217,10 @@ def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterato
             prompts=_prompts(sheets),
         )
         if number == 0 and several:
-            problem(f"{folder}: {model} was evaluated several times on the same task: a run each, in the order of time")
+            problem(
+                f"{folder}: {model} was evaluated several times on the same task; each evaluation is a run, "
+                "in order of time"
+            )
 
 
 def _prompts(sheets: _Sheets) -> dict[str, str]:
@@ -243,7 +246,7 @@ def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
         if (older := newest.get((source, task))) is not None:
-            problem(f"{older}: {task} was evaluated again, in {file.name}, which counts")
+            problem(f"{older}: {task} is read from {file.name} instead, which is newer")
         newest[source, task] = file
     return [(source, file) for (source, _), file in newest.items()]
 
@@ -254,7 +257,7 @@ def _is_table(file: Path, problem: Problem) -> bool:
         if reader_of(file) is table:
             table.columns_of(file)
     except ConfigError as error:
-        problem(one_line(f"{file}: {error.problem}: left out", 400))
+        problem(one_line(f"{file}: left out ({error.problem})", 400))
         return False
     return True
 

@@ -25,8 +25,8 @@ _MOST_MEMBERS = 1_000_000
 _FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, and so many times its own length
 # As inspect_ai's value_to_float reads them.
 _WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-_WHOLE = "is the file whole, and of this format?"
-_RETRY = "run `inspect eval-retry`, or remove the log (--latest leaves it out beside one of its task that ended)"
+_WHOLE = "check that the file is complete and has this format"
+_RETRY = "run `inspect eval-retry` or remove the log; if another log of its task ended, --latest leaves this one out"
 _ZSTANDARD = 93
 _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
@@ -62,7 +62,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
             )
         )
     if not task_sheets:
-        raise ConfigError(path, "samples", None, "the log holds none", "evaluate without --no-log-samples")
+        raise ConfigError(path, "samples", None, "the log holds no samples", "evaluate without --no-log-samples")
     yield from task_sheets
 
 
@@ -117,10 +117,10 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
             _check_size(path, archive)
             yield json.loads(_unpack(archive, "header.json")), _members(path, archive)
     except KeyError:
-        problem = "is missing: the evaluation did not end"
+        problem = "is missing, because the evaluation did not end"
         raise ConfigError(path, "header.json", None, problem, _RETRY) from None
     except _DAMAGE as error:
-        smaller = "`inspect log convert --to eval` makes what is read sample by sample"
+        smaller = "convert the log with `inspect log convert --to eval`, which is read sample by sample"
         remedy = smaller if "bytes long" in str(error) else _WHOLE
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
 
@@ -133,7 +133,7 @@ def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
     if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or total > most:
         said = f"{len(members):,} members of {total >> 20:,} MiB, the largest of {largest >> 20:,} MiB"
         bound = f"at most {_MOST_MEMBERS:,}, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB are read"
-        raise ConfigError(path, "", None, f"unpacks to {said}: {bound}", "split the evaluation with --limit")
+        raise ConfigError(path, "", None, f"unpacks to {said}; {bound}", "split the evaluation with --limit")
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
@@ -157,7 +157,7 @@ def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
     handle.seek(member.header_offset)
     header = handle.read(30)  # the member's own header: its name and extra field lie between it and the data
     if header[:4] != b"PK\x03\x04":
-        raise zipfile.BadZipFile("a member is not where the directory says")
+        raise zipfile.BadZipFile("a member is not at the place that the directory states")
     handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
     packed = handle.read(member.compress_size)
     unpacked = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
@@ -177,11 +177,11 @@ def _samples(rows: Iterator[dict[str, Any]], task: str, remark: Callable[[str], 
         error = row.get("error")
         said = str(error.get("message", error) if isinstance(error, dict) else error) if error else None
         if said is None and any(isinstance(value, float) and math.isnan(value) for value in values.values()):
-            said = "the scorer gave it none"
+            said = "the scorer gave the sample no score"
         scored_with_error += bool(error and values)
         yield Sample(task, str(row.get("id")), values, text, int(row.get("epoch", 1)), choices, said)
     if scored_with_error:
-        remark(f"{task}: {scored_with_error} samples ended with an error, and count as they were scored")
+        remark(f"{task}: {scored_with_error} samples ended with an error but have a score, which is used")
 
 
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _PREDICTED = ("pred", "prediction", "predictions", "predicted", "y_pred")
 _CLASSES = {"label", "labels", "class", "gold", "y", "y_true", *_PREDICTED}
 _IDS = ("id", "idx", "index", "item_id", "doc_id", "example_id", "sample_id", "question_id", "qid", "uid")
 _NOT_VALUES = {*_WORDS, *_TEXTS, *_CLASSES, *_IDS, "seed", "value", ""}
-_EACH = "write a number for each item; a column of words may be called `text`"
+_EACH = "write a number for each item, or call a column of words `text`"
 
 
 def read(
@@ -39,12 +39,19 @@ def read(
     numeric = {name for _, row in rows for name in row if number(row[name]) is not None}
     numbers = set(values) or numeric - _NOT_VALUES
     if unread := sorted(numeric & _CLASSES - numbers):
-        problem(f"{file}: {', '.join(unread)} may number classes, and are not read; `values` names what is")
+        problem(
+            f"{file}: not read, because they may be class numbers: {', '.join(unread)}; to read them, "
+            "list them in `values`"
+        )
     long = not values and any("value" in row for _, row in rows)
     for line, row in rows:
         if row.get("item") in ("", None):
             id_column = next((name for name in _IDS if row.get(name) not in ("", None)), None)
-            called = f", or its column: `{{items: {{path: {file.name}, item: {id_column}}}}}`" if id_column else ""
+            called = (
+                f", or name the column that does: `{{items: {{path: {file.name}, item: {id_column}}}}}`"
+                if id_column
+                else ""
+            )
             remedy = f"name the item of each row{called}; the columns are {one_line(', '.join(map(str, row)), 200)}"
             raise ConfigError(file, f"line {line}: item", None, "is missing", remedy)
         labels = {
@@ -56,12 +63,12 @@ def read(
             raise ConfigError(file, f"line {line}: {longer}", labels[longer], said, "use a number or a digest")
         cells = {labels["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
         if not cells:
-            remedy = "add a column `value`, or name those to read: `values: [...]`"
+            remedy = "add a column `value`, or list the columns to read: `values: [...]`"
             raise ConfigError(file, f"line {line}: value", None, "is missing", remedy)
         for name, cell in cells.items():
             value = number(cell)
             if value is None or not math.isfinite(value):
-                said = "is not a number" if value is None else "cannot be compared with anything"
+                said = "is not a number" if value is None else "is not finite"
                 raise ConfigError(file, f"line {line}: {name}", cell, said, _EACH)
             for column, content in (labels | {"name": as_text(str(name)), "value": value}).items():
                 item_columns[column].append(content)

@@ -17,7 +17,7 @@ _METRIC = ("metric_for_best_model", "save_best", "best_metric", "monitor", "earl
 _DIRECTION = ("greater_is_better", "mode", "rule")
 _MAY_KEEP = re.compile(r"early_?stopping|best_metric$|best_model_checkpoint$")
 _OFF = (None, False, "", 0, "no", "none", "None", "False", "false")
-MAY_KEEP = "settings ({}) may keep another model than the last, and do not say which: the last step counts"
+MAY_KEEP = "the settings ({}) may keep a model other than the last without stating which; the last step is used"
 
 
 def kept_step(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:

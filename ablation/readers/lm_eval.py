@@ -81,16 +81,16 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     metrics = tuple(row.get("metrics") or numbers)  # samples need not list them
     metric = wanted.metric or next(iter(metrics), "")
     if metric not in metrics:
-        raise ConfigError(path, "metric", metric, "there is none of this name", f"the file has {', '.join(metrics)}")
+        raise ConfigError(path, "metric", metric, "the file has no such metric", f"choose from {', '.join(metrics)}")
     rows = _rows(path, metric, [name for name in _HASHES if name in row])
     rows["filter"] = _filters(path, rows, metric, results.get("results", {}).get(task, {}), named="filter" in row)
     filters = tuple(dict.fromkeys(rows["filter"]))
     chosen = wanted.filter or filters[0]
     if chosen not in filters:
-        raise ConfigError(path, "filter", chosen, "there is none of this name", f"the file has {', '.join(filters)}")
+        raise ConfigError(path, "filter", chosen, "the file has no such filter", f"choose from {', '.join(filters)}")
     task_hash = results.get("task_hashes", {}).get(task)
     if task_hash and "digest" in rows and rows["digest"] != task_hash:
-        problem = "is not what its results file was made of (task_hashes): rows are missing, or were changed"
+        problem = "does not match its results file (task_hashes): rows are missing or were changed"
         raise ConfigError(path, "", None, problem, "copy it again, or remove the results file")
     keep = np.flatnonzero(rows["filter"] == chosen)
     items, codes, repeats, clusters = _items(path, tuple(rows["doc_hash"][keep]), tuple(rows["doc_id"][keep]))
@@ -107,7 +107,9 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         said = rows["raw"][keep[at]]
         if said and said[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
-            problem = f"item {item} has no number of its own: lm-eval computes this metric from all items at once"
+            problem = (
+                f"item {item} has no value of its own, because lm-eval computes this metric from all items at once"
+            )
             raise NotPerItem(path, metric, said, problem, "name another with --metric")
         return said or float(values[at])
 
@@ -140,7 +142,7 @@ def every_value(path: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
                 try:
                     yield from ((_value_name(each), each) for each in sheets(path, Wanted(metric, chosen)))
                 except NotPerItem as error:
-                    problem(one_line(f"{path}: {metric} is left out: {error.problem}", 400))
+                    problem(one_line(f"{path}: {metric} is left out ({error.problem})", 400))
 
 
 def _value_name(sheet: Sheet) -> str:
@@ -195,7 +197,7 @@ def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, A
     ids, counts = np.unique(rows["doc_id"], return_counts=True)
     if counts.max() > 1:
         twice = int(ids[counts.argmax()])
-        problem = f"doc_id {twice} has {counts.max()} rows, of filters that they do not name"
+        problem = f"doc_id {twice} has {counts.max()} rows without the names of their filters"
         raise ConfigError(path, "filter", None, problem, "evaluate with lm-eval 0.4.7 or later, or with one filter")
     told = [key.partition(",")[2] for key in results if key.startswith(f"{metric},")]
     return np.full(len(rows["doc_id"]), told[0] if len(told) == 1 else "none", dtype=object)
@@ -205,8 +207,8 @@ def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:
     """Return a digest of one field of each row's document, `doc.FIELD`, in the order of the file."""
     fields = [f"doc.{name}" for name in row.get("doc", {})]
     if field not in fields:
-        problem = "the documents have no field of this name"
-        raise ConfigError(path, "--cluster", field, problem, f"they have {', '.join(fields) or 'none'}")
+        problem = "the documents have no such field"
+        raise ConfigError(path, "--cluster", field, problem, f"choose from {', '.join(fields) or 'none'}")
     value = tabular.sql_digest(f"doc->>{tabular.sql_text(field.removeprefix('doc.'))}")
     sql = f"""SELECT {value} AS value FROM read_json({{file}}, format = 'newline_delimited',
               maximum_object_size = {tabular.LARGEST_ROW}, columns = {{doc: 'JSON'}})"""
@@ -220,7 +222,7 @@ def _shared_text(path: Path, row: dict[str, Any]) -> str:
         if isinstance(document[name], str) and len(document[name]) >= _LONG:
             digests = _document_digests(path, f"doc.{name}", row)
             if (different := len(np.unique(digests))) <= len(digests) / 2:
-                return f"doc.{name}, {different} texts"
+                return f"doc.{name}, which has {different} different texts"
     return ""
 
 
@@ -233,7 +235,13 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
     """
     missing = [place for place, key in enumerate(keys) if not key]
     if missing:
-        raise ConfigError(path, "doc_hash", None, f"row {missing[0] + 1} has none", "is the file whole?")
+        raise ConfigError(
+            path,
+            "doc_hash",
+            None,
+            f"is missing in row {missing[0] + 1}",
+            "copy the file again; it may have been cut off",
+        )
     rows = pd.DataFrame({"key": keys, "id": ids})
     items = rows.drop_duplicates().sort_values(["key", "id"], ignore_index=True)
     place = items.groupby("key").cumcount()
@@ -243,7 +251,7 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
     counts = np.bincount(codes)
     if counts.min() != counts.max():
         often = index[int(counts.argmax())]
-        problem = f"item {short(often)} stands {counts.max()} times, others {counts.min()}: duplicated rows"
+        problem = f"item {short(often)} occurs {counts.max()} times, but others occur {counts.min()} times"
         raise ConfigError(path, "doc_hash", None, problem, REPEATED)
     equal = items[items["key"].duplicated(keep=False)]
     return index, codes, int(counts.max()), dict(zip(equal["name"], equal["key"], strict=True))

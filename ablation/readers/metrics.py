@@ -28,7 +28,7 @@ def read(
 
     def refuse(names: Mapping[str, str], line: int, column: str, cell: Any) -> None:
         if column == "step":
-            said = "is not a whole number of 64 bits"
+            said = "is not a whole number, or is too large"
             raise ConfigError(file, f"line {line}: step", cell, said, _REMEDY)
         remedy = "write a number, or leave the cell empty"
         raise ConfigError(file, f"line {line}: {as_text(names[column])}", cell, "is not a number", remedy)
@@ -50,11 +50,12 @@ def read(
         names = {"value": str(row["name"])} if "name" in row and "value" in row and not values else wide
         logged += points([(line, row)], "step", names, partial(refuse, names))
     if stepless and len({name for _, name, _ in logged}) < len(logged):
-        raise ConfigError(file, "step", None, "is missing, and a metric has several values", _REMEDY)
+        raise ConfigError(file, "step", None, "is missing, but a metric has several values", _REMEDY)
     for (step, name), given in Counter((step, name) for step, name, _ in logged).items():
         if given > 1:
             problem(
-                f"{file}: {as_text(name)} has {given} values at step {step}, and so may other steps; the last counts"
+                f"{file}: {as_text(name)} has {given} values at step {step}, perhaps also at other steps; the "
+                "last value is used"
             )
             break
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(logged))

@@ -96,7 +96,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         place = store if store.is_relative_to(path) else path
         yield from _imported(place, folder_runs(run_folders, problem), folder_points, problem, _within(path, store))
     if not has_store:
-        raise ConfigError(path, "", None, "holds no store of MLflow's", _REMEDY)
+        raise ConfigError(path, "", None, "holds no MLflow store", _REMEDY)
 
 
 def _within(path: Path, store: Path) -> str:
@@ -136,7 +136,7 @@ def _imported(
             metrics=metric_table(_numbered(logged)),
         )
     if empty:
-        problem(f"{store}: left out, as they logged nothing and only hold nested runs: {shortened(empty)}")
+        problem(f"{store}: left out, because they only hold nested runs: {shortened(empty)}")
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
@@ -227,7 +227,7 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
             raise ValueError("it is not a map")
         return meta
     except FileNotFoundError:
-        problem(f"{file}: is not there, so name, start and state are not known")
+        problem(f"{file}: is missing, so name, start and state are not known")
     except (OSError, ValueError) as error:
         problem(f"{file}: cannot be read, so name, start and state are not known: {one_line(error, 200)}")
     return {}
@@ -284,7 +284,7 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
                 continue
             yield step, name, value
     if damaged:
-        problem(f"{file}: lines that are cut off or make no sense are left out: {damaged}, the first is line {first}")
+        problem(f"{file}: {damaged} damaged lines are left out, the first is line {first}")
 
 
 def database_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRun]:

@@ -77,7 +77,7 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
     if not logged:
         remedy = f"formats: {', '.join(_FORMATS)}"
         raise ConfigError("nightly", str(path), None, "holds no run that can be read", remedy)
-    raise ConfigError("nightly", "--metric", metrics[0], f"no run of {path} has logged it", suggest(metrics[0], logged))
+    raise ConfigError("nightly", "--metric", metrics[0], f"no run in {path} has logged it", suggest(metrics[0], logged))
 
 
 def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]
     folders = {each.name for each in inside if each.is_dir() and not each.name.startswith(".")}
     read = {run.source.relative_to(path).parts[0] for run in runs if run.source != path and inside}
     if len(folders & read) > 1 and (left := sorted(folders - read)):
-        yield f"{path}: no run of the format {name} in {listed(left)}"
+        yield f"{path}: no run in the format {name} in {listed(left)}"
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -153,10 +153,10 @@ class Window:
             return self.at if isinstance(self.at, int) else None
         kept, unclear = (run.kept, "") if run.kept is not None else kept_step(run.config, run.metrics)
         if unclear:
-            note(f"{name}: {MAY_KEEP.format(unclear)}; --at best or --at STEP takes another")
+            note(f"{name}: {MAY_KEEP.format(unclear)}; for another step pass --at best or --at STEP")
         if kept is None or kept == pc.max(run.metrics["step"]).as_py():
             return None
-        note(f"{name}: values are of the model that was kept, at step {kept}; --at last takes the last step")
+        note(f"{name}: values are those of the kept model, at step {kept}; for the last step pass --at last")
         return kept
 
 
@@ -171,11 +171,11 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
         rows = run.metrics.filter(pc.equal(run.metrics["name"], metric))
         counted = rows
         if isinstance(window.at, int) and len(rows) and (end := pc.max(rows["step"]).as_py()) < window.at:
-            raise ConfigError(name, metric, None, f"ends at step {end}", "name a step that all runs passed with --at")
+            raise ConfigError(name, metric, None, f"ends at step {end}", "pass --at with a step that all runs reached")
         if until is not None and len(rows) and (window.at is not None or pc.min(rows["step"]).as_py() <= until):
             counted = rows.filter(pc.less_equal(rows["step"], until))  # else logged of the kept model, after training
         if len(counted) < window.count:
-            often = f"has been logged {len(counted)} times only" + (f" up to step {until}" if len(rows) else "")
+            often = f"has been logged only {len(counted)} times" + (f" up to step {until}" if len(rows) else "")
             has = often if len(counted) else f"has not been logged{f' up to step {until}' if len(rows) else ''}"
             raise ConfigError(name, metric, None, has, f"name another metric, or a window shorter than {window}")
         last = counted.slice(len(counted) - window.count)  # sorted by step
@@ -190,7 +190,7 @@ def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
     if text != "last" and (head != "last" or not number.isdecimal() or int(number) < 1):
         raise ConfigError("nightly", "--window", text, "is not a valid window", "write last or last:20")
     if at is not None and at not in ("last", "best") and not at.isdecimal():
-        raise ConfigError("nightly", "--at", at, "is not a step", "write last, best or a number, as 1000")
+        raise ConfigError("nightly", "--at", at, "is not a step", "write last, best or a number such as 1000")
     return Window(text, int(number or 1), int(at) if at and at.isdecimal() else at, smaller)
 
 
@@ -201,16 +201,19 @@ def read_file(path: Path) -> list[Value]:
         rows = csv.DictReader(io.StringIO(text), strict=True)
         if tuple(rows.fieldnames or ()) != COLUMNS:
             raise ConfigError(
-                path, "", None, f"its first line is not {','.join(COLUMNS)}", "see docs/how-to/nightly.md"
+                path, "", None, f"the first line is not {','.join(COLUMNS)}", "see docs/how-to/nightly.md"
             )
         if _is_cut(text):
-            problem, remedy = "its last line has no end, so it may be cut", "restore it, for example from git"
+            problem, remedy = "the last line has no end, so the file may be cut off", "restore it, for example from git"
             raise ConfigError(path, f"line {len(text.splitlines())}", text.splitlines()[-1], problem, remedy)
         values: dict[tuple[str, str, str], Value] = {}
         for row in rows:
             value = _value(path, rows.line_num, row)
             if values.setdefault(value.key, value) != value:
-                problem, remedy = f"{value.run} has another value of {value.metric} above", "delete one of the two"
+                problem, remedy = (
+                    f"{value.run} has another value of {value.metric} in an earlier line",
+                    "delete one of the two",
+                )
                 raise ConfigError(path, f"line {rows.line_num}", value.value, problem, remedy)
         return [*values.values()]
     except (csv.Error, UnicodeDecodeError) as error:

@@ -226,7 +226,7 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
             continue
         if isinstance(content, dict):
             return content
-        problem(f"{path}: holds no mapping")
+        problem(f"{path}: is not a mapping")
     return {}
 
 

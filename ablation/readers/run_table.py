@@ -103,7 +103,7 @@ class RunTable:
         """Return in one line how the columns were read."""
         roles = ", ".join(f"{role} = {column}" for role, column in self.roles.items())
         settings = f"; settings: {listed(list(self.settings), 5)}" if self.settings else ""
-        remedy = "--map columns.ROLE=COLUMN corrects this"
+        remedy = "to correct this, pass --map columns.ROLE=COLUMN"
         return f"{self.path}: read as {roles}; metrics: {listed(list(self.metrics), 5)}{settings} ({remedy})"
 
 
@@ -116,7 +116,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
         raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join((*SUFFIXES, '.tsv'))}")
     rows: Sequence[Row] = list(rows_of(path))
     if not rows:
-        raise ConfigError(path, "", None, "has no rows", "give a table with a row for each run or logged value")
+        raise ConfigError(path, "", None, "has no rows", "name a table with a row for each run or logged value")
     head = list(dict.fromkeys(name for _, row in rows for name in row))
     rows = _with_numbers(rows, head)
     together = _together(path, head, named.get("variant", ""))
@@ -145,8 +145,8 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     words = {column: _word(rows, column) for column in others if filled[column] and column not in (*settings, *numeric)}
     refuse_words(path, words, named.get("value"))
     if not metrics:
-        problem = "has no column of numbers that differ within a variant"
-        remedy = "write numbers as 0.5, without signs, or name the column: --map columns.value=COLUMN"
+        problem = "has no column of numbers that differ between the runs of a variant"
+        remedy = "write plain numbers such as 0.5, or name the column: --map columns.value=COLUMN"
         raise ConfigError(path, "", None, problem, remedy)
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
     groups = "" if {"run", "parent"} & roles.keys() else _groups(rows, roles, others, runs)
@@ -168,7 +168,7 @@ def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str |
     """Raise ConfigError where a metric is one of the columns with `words` of a RunTable."""
     if metric is not None and metric in words:
         line, cell = words[metric]
-        problem, remedy = "is not a number", "write numbers as 0.5, or leave the cell empty"
+        problem, remedy = "is not a number", "write a number, or leave the cell empty"
         try:
             numbers([cell])
         except NotANumber as error:
@@ -204,7 +204,7 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
             roles[role] = likeliest
     if "variant" not in roles:
         remedy = f"pass --map columns.variant=COLUMN ({listed(list(head), 8)})"
-        raise ConfigError(path, "variant", None, "no column names the variants", remedy)
+        raise ConfigError(path, "variant", None, "there is no column with the names of the variants", remedy)
     return {role: roles[role] for role in ROLES if role in roles}
 
 
@@ -273,16 +273,16 @@ def _runs(
                 continue
             if not _is_number(cell):
                 raise ConfigError(
-                    path, f"line {line}: {metric}", cell, "is not a number", "write a number, or leave it empty"
+                    path, f"line {line}: {metric}", cell, "is not a number", "write a number, or leave the cell empty"
                 )
             if (before := taken.setdefault((variant, name, step, str(metric)), line)) != line:
                 if seed is None:
-                    given, remedy = f"run {name}", "runs apart: --map columns.run=COLUMN or columns.seed=COLUMN"
+                    given, remedy = f"run {name}", "runs: --map columns.run=COLUMN or columns.seed=COLUMN"
                 else:
-                    given, remedy = f"seed {name}", "variants apart: --map columns.variant=COLUMN, or COLUMN,COLUMN"
+                    given, remedy = f"seed {name}", "variants: --map columns.variant=COLUMN, or COLUMN,COLUMN"
                 given += f", step {step}" if "step" in roles else ""
-                problem = f"{metric} of {variant}, {given} is given again (first in line {before})"
-                raise ConfigError(path, f"line {line}", None, problem, f"name the column that tells {remedy}")
+                problem = f"{metric} of {variant}, {given} occurs twice (first in line {before})"
+                raise ConfigError(path, f"line {line}", None, problem, f"name the column that distinguishes {remedy}")
             run.points.append((step, str(metric), number(cell) or 0.0))
     return list(runs.values())
 
@@ -307,7 +307,7 @@ def _parents(path: Path, rows: Sequence[Row], roles: Mapping[str, str]) -> dict[
     for line, row in rows:
         variant, parent = str(row[roles["variant"]]), str(row[roles["parent"]] or "").strip() or None
         if parents.setdefault(variant, parent) != parent:
-            problem = f"{variant} has another parent than {parents[variant]} above"
+            problem = f"{variant} has the parent {parents[variant]} in an earlier line"
             raise ConfigError(path, f"line {line}: {roles['parent']}", parent, problem, "give each variant one parent")
     return parents
 
@@ -325,7 +325,7 @@ def _state(path: Path, line: int, row: Mapping[str, Any], column: str | None) ->
     if column is None or _empty(row.get(column)):
         return "finished"
     if not _is_state(row[column]):
-        remedy = f"write one of {', '.join(STATES)}; or rename the column if it does not say how runs ended"
+        remedy = f"write one of {', '.join(STATES)}, or rename the column if it does not state how runs ended"
         raise ConfigError(path, f"line {line}: {column}", row[column], "is not a known state", remedy)
     return STATES[row[column].strip().lower()]
 
@@ -349,10 +349,12 @@ def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterato
     problem(table.told())
     alone = len(table.runs) > 1 and len({run.variant for run in table.runs}) == len(table.runs)
     if alone and not table.groups:
-        what = f"each of its {len(table.runs)} variants has one run, which is no basis for a verdict on another run"
-        problem(f"{path}: {what}: add runs of other seeds, or name the column that runs share: --map columns.variant=")
+        what = f"each of its {len(table.runs)} variants has one run, so there is no noise estimate for a verdict"
+        problem(
+            f"{path}: {what}; add runs with other seeds, or name the column that runs share: --map columns.variant="
+        )
     if table.groups and "variant" not in named:
-        what = f"each of its {len(table.runs)} runs is a variant of its own; where {table.roles['variant']} names runs"
+        what = f"each of its {len(table.runs)} runs is a variant of its own; if {table.roles['variant']} names runs"
         problem(f"{path}: {what}, name the column that runs of one variant share: --map columns.variant={table.groups}")
     for variant, parent in table.parents.items():
         if parent is not None and parent not in table.parents:

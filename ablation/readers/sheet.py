@@ -29,7 +29,7 @@ from ablation.readers.tabular import rows_of
 
 Array = NDArray[np.float64]
 Digests = NDArray[np.uint64]
-REPEATED = "leave one of them out, or evaluate again"
+REPEATED = "remove all but one of them, or evaluate again"
 
 
 Errors = Literal["refuse", "fail", "leave-out"]
@@ -131,9 +131,9 @@ def check_values(
         what = f"a value above {LARGEST:g}" if np.isfinite(values[bad]).all() else "no finite value"
         problem = f"item {short(items[bad[0]])}{more} {'have' if more else 'has'} {what}"
         said = float(values[bad[0]]) if raw is None else raw(bad[0])
-        remedy = "no item may be dropped: evaluate again"
+        remedy = "evaluate again; no item may be left out"
         if isinstance(said, str) and re.search(r"\w", said) and said.strip().lower() not in ("nan", "null", "none"):
-            remedy = "write numbers as 0.5, right and wrong as 1 and 0"
+            remedy = "write numbers such as 0.5, or 1 and 0 for right and wrong"
         raise ConfigError(path, metric, said, problem, remedy)
 
 
@@ -155,8 +155,8 @@ def newer(path: Path, other: Path) -> bool:
     if None in dates:
         dates = path.stat().st_mtime_ns, other.stat().st_mtime_ns
     if dates[0] == dates[1]:
-        problem = f"and {other} are of the same time: neither is the newest"
-        raise ConfigError(path, "", None, problem, "give one of them")
+        problem = f"and {other} have the same time, so neither is the newest"
+        raise ConfigError(path, "", None, problem, "name only one of them")
     return bool(dates[0] > dates[1])
 
 
@@ -186,8 +186,8 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
     counts = {item: len(values[item]) for item in items}
     most, least = max(counts, key=lambda item: counts[item]), min(counts, key=lambda item: counts[item])
     if counts[most] != counts[least]:
-        problem = f"item {short(most)} was asked {counts[most]} times, item {short(least)} {counts[least]}"
-        raise ConfigError(path, "", None, problem, "evaluate all of them equally often")
+        problem = f"item {short(most)} has {counts[most]} samples, but item {short(least)} has {counts[least]}"
+        raise ConfigError(path, "", None, problem, "evaluate all items equally often")
     means = np.array([float(np.mean(list(values[item].values()))) for item in items])
     check_values(path, metric, items, means)
     return items, means, counts[most]
@@ -196,7 +196,7 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
 def add_value(path: Path, value_by_repeat: dict[Any, float], item: str, repeat: Any, value: float) -> None:
     """Add a value to {repeat: value} of an item. Raises ConfigError for a repeated row."""
     if repeat in value_by_repeat:
-        raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
+        raise ConfigError(path, "", None, f"item {short(item)} occurs twice (repeat {repeat})", REPEATED)
     value_by_repeat[repeat] = value
 
 
@@ -227,7 +227,7 @@ def sample_sheets(
     Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if there is no such metric, a
     value is not a finite number, or an item stands twice or was asked more often than others.
     """
-    why = "samples of this format have none"
+    why = "this format does not have the option"
     refuse_options(path, wanted, cluster=why, filter=why)
     gathered: dict[tuple[tuple[tuple[str, str], ...], str], _Gathered] = {}
     for sample in samples:
@@ -281,14 +281,18 @@ class _Gathered:
             value = 0.0
             self.failed += 1
         elif metric not in sample.values:
-            remedy = f"the file has {', '.join(self.metrics)}" if self.metrics else "this item has no number at all"
+            remedy = (
+                f"choose from {', '.join(self.metrics)}"
+                if self.metrics
+                else "evaluate again; the item has no number at all"
+            )
             if metric in self.metrics:  # other items have it
                 remedy = "evaluate again, or name a metric that every item has with --metric"
-            problem = f"item {short(sample.item)} has none of this name"
+            problem = f"item {short(sample.item)} does not have this metric"
             raise ConfigError(path, "metric", metric or None, problem, remedy)
         if not isinstance(value, int | float):
-            problem = f"item {short(sample.item)} has no number of its own"
-            raise ConfigError(path, metric, str(value), problem, "name another with --metric")
+            problem = f"item {short(sample.item)} has no number for it"
+            raise ConfigError(path, metric, str(value), problem, "name another metric with --metric")
         number = as_number(value) or 0.0
         add_value(path, self.values.setdefault(sample.item, {}), sample.item, sample.repeat, number)
         if sample.cluster is not None:

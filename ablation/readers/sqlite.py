@@ -38,7 +38,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
         ConfigError: it is not a database, it is locked, or it cannot be opened; or its end is missing: SQLite would
             then return partly invalid data, so its own tool (`.recover`) must extract what is left.
     """
-    remedy = "name another file, or try again when its writer has ended"
+    remedy = "name another file, or try again when the program that writes it has ended"
     with tempfile.TemporaryDirectory(prefix="ablation-import-") as scratch:
         try:
             with closing(_connect(path, Path(scratch))) as connection:
@@ -47,7 +47,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
         except (sqlite3.OperationalError, OSError) as error:
             raise ConfigError(path, "", None, f"cannot be read: {one_line(error, 200)}", remedy) from None
         except _DAMAGE as error:
-            remedy = "name another file, or what `sqlite3 FILE .recover` makes of this one"
+            remedy = "name another file, or recover this one with `sqlite3 FILE .recover`"
             raise ConfigError(path, "", None, f"is damaged: {one_line(error, 200)}", remedy) from None
 
 
@@ -114,4 +114,4 @@ def rows(
     try:
         yield from connection.execute(query, parameters)
     except _DAMAGE as error:
-        problem(f"{where}: read only up to an error: {one_line(error, 200)}")
+        problem(f"{where}: read only up to an error ({one_line(error, 200)})")

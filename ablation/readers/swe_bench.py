@@ -78,7 +78,9 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     outcomes = dict(_outcomes(path))
     named = {item: match["repository"] for item in outcomes if (match := _NAME.fullmatch(item))}
     repositories = len(set(named.values())) if len(named) == len(outcomes) else 0
-    remarks = (f"instances of one repository are a cluster: {repositories} of them",) if repositories > 1 else ()
+    remarks = (
+        (f"instances of one repository are a cluster; there are {repositories} clusters",) if repositories > 1 else ()
+    )
 
     def samples() -> Iterator[Sample]:
         for item, outcome in outcomes.items():
@@ -114,7 +116,7 @@ def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
             raise ConfigError(path, short(item), value, "is neither right nor wrong", remedy)
     errors = read_beside(path.with_name("infra_errors.json"), {})
     if both := sorted(errors.keys() & content.keys()):
-        raise ConfigError(path, short(both[0]), content[both[0]], "is in infra_errors.json, too", "remove one of them")
+        raise ConfigError(path, short(both[0]), content[both[0]], "is also in infra_errors.json", "remove one of them")
     yield from content.items()
     yield from ((item, f"infrastructure: {reason}") for item, reason in errors.items())
 
@@ -123,7 +125,7 @@ def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
     content = read_evaluation(report)
     for item, of in content.items():
         if not isinstance(of, Mapping) or not isinstance(of.get("resolved"), bool):
-            raise ConfigError(report, short(item), None, "does not say whether it is resolved", "evaluate it again")
+            raise ConfigError(report, short(item), None, "does not state whether it is resolved", "evaluate it again")
         yield item, of["resolved"]
 
 
@@ -134,9 +136,11 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
         if not isinstance(ids, list):
             raise ConfigError(path, name, None, "is missing", "evaluate again with SWE-bench 2.0 or later")
         if len(ids) != count:
-            raise ConfigError(path, name, len(ids), f"are not the {count} that the report counts", "evaluate again")
+            raise ConfigError(
+                path, name, len(ids), f"is the number listed, but the report counts {count}", "evaluate again"
+            )
         for item in ids:
             if str(item) in found:
-                raise ConfigError(path, short(str(item)), name, f"is in {found[str(item)]}, too", "evaluate it again")
+                raise ConfigError(path, short(str(item)), name, f"is also in {found[str(item)]}", "evaluate it again")
             found[str(item)] = name
             yield str(item), "the harness has no result: its evaluation ended with an error" if value is None else value

@@ -78,7 +78,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: a column is missing, a value is not a finite number, a seed not an integer, or an item is repeated.
     """
-    own = "a plain table has a column cluster of its own"
+    own = "a plain table names clusters in its own column `cluster`"
     refuse_options(path, wanted, cluster=own, filter="a plain table has no filters")
     head, columns = _read_columns(path, wanted)
     names = _names(path, head, wanted)
@@ -111,7 +111,7 @@ def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list
     if path.suffix not in SUFFIXES:
         raise ConfigError(path, "", None, "is not a table", f"give {', '.join(SUFFIXES)}")
     if not path.stat().st_size:
-        raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
+        raise ConfigError(path, "", None, "is empty", "name a table that holds an evaluation")
     usual = {*ITEM, *VALUE, *SAMPLE, *_OPTIONAL, *_ASKED}
     chosen = {wanted.item, wanted.metric, *wanted.by}
 
@@ -129,7 +129,7 @@ def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list
         for name, column in cells.items():
             column.append(row.get(name))
     if not known:
-        raise ConfigError(path, "", None, "has no rows", "give a table with an evaluation in it")
+        raise ConfigError(path, "", None, "has no rows", "name a table that holds an evaluation")
     return list(head), cells
 
 
@@ -143,9 +143,9 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
     }
     if lacking or not item or not value:
         problem = f"has no column {' or '.join(lacking)}, only {one_line(', '.join(head), 200)}"
-        remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
-        remedy += " (one with a row for each run is for `import`)"
-        remedy += f"; {' or '.join(lacking.values())} names another column"
+        remedy = "give a plain table the columns item, value and optionally seed, subset, cluster, sample"
+        remedy += " (for a table with a row for each run use `import`)"
+        remedy += f"; or name another column with {' or '.join(lacking.values())}"
         raise ConfigError(path, "", None, problem, remedy)
     if absent := [column for column in wanted.by if column not in head]:
         raise ConfigError(path, "--by", absent[0], "there is no such column", suggest(absent[0], head))
@@ -168,15 +168,15 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
         return next((place for place, cell in enumerate(frame[column]) if wrong(cell)), None)
 
     if (place := first("item", lambda item: _is_missing(item) or not str(item).strip())) is not None:
-        raise ConfigError(path, names.item, None, f"row {place + 1} has none", "name every item")
+        raise ConfigError(path, names.item, None, f"is missing in row {place + 1}", "name every item")
     finite = frame[frame["value"].notna()]
     check_values(path, names.value, finite["item"].astype(str).tolist(), finite["value"].to_numpy(float))
     for column in [name for name in (*names.others, *names.by) if name in (*_OPTIONAL, "sample", *names.by)]:
         wrong = _is_no_seed if column == "seed" else _is_missing
         if (place := first(column, wrong)) is not None:
             cell = frame[column].iloc[place]
-            remedy = "fill the column, or leave it out" if _is_missing(cell) else "write whole numbers"
-            raise ConfigError(path, column, cell, f"row {place + 1} has no {column}", remedy)
+            remedy = "fill the column, or remove it" if _is_missing(cell) else "write whole numbers"
+            raise ConfigError(path, column, cell, f"the cell in row {place + 1} is empty", remedy)
 
 
 def _is_missing(cell: Any) -> bool:
@@ -189,7 +189,7 @@ def _is_no_seed(cell: Any) -> bool:
 
 def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]) -> Sheet:
     lost = group["item"][group["value"].isna()]
-    unscored = dict.fromkeys(lost, f"its cell of column {names.value} is empty")
+    unscored = dict.fromkeys(lost, f"its cell in column {names.value} is empty")
     scored = group[~group["item"].isin(unscored)].sort_values("item", kind="stable")
     subset, seed = at.get("subset", "all"), tabular.whole(at.get("seed"))
     if scored.empty:
@@ -245,7 +245,7 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]") -> ConfigError:
     rows = [row for _, row in tabular.rows_of(path)]
     known = [tuple(str(row.get(key)) for key in keys) for row in rows]
     count = known.count(tuple(str(one["item" if key == names.item else key]) for key in keys))
-    problem = f"item {short(one['item'])} stands {count} times" + "".join(f", {key} {one[key]}" for key in where)
+    problem = f"item {short(one['item'])} occurs {count} times" + "".join(f", {key} {one[key]}" for key in where)
     apart = {}
     for column in rows[0]:
         cells = [str(row.get(column)) for row in rows]
@@ -254,7 +254,7 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]") -> ConfigError:
     column = min(apart, key=lambda name: apart[name], default="")
     if not column or apart[column] > len(rows) / 2:
         return ConfigError(path, names.item, None, problem, REPEATED)
-    remedy = f"column {column} tells them apart: --by {column} if it names systems; "
+    remedy = f"column {column} distinguishes the rows: pass --by {column} if it names systems, or "
     remedy += "call it sample if it numbers the answers to an item"
     return ConfigError(path, names.item, None, problem, remedy)
 

@@ -28,7 +28,7 @@ from ablation.readers.columns import number
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 SUFFIXES = (".csv", ".jsonl", ".parquet")
-_WHOLE = "write it again, whole; a program that was killed may have left half a line"
+_WHOLE = "write the file again; a program that was killed may have left half a line"
 _LIKELY = {"items": ("pred", "eval", "sample", "score", "answer"), "metrics": ("log", "train", "loss", "hist")}
 _LONGEST = 64 << 20  # characters, or bytes, of a line
 MOST_ROWS, MOST_BYTES = 20_000_000, 1 << 30  # of a Parquet file, unpacked
@@ -66,11 +66,11 @@ def file_at(path: Path, stem: str) -> Path:
         files = [path / f"{stem}{suffix}" for suffix in SUFFIXES if (path / f"{stem}{suffix}").is_file()]
         if len(files) != 1:
             names = ", ".join(f"{stem}{suffix}" for suffix in SUFFIXES)
-            problem = "is there more than once" if files else "is not there"
+            problem = "exists more than once" if files else "does not exist"
             others = sorted(file.name for file in path.iterdir() if file.suffix in SUFFIXES)
             others.sort(key=lambda name: not any(word in name.lower() for word in _LIKELY.get(stem, ())))
             others.sort(key=lambda name: name.startswith(("metrics.", "items.")))  # which another reader takes
-            told = "" if files or not others else f"; or name what is there: `{{{stem}: {others[0]}}}`"
+            told = "" if files or not others else f", or name the file that exists: `{{{stem}: {others[0]}}}`"
             raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{told}")
         return files[0]
     if path.suffix not in SUFFIXES or not path.is_file():
@@ -142,8 +142,8 @@ def parquet_batches(file: Path, columns: Sequence[str] | None = None) -> Iterato
 
 
 def _too_large(file: Path, problem: str) -> ConfigError:
-    bounds = f"up to {MOST_ROWS:,} rows and {MOST_BYTES >> 30} GiB of them are read"
-    return ConfigError(file, "", None, f"{problem}: {bounds}", "split it, or leave columns of long texts out")
+    bounds = f"at most {MOST_ROWS:,} rows and {MOST_BYTES >> 30} GiB are read"
+    return ConfigError(file, "", None, f"{problem}: {bounds}", "split the file, or leave out columns of long texts")
 
 
 def _array(file: Path) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def _array(file: Path) -> list[dict[str, Any]]:
     except ValueError as error:
         raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ConfigError(file, "", None, "is not a JSON array of objects", "give an object for each row")
+        raise ConfigError(file, "", None, "is not a JSON array of objects", "write an object for each row")
     return rows
 
 
@@ -187,7 +187,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
         reader = csv.reader(lines, delimiter=comma, strict=torn is None)
         head = next(reader, [])
         if twice := {name for name in head if name and head.count(name) > 1}:
-            raise ConfigError(file, "line 1", min(twice), "names two columns", "give each a name of its own")
+            raise ConfigError(file, "line 1", min(twice), "is the name of two columns", "give each column its own name")
         for cells in reader:
             line = reader.line_num + skipped
             if len(cells) == len(head):
@@ -195,7 +195,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
             elif cells and torn is not None:
                 torn(line)
             elif cells:
-                problem = f"does not have {len(head)} cells, as the head has"
+                problem = f"does not have {len(head)} cells as the heading does"
                 raise ConfigError(file, f"line {line}", None, problem, _WHOLE)
 
 
@@ -284,7 +284,7 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
             raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({one_line(error, 300)})") from None
         except duckdb.Error as error:
             said = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
-            remedy = "is the file whole, and of this format?"
+            remedy = "check that the file is complete and has this format"
             raise ConfigError(path, "", None, f"cannot be read ({said})", remedy) from None
     return {column: _plain(values) for column, values in columns.items()}
 

@@ -73,7 +73,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     for folder, run_files in runs.items():
         logs = [log for file in run_files if (log := _read_file(file, folder, problem)).first is not None]
         if not logs:
-            problem(f"{folder}: its event files hold no event")
+            problem(f"{folder}: the event files hold no event")
             continue
         logs.sort(key=lambda log: (log.first, log.last, log.file.name))
         for place, own in _runs_of(folder, logs, problem).items():
@@ -98,7 +98,9 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
     if not any(len(log.values) for log in logs if log.file.parent not in calls):
         return calls
     if len({place.parent for place in calls}) < len(calls):  # else each is of another start of the Trainer
-        problem(f"{folder}: has curves, so its {len(calls)} add_hparams are one run; the last settings count")
+        problem(
+            f"{folder}: has curves, so its {len(calls)} calls of add_hparams are one run; the last settings are used"
+        )
     return {folder: logs}
 
 
@@ -114,7 +116,7 @@ def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
     }
     if others:
         shown = shortened(sorted(name_below(root, folder) for folder in others))
-        problem(f"{root}: of a folder for each rank, rank 0 counts: left out {shown}")
+        problem(f"{root}: only rank 0 of folders by rank is read; left out: {shown}")
     return [file for file in files if others.keys().isdisjoint(file.parents)]  # parts of theirs, too
 
 
@@ -241,8 +243,11 @@ def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Prob
     """Tell of a file that was open at the same time and logs the same tags: ranks that write to one folder, say."""
     for other in {id(each): each for each in others if each.last > (log.first or 0.0)}.values():
         shared = sorted(log.starts.keys() & other.starts.keys())
-        what = f"logs {shortened(shared)} while {other.file.name} does, as ranks that share a folder would"
-        problem(f"{log.file}: {what}: of one step its values count; move it away if the other one's should")
+        what = f"logs {shortened(shared)} at the same time as {other.file.name}, like ranks that share a folder"
+        problem(
+            f"{log.file}: {what}; if both have a step, this file's value is used, so move away the file "
+            "that should not be read"
+        )
 
 
 @dataclass

@@ -17,7 +17,7 @@ from ablation.readers.run import ImportedRun, Problem, as_written, metric_table,
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
 from ablation.readers.walk import files_of
 
-_REMEDY = "name a project's .db, or the folder of them"
+_REMEDY = "name a project's .db file, or a folder of such files"
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -113,6 +113,6 @@ def _points(logged: Iterator[tuple[Any, ...]], where: str, problem: Problem) -> 
             elif value is not None:
                 others.add(name)
     if damaged:
-        problem(f"{where}: {damaged} of its rows hold no JSON object and were left out, the first with id {first}")
+        problem(f"{where}: {damaged} rows without a JSON object are left out, the first has id {first}")
     if others:
-        problem(f"{where}: no numbers, and so left out: {shortened(sorted(others))}")
+        problem(f"{where}: left out, because they are not numbers: {shortened(sorted(others))}")

@@ -62,7 +62,9 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         folder = state.parent
         folders.setdefault(folder.parent if folder.name.startswith("checkpoint-") else folder, []).append(state)
     if not folders:
-        raise ConfigError(path, "", None, f"holds no {STATE}", "name an output folder of the Trainer, or one above")
+        raise ConfigError(
+            path, "", None, f"holds no {STATE}", "name an output folder of the Trainer, or a folder above it"
+        )
     for folder, states in folders.items():
         if (run := _run(root, folder, states, problem)) is not None:
             yield run
@@ -76,7 +78,7 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
         if content is None or (best and _begins_with(best, content) and _reach(content) < _reach(best)):
             continue
         if best and not _begins_with(content, best):
-            problem(f"{state}: does not continue an older {STATE} of its folder, and counts because it is newer")
+            problem(f"{state}: does not continue an older {STATE} in its folder; it is used because it is newer")
         best = content
     if not best:
         return None
@@ -108,8 +110,11 @@ def _kept(state: dict[str, Any], settings: dict[str, Any], folder: Path, problem
     if step is None or (loads is False and settings.get("save_strategy") != "best"):
         return None
     if loads is None:
-        what = f"records step {step} as the best, and without settings it is not known that this model was kept"
-        problem(f"{folder / STATE}: {what}; --at last takes the last step")
+        what = (
+            f"step {step} is used because it is recorded as the best; without settings it is not known "
+            "whether that model was kept"
+        )
+        problem(f"{folder / STATE}: {what}; for the last step pass --at last")
     return step
 
 
@@ -143,7 +148,7 @@ def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[t
             if name != "step" and (number := as_number(value)) is not None:
                 yield step, name, number
     if without:
-        problem(f"{folder / STATE}: {without} rows of log_history have no step")
+        problem(f"{folder / STATE}: {without} rows of log_history are left out, because they have no step")
 
 
 def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
@@ -162,7 +167,7 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
         return content if rows else None
     history = content.get("log_history") if isinstance(content, dict) else None
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
-        problem(f"{path}: it has no log_history")
+        problem(f"{path}: there is no log_history")
         return None
     return content
 
@@ -193,7 +198,7 @@ def _completions(folder: Path, problem: Problem) -> pa.Table | None:
         try:
             tables.append(item_table(_completion_rows(path)))
         except (ConfigError, OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # TypeError: bytes
-            problem(ItemsLost(f"{path}: cannot be read ({one_line(error, 200)}), and is left out"))
+            problem(ItemsLost(f"{path}: cannot be read ({one_line(error, 200)}), so it is left out"))
     return pa.concat_tables(tables) if any(table.num_rows for table in tables) else None
 
 
@@ -267,7 +272,7 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
     except Exception as error:  # whatever a damaged pickle can raise
         why = one_line(error, 200) or type(error).__name__
         remedy = 'in the script, Path("training_args.json").write_text(trainer.args.to_json_string())'
-        problem(f"{path}: not read, {why}; to have its settings, write them to the output folder: {remedy}")
+        problem(f"{path}: not read, because {why}; to import the settings, write them to the output folder: {remedy}")
         return {}
 
 

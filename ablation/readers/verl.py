@@ -99,7 +99,7 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
     chosen = named or [folder for folder in folders if not re.search("rollout|train", folder.name.lower())]
     if len(chosen) > 1:
         shown = ", ".join(str(folder) for folder in chosen)
-        problem(f"{log}: several folders look like its validation_data_dir, none is read: {shown}")
+        problem(f"{log}: several folders may be its validation_data_dir, so none is read: {shown}")
         return None
     files = [file for folder in chosen for file in sorted(folders[folder], key=lambda file: int(file.stem))]
     tables = [table for file in files if (table := _samples(file, problem)) is not None]

@@ -53,11 +53,11 @@ def files_of(format: str, path: Path, problem: Callable[[str], None]) -> list[Pa
     return files_below(path, FORMATS[format].patterns, problem) if path.is_dir() else [path]
 
 
-_HIDDEN = "hidden, or temporary or backup copies"
-_TWICE = "links to what is read without them"
-_BROKEN = "links to nothing"
+_HIDDEN = "hidden files, temporary files or backup copies"
+_TWICE = "links to files that are read anyway"
+_BROKEN = "broken links"
 _UNREADABLE = "folders that cannot be read"
-_NO_FILES = "no regular files"
+_NO_FILES = "not regular files"
 
 
 class _Walk:
@@ -159,5 +159,5 @@ class _Walk:
 def _refuse_copy(folder: Path, name: str, names: set[str]) -> None:
     match = _COPY.fullmatch(name)
     if match is not None and (original := match["of"] + match["suffix"]) != name and original in names:
-        problem = f"looks like a copy of {original} beside it"
-        raise ConfigError(folder / name, "", None, problem, "remove one of them, or give it another name")
+        problem = f"looks like a copy of {original} in the same folder"
+        raise ConfigError(folder / name, "", None, problem, "remove or rename one of them")

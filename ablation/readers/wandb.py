@@ -29,7 +29,7 @@ from ablation.readers.walk import files_of
 from ablation.readers.wandb_csv import read_csv, read_csvs
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
-_REMEDY = "name a run-*.wandb, a folder wandb/, one above it, a CSV that W&B exported, or a folder of them"
+_REMEDY = "name a run-*.wandb, a folder wandb/ or one above it, a CSV that W&B exported, or a folder of CSV files"
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
 
@@ -95,7 +95,7 @@ class Run:
             except (ValueError, RecursionError):
                 damaged += 1
         if damaged:
-            self._problem(f"{file}: records that make no sense are left out: {damaged}")
+            self._problem(f"{file}: {damaged} damaged records are left out")
 
     def _read(self, record: Any) -> None:
         self.name = text(record.run.display_name) or self.name
@@ -161,7 +161,9 @@ class Run:
         if not self._resumes or step or not len(steps):
             return 0
         last = max(steps)
-        self._problem(f"{self._files[-1]}: resumed offline: W&B's steps, which begin at 0 again, follow step {last}")
+        self._problem(
+            f"{self._files[-1]}: resumed offline; W&B's steps begin at 0 again and are counted on from step {last}"
+        )
         return last + 1
 
     def _step_metric(self, name: str) -> str:
@@ -182,7 +184,9 @@ class Run:
             for name, value in self._only_in_summary():
                 yield last, name, value
         if self._others:
-            self._problem(f"{self._files[-1]}: {label}: no numbers, and so left out: {shortened(sorted(self._others))}")
+            self._problem(
+                f"{self._files[-1]}: {label}: left out, because they are not numbers: {shortened(sorted(self._others))}"
+            )
 
     def _placed(self) -> pd.DataFrame:
         """Return the rows: file, code (of the name), axis, step on this axis, value; the axis "" is W&B's own step."""
@@ -203,7 +207,7 @@ class Run:
             again = kept & (rows["file"] < number) & (rows["step"] >= rows["axis"].map(starts))  # of no start: NaN
             if again.any():
                 begun = starts[rows["axis"][again].unique()].min()
-                what = f"{again.sum()} values that were logged before, from there on, are replaced"
+                what = f"{again.sum()} values that were logged earlier from that step on are replaced"
                 self._problem(f"{file}: {label} begins again at step {begun}; {what}")
                 kept &= ~again
         return kept
@@ -297,7 +301,7 @@ def _read_files(files: list[Path], problem: Problem) -> Iterator[ImportedRun]:
     for file in files:
         try:
             if not is_wandb(file):
-                raise OSError("it does not begin as a W&B file does")
+                raise OSError("it does not begin like a W&B file")
             head = read_head(file)
         except OSError as error:
             problem(f"{file}: cannot be read: {one_line(error, 200)}")

@@ -92,7 +92,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
     elif {"config", "summary"} <= set(header) or any(_kind(name) for name in header):
         yield from _table(path, header, rows, problem)
     elif of_page:
-        what = "does not say which columns are the configuration and which are results"
+        what = "does not state which columns are the configuration and which are results"
         remedy = "read it with `ablation import table`, or begin their names with `config.` and `summary.`"
         raise ConfigError(path, "", None, what, remedy)
     else:
@@ -134,7 +134,7 @@ def _chart(
     shown = [each for each in header[1:] if each and each not in OWN and not each.endswith(ends)]
     if rows and all(whole(row.get(step)) is None for _, row in rows):
         remedy = "choose Step for the axis of the chart and export it again"
-        raise ConfigError(path, step, None, "holds no whole numbers to count steps by", remedy)
+        raise ConfigError(path, step, None, "holds no whole numbers that could be steps", remedy)
     runs: dict[str, dict[str, str]] = {}
     for column in shown:
         run, separator, metric = column.rpartition(_SEPARATOR)
@@ -148,7 +148,7 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
     lower = {name.lower(): name for name in header}
     name_column, key_column = lower.get("name", ""), lower.get("id", "")
     if not name_column and not key_column:
-        raise ConfigError(path, "", None, "has no column name or id", "export the names of the runs with them")
+        raise ConfigError(path, "", None, "has no column name or id", "export the names of the runs too")
     seen: Counter[str] = Counter()
     for _, row in rows:
         key = row.get(key_column) or row.get(name_column) or ""
@@ -158,9 +158,11 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
         seen[key] += 1
         if seen[key] > 1:
             if row.get(key_column):
-                problem(f"{path}: the id {one_line(key, 80)} is there twice; only its first row is read")
+                problem(f"{path}: the id {one_line(key, 80)} occurs twice; only its first row is read")
                 continue
-            problem(f"{path}: {seen[key]} runs are called {one_line(key, 80)}; they are distinguished by their order")
+            problem(
+                f"{path}: {seen[key]} runs have the name {one_line(key, 80)}; they are distinguished by their order"
+            )
             key = f"{key}#{seen[key]}"
         config, summary = _content(path, row, problem)
         step = whole(summary.get("_step", 0)) or 0

@@ -119,7 +119,7 @@ def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
     except FileNotFoundError:
         return {}
     except (ValueError, OSError) as error:
-        problem, remedy = f"not JSON ({error})", "restore it; or delete it, and say in the report that it was lost"
+        problem, remedy = f"not JSON ({error})", "restore it, or delete it and state in the report that it was lost"
         raise ConfigError(path, "", None, problem, remedy) from None
     if not isinstance(content, dict) or not all(map(_are_plans, content.values())):
         raise ConfigError(path, "", None, "expected {study: [analysis plans]}", "restore it or delete it")

@@ -26,13 +26,13 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     database = results / DATABASE
     if not any(source.exists() for source in (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))):
         remedy = "run `snakemake`, or import runs"
-        raise ConfigError(results, "", None, "nothing was planned, run or imported here", remedy)
+        raise ConfigError(results, "", None, "holds no plan, no results and no imported runs", remedy)
     usable, now, noted = is_whole(database), sources_now(results), noted_sources(results)
     if is_copy(results) and not usable and not (results / PLAN_FILE).exists():
         Store(database).close()  # says why it cannot be used, as one of another version
     if usable and (is_copy(results) or (is_alone(results) and not strict)):
         if strict:
-            print(f"note: {database} is a copy: what it was collected from is not here", file=sys.stderr)
+            print(f"note: {database} is a copy, without the stage folders that it was collected from", file=sys.stderr)
         return database
     if usable and noted == now and holds(database, now):
         return database
@@ -40,7 +40,10 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         noted = Sources(now.files, ended(database))
     gone = now.lost(noted) if usable and noted is not None and (strict or noted.files == now.files) else []
     if gone:
-        problem, remedy = f"{len(gone)} of its stages were deleted or run again since", "`ablation collect` drops them"
+        problem, remedy = (
+            f"{len(gone)} of its stages were deleted or run again since",
+            "run `ablation collect`, which removes them from the database",
+        )
         error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date: {problem}", remedy)
     else:
         from ablation.store.collect import collect  # late: reading the database needs no pydantic

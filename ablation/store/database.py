@@ -23,7 +23,7 @@ __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
 _Fetched = TypeVar("_Fetched")
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
-_NO_STATEMENT = "there is no statement in this query; write one, such as `from results limit 5`"  # but `;` or a comment
+_NO_STATEMENT = "the query holds no statement; write one, such as `from results limit 5`"  # but `;` or a comment
 
 TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
 _SHARDS = "".join(
@@ -95,7 +95,7 @@ class Store:
         """Open the database. Raises ConfigError if it is missing or was written by another version."""
         self.path = path
         if not path.exists():
-            raise ConfigError(path, "", None, "there is no database", "run `python -m ablation collect`")
+            raise ConfigError(path, "", None, "there is no database", "run `ablation collect`")
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
             raise ConfigError(path, "", None, "is not a file", "remove it and run `python -m ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
@@ -107,10 +107,12 @@ class Store:
             self._connection.execute("SET enable_external_access = false; SET lock_configuration = true")
             version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
-            raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None
+            raise ConfigError(
+                path, "", None, f"not a readable database ({error})", "run `ablation collect` again"
+            ) from None
         if version != [SCHEMA_VERSION]:
             self.close()
-            remedy = "run `collect` again, where its stages are"
+            remedy = "run `ablation collect` in the folder that has the stages"
             raise ConfigError(path, "schema version", version, f"expected {SCHEMA_VERSION}", remedy)
 
     def __enter__(self) -> Self:
@@ -149,7 +151,9 @@ class Store:
             return fetch(done)
         except duckdb.Error as error:
             if "'pytz'" in str(error):
-                raise TrackerError("a time with a zone cannot be shown; write for example now()::timestamp") from None
+                raise TrackerError(
+                    "a time with a time zone cannot be shown; write, for example, now()::timestamp"
+                ) from None
             raise TrackerError(" ".join(str(error).split())) from None
 
     def meta(self) -> dict[str, str]:
@@ -166,7 +170,7 @@ class Store:
 
         rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
         if not rows:
-            raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
+            raise ConfigError(self.path, "study", study, "it is not in the database", f"choose from {self.studies()}")
         return StoredStudy.model_validate_json(rows[0][0])
 
     def variants(self, study: str, *, helpers: bool = False) -> list[PlannedVariant]:

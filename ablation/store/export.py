@@ -41,7 +41,7 @@ def find_model(
     plan = read_plan(file)
     entry = _named({study.name: study for study in plan.studies}, study, file, "studies")
     if not entry.trained_model:
-        remedy = "set `trained_model` in its _study.yaml, the subfolder that holds it"
+        remedy = "in its _study.yaml, set `trained_model` to the subfolder that holds the model"
         raise ConfigError(file, "studies", study, "the study names no trained model", remedy)
     _named(entry.parents, variant, file, f"{study}.variants")
     runs = {run.seed: run for run in entry.runs if run.variant == variant}

@@ -20,8 +20,9 @@ OUT_OF_MEMORY = Rule(
     id="out-of-memory",
     max=0,
     severity="note",
-    diagnosis="a device ran out of memory: the micro-batch was halved this many times, the effective batch is the same",
-    remedy="set the micro-batch to `memory/micro_batch`, to save the failed passes",
+    diagnosis="a device ran out of memory, so the micro-batch was halved this many times; the effective "
+    "batch is the same",
+    remedy="set the micro-batch to the value of `memory/micro_batch`, which saves the failed passes",
 )
 OF_EVERY_STAGE = (OUT_OF_MEMORY,)
 

@@ -15,8 +15,8 @@ from ablation.store.imports.stored import OUTCOME, ImportedStudy, PlacedRun
 
 IMPORTED = "imported"
 _REASONS = {
-    "failed": "its source says that it failed",
-    "running": "its source says that it had not ended when it was imported",
+    "failed": "its source records that it failed",
+    "running": "its source records that it had not ended when it was imported",
 }
 
 
@@ -84,8 +84,8 @@ def note(study: ImportedStudy) -> str:
     formats = ", ".join(sorted({run.format for run in study.runs}))
     ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in stored.steps_judged(study.runs))
     return (
-        f"Imported runs ({formats}): they have no code fingerprint. That nothing else changed is known only from their "
-        f"logs, and the analysis plan was written when there were results.{ends}"
+        f"Imported runs ({formats}) have no code fingerprint. We only have the logs to show that "
+        f"nothing else changed, and the analysis plan was written after the results.{ends}"
     )
 
 

@@ -28,7 +28,7 @@ _ASIDE = re.compile(rf"\.[0-9]+\.tmp\.{_KEY.pattern}")
 # Metrics in which two runs of one stage may differ.
 
 _NOT_COPIED = (KEPT_STATUS, ".lock")
-_REMEDY = "delete the wrong one; a stage that is not deterministic must run at one site only"
+_REMEDY = "delete the wrong one, and run stages that are not deterministic at one site only"
 
 
 @dataclass
@@ -73,11 +73,11 @@ def _merge(results: Path, other: Path, site: str) -> Merged:
             merged.left_out += 1
         elif here == "ok":
             if name := _differing(ours, theirs):
-                problem = f"the same key has another content in {theirs / name}"
+                problem = f"the stage has other content in {theirs / name}"
                 raise ConfigError(ours / name, "", None, problem, _REMEDY)
             merged.in_both += 1
         elif is_locked(ours):
-            raise TrackerError(f"{ours}: the stage runs here; wait for it, and merge then")
+            raise TrackerError(f"{ours}: the stage is running here; merge when it has ended")
         else:
             new.append((theirs, ours))
     if not new and not merged.in_both:
@@ -131,7 +131,7 @@ def _check_readable(stage: Path) -> None:
         if provenance.exists() and not isinstance(read_json(provenance), dict):
             raise ValueError("provenance.json is not a JSON object")
     except (OSError, ValueError) as error:
-        remedy = "mend it or delete the stage there; nothing was copied"
+        remedy = "repair it, or delete the stage there; nothing was copied"
         raise ConfigError(stage, "", None, f"cannot be copied ({one_line(error, 300)})", remedy) from None
 
 

@@ -153,8 +153,8 @@ def summary(views: list[StageView], now: float) -> str:
         return "nothing is left to run"
     left, unknown = seconds_left(views, now)
     if unknown == waiting:
-        return f"{waiting} stages to go; the time left is unknown until one of each kind has finished"
-    more = f", not counting {unknown} of a kind that has not finished once" if unknown else ""
+        return f"{waiting} stages to run; the time left is unknown until one stage of each kind has finished"
+    more = f", not counting {unknown} stages of kinds that have not finished once" if unknown else ""
     busy = any(view.state.state == "running" for view in views)
     guess = f"about {duration(left)} left" if busy else f"about {duration(left)} of work; nothing is running now"
-    return f"{waiting} stages to go, {guess}{more}"
+    return f"{waiting} stages to run, {guess}{more}"

@@ -108,7 +108,7 @@ def _opened(path: Path) -> pq.ParquetFile:
     file = pq.ParquetFile(path, page_checksum_verification=True)
     schema = file.schema_arrow
     if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:
-        raise ValueError(f"it has no column of text called {', '.join(missing)}")
+        raise ValueError(f"it has no text column {', '.join(missing)}")
     if len(schema.names) > _MOST_COLUMNS:
         raise ValueError(f"it has {len(schema.names)} columns, more than {_MOST_COLUMNS}")
     return file

@@ -83,12 +83,12 @@ def read_shard(path: Path, table: str) -> pa.Table:
     rows = _read_columns(path, table)
     for name in SHARDS[table]:
         if rows[name].null_count:
-            raise ValueError(f"column {name} holds a null")
+            raise ValueError(f"column {name} contains a null")
     for name, kind in (SHARDS[table] | OPTIONAL[table]).items():
         if kind == "string" and name in rows.column_names:
             texts = rows[name].unique().drop_null()
             if odd := texts.filter(_odd(texts)).to_pylist():
-                what = "holds a name that is too long or has control characters"
+                what = "contains a name that is too long or has control characters"
                 raise ValueError(f"column {name} {what}: {min(odd)}")
     if "cluster" in rows.column_names:
         _check_clusters(rows)
@@ -104,7 +104,7 @@ def _read_columns(path: Path, table: str) -> pa.Table:
         kinds = SHARDS[table] | {name: kind for name, kind in OPTIONAL[table].items() if name in schema.names}
         for name, kind in kinds.items():
             if schema.names.count(name) != 1:
-                raise ValueError(f"column {name} is {'there twice' if name in schema.names else 'missing'}")
+                raise ValueError(f"column {name} {'occurs twice' if name in schema.names else 'is missing'}")
             expected, fits = _FITS[kind]
             if not fits(schema.field(name).type):
                 raise ValueError(f"column {name} is {schema.field(name).type}, not {expected}")
@@ -134,7 +134,7 @@ def _check_clusters(rows: pa.Table) -> None:
             names = sorted(name for name in (cluster, earlier) if name is not None)
             problem = "no cluster" if len(names) < 2 else f"the clusters {names[0]} and {names[1]}"
             what = f"item {row['item']} of {row['subset']} has {problem}"
-            raise ValueError(f"{what}: name one for every row of an item, or leave the column out")
+            raise ValueError(f"{what}; name one in every row of an item, or leave out the column")
 
 
 def _read_document(path: Path, table: str) -> pa.Table:

@@ -39,7 +39,7 @@ def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict
         for metric, is_logged in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
             if metric and ended.get(stage) and not is_logged:
                 meant = _meant(metric, logged[stage])
-                yield f"health rule {rule.id}: no stage {stage} has logged {metric}{meant}; it watches nothing"
+                yield f"health rule {rule.id} never applies: no stage {stage} has logged {metric}{meant}"
 
 
 def _drawn(definition: StudyRecord, logged: set[str]) -> Iterator[_Check]:

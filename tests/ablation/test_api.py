@@ -144,7 +144,7 @@ def test_arrays_are_judged_without_files(monkeypatch):
         (np.array([[1, np.nan]]), {}, "item 1 has no finite value"),
         (np.zeros((1, 2)), {"items": ["a", "a"]}, "item = 'a': stands 2 times"),
         (np.zeros((1, 2)), {"items": ["a"]}, "items = 1: is not the number of items, 2"),
-        (np.zeros((1, 2)), {"cluster": "doc.x"}, "an array has none"),
+        (np.zeros((1, 2)), {"cluster": "doc.x"}, "arrays do not have this option"),
         (np.zeros((1, 2, 1, 1)), {}, "is not a valid shape"),
     ],
 )

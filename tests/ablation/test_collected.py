@@ -169,7 +169,7 @@ def test_the_step_of_the_model_that_was_kept_is_logged(tmp_path, capsys, at, kep
     values, _ = collected(tmp_path, {"reader": "trainer_state", **at})
     logged = {(step, "eval_loss"): loss for step, loss in LOSSES.items()}
     assert values == logged | ({(400, "kept_step"): kept} if kept else {})
-    assert (f"of the model that was kept, at step {kept} (`at: last`)" in capsys.readouterr().err) == bool(kept)
+    assert (f"final values are those of the kept model, at step {kept}" in capsys.readouterr().err) == bool(kept)
 
 
 @pytest.mark.parametrize(("at", "last"), [({}, 300), ({"at": 100}, 100), ({"at": "last"}, 400)])
@@ -197,19 +197,23 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
         ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "a column of words may be called `text`"),
         ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),
         ("items.csv", "item,acc\na,1\nb,1_0\n", "line 3: acc = '1_0': is not a number"),
-        ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': names two columns"),
+        ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': is the name of two columns"),
         ("items.csv", "item,acc\na,1\nb,0,1\n", "line 3: does not have 2 cells"),
         ("items.csv", 'item,acc\na,1\n"b,0\nc,1\n', "cannot be read (unexpected end of data)"),
         ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b", "ac\n', "line 2"),
         ("items.jsonl", "[" * 100_000 + "\n", "line 1"),
         ("items.parquet", "no parquet", "cannot be read"),
-        ("metrics.csv", "loss\n1\n2\n", "step: is missing, and a metric has several values; write a step in each row"),
+        ("metrics.csv", "loss\n1\n2\n", "step: is missing, but a metric has several values; write a step in each row"),
         ("metrics.csv", "epoch,loss\n3,0.5\n", "if epoch is the step: `metrics: {path: metrics.csv, step: epoch}`"),
         ("metrics.csv", "Step,loss\n100,0.5\n", "if Step is the step: "),
         ("metrics.jsonl", '{"global_step": 500, "loss": 0.5}\n', "{path: metrics.jsonl, step: global_step}"),
-        ("metrics.csv", "step,loss\n,1\n", "step = '': is not a whole number of 64 bits; write a step in each row"),
+        (
+            "metrics.csv",
+            "step,loss\n,1\n",
+            "step = '': is not a whole number, or is too large; write a step in each row",
+        ),
         ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"loss": 2}\n', "line 2: step: is not a whole number"),
-        ("metrics.csv", f"step,loss\n{2**63},1\n", "is not a whole number of 64 bits"),
+        ("metrics.csv", f"step,loss\n{2**63},1\n", "is not a whole number, or is too large"),
         ("metrics.csv", "step,loss\n1,1\n2,n/a\n", "line 3: loss = 'n/a': is not a number"),
         ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"ste', "line 2"),
     ],

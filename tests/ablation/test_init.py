@@ -32,7 +32,7 @@ def test_this_folder_is_the_default_and_other_files_stay(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("there", "problem"),
     [
-        ("train.py", "my/train.py: is there already, and nothing is written over"),
+        ("train.py", "my/train.py: already exists, and init overwrites nothing"),
         ("configs/x.yaml", "my/configs: is there already"),
     ],
 )

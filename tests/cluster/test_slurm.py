@@ -120,7 +120,7 @@ def test_the_report_is_the_local_one(faulty):
 def test_a_job_on_the_cluster_neither_locks_nor_plans(faulty):
     """Only the Snakemake that the user started holds the results; otherwise no job could run beside it."""
     grid, *_ = faulty
-    assert "another snakemake runs here" not in grid.log()
+    assert "another snakemake is running here" not in grid.log()
     assert "Nothing to be done" in grid.snakemake().stdout  # the local profile finds all of it
 
 

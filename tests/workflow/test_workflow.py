@@ -300,7 +300,7 @@ def test_a_watched_demo_serves_its_page_and_after_kill_9_leaves_no_orphan_and_go
     wait_for(lambda: b"Does the workflow work?" in urllib.request.urlopen(address).read())
     second = project.snakemake(check=False)
     assert second.returncode != 0
-    assert "another snakemake runs here" in second.stdout
+    assert "another snakemake is running here" in second.stdout
     (trainer,) = project.trainers()
     (snakemake,) = project.processes("--configfile")
     kill(snakemake)

@@ -72,7 +72,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
     wanted = {
         "metric": "--metric NAME or --items PROTOCOL/SUBSET/NAME",
         "direction": "--direction max, min or target:0.5",
-        "margin": "--margin M, a difference that does not matter",
+        "margin": "--margin M, the smallest difference that matters",
     }
     stated = {"metric", *values} if "value" in values else set(values)  # --items names the metric, too
     lacking = [name for name in wanted if name not in stated]
@@ -80,7 +80,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         logged = listed(sorted(metrics, key=_rank), 12) or "nothing"
         shown = f"logged: {logged}" + (f"; items: {listed(kinds, 12)}" if kinds else "")
-        remedy = f"pass {'; '.join(wanted[name] for name in lacking)}; or write it in a study.yaml ({shown})"
+        remedy = f"pass {'; '.join(wanted[name] for name in lacking)}, or write them in a study.yaml ({shown})"
         raise ConfigError(where, "analysis", None, f"not stated: {', '.join(lacking)}", remedy)
     analysis = analysis_of(values, where)
     if analysis.protocol == LOGGED:
@@ -93,7 +93,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         if subset not in subsets:
             available = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
             asked_for = f"{analysis.protocol}/{subset}/{analysis.value}"
-            raise ConfigError(where, "analysis", asked_for, "no run has such items", suggest(asked_for, available))
+            raise ConfigError(where, "analysis", asked_for, "no run has these items", suggest(asked_for, available))
     return analysis
 
 

@@ -26,7 +26,7 @@ class FinalStep:
         plan, at = with_known_direction(written.analysis), written.runs.at
         metrics = plan.get("metric") or []
         if at in ("best", "common") and not metrics:
-            raise ConfigError("import", "--at", at, "asks which metric decides", "name it with --metric")
+            raise ConfigError("import", "--at", at, "needs a metric", "name it with --metric")
         if at == "best" and "direction" not in plan:
             raise ConfigError("import", "--at", at, "needs the direction of the metric", "pass --direction max or min")
         return cls(at, [*map(str, metrics)] if isinstance(metrics, list) else [str(metrics)], plan.get("direction"))
@@ -44,9 +44,12 @@ class FinalStep:
         shared = set.intersection(*logged.values()) if logged else set()
         if logged and not shared:
             first, last = ([extreme(steps) for steps in logged.values()] for extreme in (min, max))
-            ranges = f"they begin at {min(first)} to {max(first)} and end at {min(last)} to {max(last)}"
-            problem = f"there is no step at which all runs logged {' and '.join(self.metrics)}: {ranges}"
-            remedy = "name one that all passed, as --at 1000, leave runs out, or compare the last ones with --at last"
+            ranges = f"they begin at steps {min(first)} to {max(first)} and end at {min(last)} to {max(last)}"
+            problem = f"at no step have all runs logged {' and '.join(self.metrics)}: {ranges}"
+            remedy = (
+                "name a step that all runs reached (--at 1000), leave out runs, or compare the last steps "
+                "with --at last"
+            )
             raise ConfigError("import", "--at", self.at, problem, remedy)
         self.common = max(shared, default=None)
 
@@ -62,7 +65,10 @@ class FinalStep:
             last = pc.max(metrics["step"]).as_py()
             if rows and (last < self.at or min(rows)[0] > self.at):
                 problem = f"{record.name} ({record.source}) logged {self.metrics[0]} from step {min(rows)[0]} to {last}"
-                remedy = "--at common takes the last step of all; --map leave_out=NAME leaves a run out"
+                remedy = (
+                    "pass --at common for the last step that all runs logged, or leave out the run with --map "
+                    "leave_out=NAME"
+                )
                 raise ConfigError("import", "--at", self.at, problem, remedy)
             steps = [step for step, _ in rows] or metrics["step"].to_pylist()
             return max((step for step in steps if step <= self.at), default=self.at)

@@ -146,7 +146,7 @@ def _safely_named(members: Mapping[str, list[int]], rule: str, where: str) -> di
         safe = safe_name(name)
         if not safe or whose.setdefault(safe, name) != name:
             problem = f"{name!r} and {whose[safe]!r} are both {safe!r}" if safe else f"{name!r} has no ASCII letter"
-            raise ConfigError(where, "--map variant", rule, problem, "name them under `variants` in a study file")
+            raise ConfigError(where, "--map variant", rule, problem, "choose names under `variants` in a study.yaml")
     return {safe: members[name] for safe, name in whose.items()}
 
 
@@ -159,8 +159,10 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
         and (not variant.runs or any(fnmatchcase(run.name, pattern) for pattern in variant.runs))
     ]
     if len(fitting) != 1:
-        problem = f"run {run.name} fits {' and '.join(fitting) or 'none of them'}"
-        raise ConfigError(where, "variants", None, problem, "correct `where` or `runs`, or name it in runs.leave_out")
+        problem = f"run {run.name} matches {' and '.join(fitting) or 'none of them'}"
+        raise ConfigError(
+            where, "variants", None, problem, "correct `where` or `runs`, or list the run in runs.leave_out"
+        )
     return fitting[0]
 
 
@@ -168,7 +170,9 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
     value = _told(run, rule, where)
     if value is None or not str(value):
         shown = f"run {run.name} ({run.source})"
-        raise ConfigError(where, "--map variant", rule, f"{shown} has nothing there", "name another key, or name:REGEX")
+        raise ConfigError(
+            where, "--map variant", rule, f"{shown} has no value for it", "name another key, or write name:REGEX"
+        )
     return str(value)
 
 
@@ -248,9 +252,12 @@ def _seeds_of(
         order = sorted(group.runs, key=lambda place: (runs[place].started or "", natural(runs[place].name)))
         return [order.index(place) for place in group.runs]
     if silent := [runs[place] for place in group.runs if seeds[place] is None]:
-        remedy = "--map seed=KEY of its configuration, seed=name:REGEX, or seed=number to count them in order"
-        more = f", nor do {counted(len(silent) - 1, 'other run')} of the variant" if len(silent) > 1 else ""
-        problem = f"run {silent[0].name} ({silent[0].source}) does not tell its seed{more}"
+        remedy = (
+            "pass --map seed=KEY (a key of its configuration), seed=name:REGEX, or seed=number to number "
+            "the runs in order"
+        )
+        more = f", and neither have {counted(len(silent) - 1, 'other run')} of the variant" if len(silent) > 1 else ""
+        problem = f"run {silent[0].name} ({silent[0].source}) has no known seed{more}"
         raise ConfigError(where, "seed", None, problem, remedy)
     return [seed for place in group.runs if (seed := seeds[place]) is not None]
 
@@ -265,9 +272,9 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
                 first, second = (runs[i] for i in (earlier, place))
                 alike = first.name == second.name
                 pair = " and ".join(f"{r.name} ({f'{r.id}, ' if alike else ''}{r.source})" for r in (first, second))
-                problem = f"{pair} are both seed {seed} of one variant: nothing else tells them apart"
+                problem = f"{pair} are both seed {seed} of one variant, and nothing else distinguishes them"
                 left = f"--map 'leave_out={second.id if alike else second.name}'"
-                remedy = f"--map variant=KEY or name:REGEX, --map seed=..., or {left}"
+                remedy = f"pass --map variant=KEY or name:REGEX, --map seed=..., or {left}"
                 raise ConfigError(where, f"{group.name or 'variant'} seed {seed}", None, problem, remedy)
 
 
@@ -319,8 +326,12 @@ def _versions_continued(
             continuations += pairs
         elif any(goes_on) or (pairs and settings == "{}"):
             first, second = (runs[place] for place in pairs[goes_on.index(False)])
-            problem = f"{first.name} and {second.name} have the same settings, and {second.name} does not go on"
-            remedy = r"--map seed=name:version_(\d+) if they are runs of one variant, variant=name:(version_\d+) if not"
+            problem = (
+                f"{first.name} and {second.name} have the same settings, but {second.name} does not continue the other"
+            )
+            remedy = (
+                r"--map seed=name:version_(\d+) if they are runs of one variant, else variant=name:(version_\d+) if not"
+            )
             raise ConfigError(where, "version", second.source, problem, remedy)
     return continuations
 

@@ -10,15 +10,15 @@ from typing import Any
 from ablation.config.study_schema import HealthRule
 
 _SAMPLER = {
-    "diagnosis": "the sampler's probabilities drifted away from the trainer's: the data are off-policy",
-    "remedy": "check the weight synchronisation and the precision of both, or correct by importance sampling",
+    "diagnosis": "the sampler's probabilities have drifted away from the trainer's, so the data are off-policy",
+    "remedy": "check the weight synchronisation and the precision of both, or apply importance sampling",
 }
 _ENTROPY = {
-    "diagnosis": "the policy has lost nearly all of its entropy: it no longer explores",
+    "diagnosis": "the policy has lost nearly all of its entropy, so it no longer explores",
     "remedy": "raise the KL or entropy coefficient or the upper clip range, or lower the learning rate",
 }
 _CLIPPED = {
-    "diagnosis": "the surrogate clips a large share of the tokens: updates are too large for their data",
+    "diagnosis": "the surrogate clips a large share of the tokens, so the updates are too large for their data",
     "remedy": "lower the learning rate, or take fewer updates per rollout",
 }
 _CUT = {
@@ -26,8 +26,8 @@ _CUT = {
     "remedy": "raise the limit, or penalise long responses",
 }
 _SPREAD = {
-    "diagnosis": "most groups have equal rewards, and so no advantage: little is learnt from a step",
-    "remedy": "choose problems that are neither solved nor hopeless, or sample dynamically",
+    "diagnosis": "most groups have equal rewards, so their advantages are 0 and a step teaches little",
+    "remedy": "choose problems that are sometimes solved, or sample dynamically",
 }
 _FINITE = {"diagnosis": "the value is not a finite number", "remedy": "lower the learning rate, or clip the gradient"}
 

@@ -106,7 +106,9 @@ def _alone(folder: Path) -> Iterator[None]:
 def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tuple[Outcome, ImportedStudy | None]:
     if request.study in request.planned:
         remedy = f"choose another name, for example {request.study}-imported"
-        raise ConfigError("import", "--study", request.study, "is a study of the plan: runs of other code", remedy)
+        raise ConfigError(
+            "import", "--study", request.study, "is a planned study, which imported runs cannot join", remedy
+        )
     written = request.written or (before.written if before else ImportFile())
     outcome = Outcome()
     known_runs = _stored_runs(folder, before, outcome)
@@ -121,7 +123,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     order = sorted(known_runs)
     if ranks := other_ranks([known_runs[identity].record for identity in order], written):
         names = shortened([known_runs.pop(order[place]).record.name for place in ranks])
-        outcome.problems.append(f"of runs alike but for their rank, rank 0 counts: left out {names}")
+        outcome.problems.append(f"only rank 0 is imported of runs that differ only in their rank; left out: {names}")
     _join(folder, request, known_runs, outcome, written=written, final=final)
     outcome.new = len(known_runs.keys() - keys.keys())
     outcome.changed = sum(known_runs[identity].key != key for identity, key in keys.items() if identity in known_runs)
@@ -165,8 +167,8 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
     """Return the definition with runs numbered if none tells its seed, and a note of it among the problems."""
     if written.analysis.get("seeds") == "paired" or not none_tells_its_seed(records, written, where):
         return written
-    problem = "no run tells its seed: they are numbered in order of start and judged as independent runs"
-    problems.append(f"{problem}; --map seed=KEY, or seed=name:REGEX, says where seeds are")
+    problem = "no run has a known seed, so the runs are numbered in order of start and judged as independent"
+    problems.append(f"{problem}; to name the seeds, pass --map seed=KEY or seed=name:REGEX")
     return written.model_copy(update={"runs": written.runs.model_copy(update={"seed": "number"})})
 
 
@@ -200,7 +202,7 @@ def _take_in(
         record, metrics, items = run
         was = not_yet_read.pop(record.identity, None)
         if was is not None and (changed := changed_settings(was.record, record, written)):
-            what = f"another run than at the last import ({listed(changed)} changed), which it replaces"
+            what = f"replaces a different run from an earlier import ({listed(changed)} changed)"
             outcome.problems.append(one_line(f"{record.source}: {record.name}: {what}", 500))
         elif was is not None:
             before, evaluated = stored.read_rows(folder / was.key)
@@ -236,7 +238,7 @@ def _join(
     for earlier_place, later_place in continued(records, written, request.where):
         earlier, later = known_runs[joined[earlier_place]], known_runs.pop(order[later_place])
         joined[later_place] = joined[earlier_place]
-        what = f"goes on where {earlier.record.name} ended, with the same settings: they are one run"
+        what = f"continues {earlier.record.name} with the same settings, so they are one run"
         outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
         record = earlier.record.model_copy(update={"state": later.record.state, "last_step": later.record.last_step})
         names = {n: getattr(earlier, n) | getattr(later, n) for n in _NAMES}
@@ -272,10 +274,11 @@ def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where:
         earlier = first.setdefault((place.variant, run.logged), place) if run.logged else place
         if earlier is not place and earlier.format == place.format and len(logs_by_variant[place.variant]) > 1:
             problem = (
-                f"{earlier.name} and {place.name} logged the same values at every step, as one run under two seeds"
+                f"{earlier.name} and {place.name} logged the same values at every step, so they may be one "
+                "run with two seeds"
             )
             key = f"{place.variant} seeds {earlier.seed} and {place.seed}"
-            raise ConfigError(where, key, None, problem, f"leave one out: --map 'leave_out={place.name}'")
+            raise ConfigError(where, key, None, problem, f"leave out one of them: --map 'leave_out={place.name}'")
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
@@ -299,7 +302,7 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
             record = stored.read_record(folder / run.key)
             metrics, items = stored.read_rows(folder / run.key)
         except (TrackerError, OSError, pa.ArrowException) as error:
-            outcome.problems.append(one_line(f"{error}: what was imported of {run.name} is lost", 500))
+            outcome.problems.append(one_line(f"{error}; the imported copy of {run.name} is lost", 500))
             continue
         known_runs[record.identity] = known_run(record, run.key, metrics, items)
     return known_runs
@@ -310,7 +313,7 @@ def _read(request: Request, written: ImportFile, problems: list[str]) -> Iterato
     seen = set()
     for path in request.paths:
         if not path.exists():
-            raise ConfigError(path, "", None, "there is no such file or folder", "correct the name")
+            raise ConfigError(path, "", None, "the file or folder does not exist", "correct the path")
         for run in request.reader(path, lambda line: problems.append(one_line(line, 500))):
             place = run.source.resolve(), run.id
             names = run.name, run.id
@@ -325,7 +328,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     if kept is None:
         kept, unclear = kept_step(run.config, metrics)
         if unclear and written.runs.at is None:
-            problems.append(f"{run.source}: {MAY_KEEP.format(unclear)}; --at best or --at STEP takes another")
+            problems.append(f"{run.source}: {MAY_KEEP.format(unclear)}; for another step pass --at best or --at STEP")
     renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()
     own = {ours for theirs, ours in renamed.items() if {theirs, ours} <= set(names) and ours not in renamed}
@@ -345,7 +348,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     try:
         config = _json(run.config)
     except RecursionError:
-        problems.append(f"{run.source}: its configuration is nested too deeply, and is left out")
+        problems.append(f"{run.source}: the configuration is left out, because it is nested too deeply")
         config = {}
     record = Record(
         format=request.format,
@@ -366,7 +369,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
 def _check_items(run: ImportedRun, items: pa.Table) -> None:
     place = f"{run.source}: {run.name}"
     if (problem := stored.twice(items)) is not None:
-        raise ConfigError(place, "items", None, problem, "an item has one value: remove the others")
+        raise ConfigError(place, "items", None, problem, "remove all but one of the values")
     bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
     for row in bad.slice(0, 1).to_pylist():
         problem = f"item {row['item']} of {row['subset']} has a {row['name']} that is not a number"

@@ -59,8 +59,10 @@ class Record(Strict):
     started: str | None
     last_step: int | None
     first_step: int | None = None
-    final: int | None = Field(default=None, description="The step of its final metrics; null: the last of each.")
-    kept: int | None = Field(default=None, description="The step of the model that was kept, if not the last.")
+    final: int | None = Field(
+        default=None, description="The step of the run's final metrics; null: the last step of each metric."
+    )
+    kept: int | None = Field(default=None, description="The step of the kept model, if it is not the last.")
     prompts: dict[str, str] = Field(default={})
 
     @property
@@ -133,10 +135,10 @@ def read_record(folder: Path) -> StoredRecord:
         record = StoredRecord.model_validate_json(read_text(folder / RUN, _MAX_BYTES))
         digests = {name: sha256(folder / name) for name in record.files}
     except (OSError, ValueError) as error:
-        raise TrackerError(f"{folder}: {RUN} or a file that it names cannot be read ({error})") from None
+        raise TrackerError(f"{folder}: {RUN}, or a file that it names, cannot be read ({error})") from None
     for name, digest in digests.items():
         if digest != record.files[name]:
-            raise TrackerError(f"{folder / name}: its content is not what the import left")
+            raise TrackerError(f"{folder / name}: the content has changed since the import")
     return record
 
 
@@ -243,12 +245,12 @@ def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
         others = [run for run in last if run.judged_at != usual]
         chosen = [run for run in last if run.final is not None]
         if chosen:
-            prefix = "the model that was kept: " if any(run.final == run.kept for run in chosen) else ""
+            prefix = "the kept model: " if any(run.final == run.kept for run in chosen) else ""
             where = (prefix or "one step of each run: ") + _at_steps(chosen) if others else f"{prefix}step {usual}"
-            told.append(f"final metrics are of {where}; --at last takes the last step")
+            told.append(f"final metrics are those of {where}; for the last step pass --at last")
         elif others:
             ends = f"most at {usual}, {_at_steps(others)}"
-            common = "--at common takes the last that all logged, if there is one"
+            common = "for the last step that all runs logged pass --at common"
             told.append(f"runs end at different steps: {ends}; {common}")
     return told
 

@@ -65,7 +65,7 @@ def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
         for needed in filter(None, (name, parent)):
             if needed not in taken:
                 remedy = suggest(needed, sorted(taken))
-                raise ConfigError(where, f"parents.{name}", parent, f"no run is of {needed}", remedy)
+                raise ConfigError(where, f"parents.{name}", parent, f"no run belongs to {needed}", remedy)
     for group in groups:
         if group.parent is not None and group.parent not in taken:
             remedy = suggest(group.parent, sorted(taken))
@@ -165,7 +165,7 @@ def _planned(groups: Sequence[Group], study: ImportFile) -> Iterator[PlannedVari
         yield PlannedVariant(
             name=group.name,
             parent=group.parent,
-            why=why or ("imported" if group.leaves else "imported; its source tells no configuration"),
+            why=why or ("imported" if group.leaves else "imported; no configuration recorded for this variant"),
             label=(written and written.label) or "",
             file="",
             resolved=nested(group.leaves),

@@ -31,7 +31,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     assert (stage / "output" / "items.csv").stat().st_mtime_ns == made  # read again, not run again
     said = capsys.readouterr().out
     assert "items: test/all/correct (400 items, mean 0." in said
-    assert re.search(r"^peak memory: example.train [\d,]+ MB of the process$", said, re.MULTILINE)
+    assert re.search(r"^peak memory: example.train [\d,]+ MB in the process$", said, re.MULTILINE)
     assert re.search(r"jobs: example.train [\d.]+ s x 20\n", said)
     told = ["curves: no stage has logged train/los; did you mean train/loss?"]
     told += ["table: no run has measured test/all/corect; did you mean test/all/correct?"]
@@ -51,7 +51,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     assert main(["check", "example/average"]) == 0
     kept = [line for line in capsys.readouterr().out.splitlines() if "is still that of the example" in line]
     assert [line.split(": ")[1:3] for line in kept] == [
-        [str(STUDY), "question is still that of the example of `ablation init`; write your own, the page shows it"],
+        [str(STUDY), "question is still the example's text; write your own, since the page shows it"],
         *[
             [str(STUDY.with_name(name)), kept[1].split(": ")[2]]
             for name in ("base.yaml", "average.yaml", "slow-average.yaml")

@@ -32,7 +32,7 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     for wrong, said in (
         (["audit"], "neither a study nor a table is given"),
         (["audit", "debias", "--table", str(file)], "a study and a table are given"),
-        (["audit", "debias", "--items", "3"], "--items: belongs to --table"),
+        (["audit", "debias", "--items", "3"], "--items: works only with --table"),
         ([*options, "--runs", "0"], "--runs = 0: is below 1"),
         (["audit", "--table", str(file), "--items", "1", "2"], "has 2 numbers for 3 columns (gender, race, religion)"),
     ):

@@ -87,7 +87,7 @@ def test_a_variant_of_several_studies_needs_one(run, two_studies):
         run("diff", "base", "owm", *both)
     with pytest.raises(ConfigError, match="toy and two: are two studies"):
         run("diff", "toy/base", "two/base")
-    with pytest.raises(ConfigError, match="two and toy: are two studies"):
+    with pytest.raises(ConfigError, match="two and toy: name two studies"):
         run("diff", "toy/base", "base", "--study", "two")
     assert run("show", "base").startswith("# toy/base")  # the only one that the settings list
 
@@ -147,7 +147,7 @@ def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
     simulated(other, states={("v2", seed): "failed" for seed in range(3)})
     assert "v2 against base: invalid\n    v2 seed 0 is failed" in run("diff", "base", "v2", "--results", str(other))
     assert "results at" not in run("diff", "v2", "v2")
-    with pytest.raises(ConfigError, match="nothing was planned, run or imported here"):
+    with pytest.raises(ConfigError, match="holds no plan, no results and no imported runs"):
         run("diff", "base", "v2", "--results", str(tmp_path / "nowhere"))
 
 

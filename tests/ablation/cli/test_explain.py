@@ -69,10 +69,13 @@ def test_a_variant_that_exists_is_used(toy, capsys):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("v2", "v2"), "they are equal"),
-        (("v2", "v3"), "they differ in one factor only, reward.levels; `ablation diff toy/v2 v3` says what it did"),
+        (("v2", "v2"), "the variants are equal"),
+        (
+            ("v2", "v3"),
+            "differ in only one factor, reward.levels; use `ablation diff toy/v2 v3`, which shows its effect",
+        ),
         (("v2", "near"), "near: there is no such variant"),
-        (("toy/v2", "other/far"), "are two studies"),
+        (("toy/v2", "other/far"), "name two studies"),
     ],
 )
 def test_refusals_are_one_line_and_write_nothing(toy, capsys, words, problem):
@@ -86,7 +89,10 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
     toy.study(exclusions=[without_end], factors={})
     toy.variant("far", {"extends": "v2", "why": "much", "lr": 0.03, "patience": 3, "reward": {"weight": 0.2}})
     error = typed.refused(capsys, "explain", "v2", "far")
-    assert "v2 with lr of far cannot be: patience excluded by lr = 0.03 (it would not end)" in error
+    assert (
+        "v2 with lr of far is not a valid configuration: patience cannot be combined with lr = 0.03 (it would not end)"
+        in error
+    )
     assert "let what belongs together be one factor" in error
     assert not list(toy.folder.glob("v2.*.yaml"))
 

@@ -53,7 +53,7 @@ def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
     alarm = write(tmp_path / "low", 0.62)
     assert "appended" not in nightly(capsys, past, "--new", alarm, "--update", status=11)
     again = nightly(capsys, past, "--new", nights / "night0", "--update", status=0)
-    assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs, being the new run", again)
+    assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs because it is the new run", again)
     assert past.read_text().splitlines() == rows
 
 
@@ -139,14 +139,14 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
     words = ("nightly", tmp_path / "nights", "--new", tmp_path / "nights/n6", "--metric", "reward")
     said = output(capsys, *words, status=0)
     assert "what 5 past runs predict" in said
-    assert "note: n6: left out of the past runs, being the new run" in said
+    assert "note: n6: left out of the past runs because it is the new run" in said
     assert "reward = 'high': is not a number" in said
 
 
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        ({"steps": 60}, "ends at step 60, in all past runs at 100 or later"),
+        ({"steps": 60}, "ends at step 60, but at 100 or later in all past runs"),
         ({"last": math.nan}, "reward is nan"),
         ({"steps": 60, "planned": 100}, "the run has not ended: it is still running, or was killed"),
     ],
@@ -174,7 +174,7 @@ NIGHT = ["--new", "nights/night0"]
         ([*NIGHT, "--metric", "reward", "--at", "101"], "ends at step 100; name a step that all runs"),
         ([*NIGHT, "--metric", "reward:max", "reward:min"], "names reward twice"),
         ([*NIGHT, "--metric", "reward", "reward:min"], "names reward twice"),
-        ([*NIGHT, NIGHT[1], "--metric", "reward"], "names one run twice"),
+        ([*NIGHT, NIGHT[1], "--metric", "reward"], "names the same run twice"),
     ],
 )
 def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):
@@ -216,7 +216,7 @@ def ended(folder, value, steps=100, extra=()):
     [
         ([v / 2 for v in GOOD], 35.0, 12, "shares beside percent or ratings?"),
         ([*GOOD[:5], 70.1], 0.35, 2, "shares beside percent or ratings?"),
-        (GOOD * 2, 0.2, 2, "have the same value to the last digit: are they copies?"),
+        (GOOD * 2, 0.2, 2, "have the same value to the last digit, so they may be copies"),
         (
             [*GOOD[:4], *[0.212345678] * 4],
             0.212345678,
@@ -254,9 +254,9 @@ def test_one_run_counts_once_wherever_it_lies(nights, tmp_path, capsys):
     shutil.copytree(nights / "night1", tmp_path / "elsewhere/night1")
     said = nightly(capsys, nights, "--new", tmp_path / "elsewhere/night1", status=0)
     assert "what 5 past runs predict" in said
-    assert "night0: left out of the past runs, a copy of again" in said
-    assert "more: left out of the past runs, a copy of again" in said
-    assert "night1: left out of the past runs, being the new run" in said
+    assert "night0: left out of the past runs because it is a copy of again" in said
+    assert "more: left out of the past runs because it is a copy of again" in said
+    assert "night1: left out of the past runs because it is the new run" in said
     past = tmp_path / "past.csv"
     for place in (nights / "night1", tmp_path / "elsewhere/night1"):
         said = nightly(capsys, past, "--new", place, "--update", status=11)
@@ -268,10 +268,10 @@ def test_a_past_run_that_ended_early_excuses_no_other(tmp_path, capsys):
     file = past_file(tmp_path / "past.csv", GOOD, steps=[50, *[100] * 5])
     words = ("nightly", file, "--metric", "reward", "--new")
     said = output(capsys, *words, ended(tmp_path / "short", 0.7, steps=50), status=12)
-    assert "ends at step 50, in all past runs at 100 or later" in said
-    assert "n0: left out of the past runs, reward ends at step 50, in most at 100" in said
+    assert "ends at step 50, but at 100 or later in all past runs" in said
+    assert "n0: left out of the past runs because reward ends at step 50, but at 100 in most runs" in said
     said = output(capsys, *words, ended(tmp_path / "long", 0.7, steps=150), status=0)
-    assert "reward goes on to step 150, in past runs to 100 at most" in said
+    assert "reward goes on to step 150, past runs only to 100" in said
 
 
 def test_what_a_run_logged_oddly_is_told(tmp_path, capsys):
@@ -292,9 +292,9 @@ def test_nights_without_a_table_are_named(tmp_path, capsys):
         (tmp_path / f"nights/n{night}/metrics.csv").rename(tmp_path / f"nights/n{night}/log.csv")
     new = ended(tmp_path / "new", 0.7005)
     said = output(capsys, "nightly", tmp_path / "nights", "--new", new, "--metric", "reward", status=0)
-    assert "nights: no run of the format metrics in n5, n6" in said
+    assert "nights: no run in the format metrics in n5, n6" in said
 
 
 def test_the_gate_names_the_command(capsys):
     said = refused(capsys, "gate", "--reference", "nights", "--new", "x", "--metric", "reward")
-    assert "--reference: is a command of its own; ablation nightly PAST --new RUN --metric NAME" in said
+    assert "--reference: is now a separate command; use `ablation nightly PAST --new RUN --metric NAME" in said

@@ -68,7 +68,7 @@ def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):
     said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *groups)
     assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
     words = "power", "--effect", "0.1", "--pilot", *groups, "--metric", "none"
-    assert "there is none of this name" in refused(capsys, *words)
+    assert "the file has no such" in refused(capsys, *words)
 
 
 def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
@@ -142,9 +142,12 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["one", "--effect", "0.03", "--hours", "0.01"], "no plan detects an effect of 0.03 with 80% power below "),
         (["one", "--effect", "0.0001", "--hours", "1"], "do not detect an effect of 0.0001"),
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
-        (["one", "--effect", "0.1", "--seed-sd", "1"], "--item-sd: state the noise by hand; give both and"),
-        (["--effect", "0.1"], "no variance estimate"),
-        (["one", "--effect", "0.1", "--item", "id"], "--item = 'id': is of evaluations of a baseline and a candidate"),
+        (
+            ["one", "--effect", "0.1", "--seed-sd", "1"],
+            "--item-sd: state the noise instead of estimating it; give both options and",
+        ),
+        (["--effect", "0.1"], "there is nothing to estimate the noise from"),
+        (["one", "--effect", "0.1", "--item", "id"], "--item = 'id': needs evaluations of a baseline and a candidate"),
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not say how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: nothing tells what averaging over"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),

@@ -85,7 +85,7 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
     ("text", "options", "parts"),
     [
         ("row,a\nv,0.5x\n", {}, ("t.csv:2: a = '0.5x': is not a number", "--columns")),
-        ("row,a\nv,0.5,0.6\n", {}, ("t.csv:2: has 3 cells, the heading has 2",)),
+        ("row,a\nv,0.5,0.6\n", {}, ("t.csv:2: has 3 cells, but the heading has 2",)),
         ("row,a\nv,0.5\n\nv,0.6\n", {}, ("t.csv:4: row = 'v': is the name of an earlier row",)),
         ("row,a\n,0.5\n", {}, ("t.csv:2: row = '': the row has no name",)),
         ("row,a\nv,51.7\n", {"items": ("10",)}, ("t.csv:2: a = '51.7': is not a rate: 0 to 1; pass --percent",)),

@@ -43,7 +43,7 @@ def test_scale_keys_are_checked(toy):
     for study, parts in [
         ({"set": {"siz": 1}}, ["studies.toy.set.siz", "'size'"]),
         ({"multiply": {"siz": 1}}, ["siz", "'size'"]),
-        ({"multiply": {"bold": 2}}, ["multiply numbers only"]),
+        ({"multiply": {"bold": 2}}, ["multiply only numbers"]),
         ({"multiply": {"lr": 0}}, ["lr"]),
         ({"multiply": {"lr": 1e9}, "set": {"size": 5}}, []),
         ({"multiply": {"size": 2}, "set": {"size": 5}}, ["also sets it"]),

@@ -37,15 +37,15 @@ def odd(toy):
     [
         ("/dev/null", "is not a folder"),
         ("-rf", "looks like an option"),
-        ("~nobody-of-this-name/x", "there is no such home folder"),
-        ("/", "holds the project itself"),
+        ("~nobody-of-this-name/x", "the home folder does not exist"),
+        ("/", "contains the project"),
         ("{root}", "is the project's own folder"),
-        ("{root}/..", "holds the project itself"),
+        ("{root}/..", "contains the project"),
         ("{root}/configs", "is in the project's own folder configs"),
         ("{root}/trainers/toy/x", "is in the project's own folder trainers"),
         ("{root}/file", "is not a folder"),
         ("{root}/dangling", "is a link to nowhere, which leads nowhere"),
-        ("x" * 300, "cannot be looked at (File name too long)"),
+        ("x" * 300, "cannot be read (File name too long)"),
         *((name, "is not a usable folder") for name in ("a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", " ")),
     ],
 )
@@ -53,7 +53,7 @@ def test_what_is_no_folder_is_refused(odd, folder, problem):
     text = refusal(odd, results=folder.replace("{root}", str(odd.root)))
     assert text.startswith("--config: results = ")
     assert problem in text
-    remedies = ("name a new folder, or one of earlier results", "do not begin", "whole path", "no braces")
+    remedies = ("name a new folder, or one that holds earlier results", "do not begin", "whole path", "no braces")
     assert any(remedy in text for remedy in remedies)
 
 
@@ -62,10 +62,10 @@ def test_results_and_reports_are_two_folders(toy, tmp_path):
     (tmp_path / "two").symlink_to("one")
     for reports in ("one", "one/../one", "two"):
         text = refusal(toy, results=str(tmp_path / "one"), reports=str(tmp_path / reports))
-        assert "is the folder of the results as well" in text
+        assert "is also the results folder" in text
     for reports in ("one/stages", "two/imported/lr"):
         text = refusal(toy, results=str(tmp_path / "one"), reports=str(tmp_path / reports))
-        assert "is in the results' own folder" in text
+        assert "is inside the results folder" in text
     load_settings({"results": str(tmp_path / "one"), "reports": str(tmp_path / "one/reports")}, configs=toy.configs)
     (tmp_path / "link").symlink_to("one")  # the folders themselves may be links, to a larger disk say
     load_settings({"results": str(tmp_path / "link"), "reports": str(tmp_path / "x")}, configs=toy.configs)

@@ -82,7 +82,7 @@ REFUSALS = {
     "unknown parent": (child(extends="bas"), "extends = 'bas'", "did you mean 'base'"),
     "two parents": (child(extends=["base", "v2"]), "extends", "one variant"),
     "missing why": ({"extends": "base", "lr": 0.5}, "why", "say in a sentence"),
-    "same as the default": (child(size=100), "size = 100", "has this value already"),
+    "same as the default": (child(size=100), "size = 100", "already has this value"),
     "same in other type": (child(extends="v2", lr=0.001, bold=True), "lr = 0.001"),
     "same in a root": ({"why": "x", "size": 100}, "the base has this"),
     "number for bool": (child(bold=1), "bold = 1", "boolean"),
@@ -169,7 +169,7 @@ STUDY_REFUSALS = {
     ),
     "samples that are no number": (
         analysis(samples=["sise"]),
-        "analysis.samples = ['sise']: base has no whole number there",
+        "analysis.samples = ['sise']: base has no whole number at this key",
     ),
     "an interim analysis at two seeds": (analysis(interim_analyses=[2, 4]), "analysis.interim_analyses"),
     "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "interim_analyses [5, 3] must increase"),
@@ -184,7 +184,7 @@ STUDY_REFUSALS = {
     "a way beside the results": (
         {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},
         "no stage that leads to the results gets it",
-        "or name train, which reads it, in the `inputs` of one",
+        "or to the `inputs` of one add train, which reads it",
     ),
     "published path": ({"published": "../../secret"}, "not a file name"),
     "missing": ({"title": None}, "title"),

@@ -54,8 +54,8 @@ def test_scalars_follow_yaml_1_2(tmp_path, text, value):
         ("\na: " + "[" * 200_000, 2, "nested more than 100 deep"),
         *((f"a: {number}", 1, "is too large for a whole number of 64 bits") for number in ("9" * 5000, "-" + "9" * 20)),
         ("a: 0x" + "f" * 17, 1, "is too large for a whole number of 64 bits"),
-        ('a: "\\e[31mred"', 1, r"the text '\x1b[31mred' holds a control character"),
-        *((f"a: {text}", 1, "holds a control character") for text in ('{"b\\0": 1}', '"\\u202egnp"')),
+        ('a: "\\e[31mred"', 1, r"the text '\x1b[31mred' contains a control character"),
+        *((f"a: {text}", 1, "contains a control character") for text in ('{"b\\0": 1}', '"\\u202egnp"')),
     ],
 )
 def test_refusals_name_file_and_line(tmp_path, text, line, problem):
@@ -84,8 +84,11 @@ def test_empty_missing_binary_pipe_and_two_documents(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: &a [*a]", "expand to too much"),
-        ("b0: &b0 [x]\n" + "".join(f"b{i}: &b{i} [{f'*b{i - 1},' * 9}]\n" for i in range(1, 9)), "expand to too much"),
+        ("a: &a [*a]", "expand to too many values"),
+        (
+            "b0: &b0 [x]\n" + "".join(f"b{i}: &b{i} [{f'*b{i - 1},' * 9}]\n" for i in range(1, 9)),
+            "expand to too many values",
+        ),
         ("a: " + "[" * 200_000, "nested more than"),
         ("a: !!bool x", "does not fit its tag"),
         ("a: !!int '+'", "does not fit its tag"),

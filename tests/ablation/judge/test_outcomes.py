@@ -79,9 +79,9 @@ def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):
 @pytest.mark.parametrize(
     ("outcome", "problem"),
     [
-        ({"pass_at": 7, "samples": 6}, "pass@7 needs 7 samples, and items have 6"),
+        ({"pass_at": 7, "samples": 6}, "pass@7 needs 7 samples, but items have 6"),
         ({"pass_at": 2, "cons_at": 2, "samples": 6}, "pass_at and cons_at: one of them"),
-        ({"cons_at": 2}, "cons@2 counts right samples; it needs `samples`"),
+        ({"cons_at": 2}, "cons@2 counts right samples, so it needs `samples`"),
         ({"pass_at": 2, "samples": 6, "direction": "min"}, "it needs `samples` and `direction: max`"),
     ],
 )

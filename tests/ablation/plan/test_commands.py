@@ -76,7 +76,7 @@ def test_what_runs_again(commands, change, reruns):
         ({"lr": "1e-3 "}, ("v2.yaml: lr = '1e-3 '", "number")),
         ({"task": {"sizes": ["x"]}}, ("v2.yaml: task.sizes.0", "integer")),
         ({"task": 3}, ("v2.yaml: task = 3",)),
-        ({"lr": 1e-3}, ("v2.yaml: lr = 0.001", "has this value already")),
+        ({"lr": 1e-3}, ("v2.yaml: lr = 0.001", "already has this value")),
     ],
 )
 def test_a_variant_is_checked_against_base(commands, variant, parts):
@@ -94,10 +94,10 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
         ("train", {"code": ["/etc/passwd"]}, ("stages.train.code", "must be relative to the folder")),
         ("train", {"command": "python {sed}"}, ("stages.train", "{sed} is not a placeholder")),
         ("train", {"command": "python 'x"}, ("stages.train", "no closing quotation")),
-        ("train", {"command": "x {config}"}, ("the stage is seeded, and the command does not get {seed}",)),
+        ("train", {"command": "x {config}"}, ("the stage is seeded, but its command does not contain {seed}",)),
         ("train", {"command": "x {seed}"}, ("gets none of what the stage reads", "add {config}, {overrides}")),
         ("train", {"command": "x {config} {seed}", "reads": None}, ("stages.train.reads", "is empty")),
-        ("train", {"seeded": False}, ("stages.train.seeded = False: the command gets {seed}",)),
+        ("train", {"seeded": False}, ("stages.train.seeded = False: the command contains {seed}",)),
         ("train", {"steps": "stps"}, ("stages.train.steps = 'stps'", "did you mean 'steps'?")),
         ("train", {"steps": "eval"}, ("stages.train.steps = 'eval'", "add eval to its `reads`")),
         ("train", {"entry": "trainers.toy.train"}, ("stages.train", "give either `entry` or `command`")),

@@ -85,7 +85,7 @@ def test_one_snakemake_holds_the_results_and_a_refused_start_leaves_no_trace(tmp
     lock = tmp_path / "results/.lock"
     handle = hold(lock.parent)
     os.utime(lock, (5, 5))
-    with pytest.raises(TrackerError, match="another snakemake runs here"):
+    with pytest.raises(TrackerError, match="another snakemake is running here"):
         hold(lock.parent)
     os.close(handle)
     os.close(hold(lock.parent))

@@ -53,7 +53,7 @@ def test_the_forms_of_swe_bench_say_the_same(tmp_path, capsys):
         found = read(capsys, a, "--with", b)
         for key in ("effect", "low", "high", "p", "items"):
             assert found[key] == first[key], (key, a)
-    assert "instances of one repository are a cluster: 5 of them" in " ".join(first["notes"])
+    assert "instances of one repository are a cluster; there are 5 clusters" in " ".join(first["notes"])
 
 
 def test_a_patch_that_is_empty_fails_and_an_error_does_not(tmp_path, capsys):
@@ -79,14 +79,14 @@ def test_errors_of_the_infrastructure_beside_the_results_of_swe_bench_pro(tmp_pa
     assert "errors: a 2 of 60, b 0 of 60" in refused(capsys, a, "--with", b, "--names", "a", "b")
     assert read(capsys, a, "--with", b, "--errors", "leave-out")["items"] == 58
     (tmp_path / "infra_errors.json").write_text(json.dumps(dict.fromkeys(INSTANCES[:3], "no image")))
-    assert "is in infra_errors.json, too" in refused(capsys, a, "--with", b)
+    assert "is also in infra_errors.json" in refused(capsys, a, "--with", b)
 
 
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
         (lambda text: text[:900], "cannot be read"),
-        (lambda text: text.replace('"resolved_instances": 40', '"resolved_instances": 41'), "are not the 41 that"),
+        (lambda text: text.replace('"resolved_instances": 40', '"resolved_instances": 41'), "but the report counts 41"),
         (lambda text: text.replace("astropy-10000", "astropy-10010", 1), "is in resolved_ids, too"),
         (lambda text: text.replace("astropy-10000", "astropy-10055", 1), "is in resolved_ids, too"),
     ],
@@ -161,7 +161,7 @@ def test_simulations_that_tau2_does_not_judge_are_errors(tmp_path, capsys):
     again = json.loads(b.read_text())
     again["simulations"].append(again["simulations"][0])
     b.write_text(json.dumps(again))
-    assert "item 0 stands twice (repeat 0)" in refused(capsys, a, "--with", b)
+    assert "item 0 occurs twice (repeat 0)" in refused(capsys, a, "--with", b)
     other = tau2(tmp_path / "c.json", FEWER, domain="airline")
     assert "a alone has retail; c alone has airline" in refused(capsys, a, "--with", other)
 

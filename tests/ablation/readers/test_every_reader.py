@@ -56,9 +56,11 @@ def test_each_entry_of_a_folder_is_read_or_left_out_with_a_line(name, stored, tm
     alone = [len(list(read(place, lambda _: None))) for place in (here / f"a{suffix}", elsewhere)]
     assert len(runs) == (1 if name in ("lm_eval", "wandb") else sum(alone))
     told = [line.removeprefix(f"{here}: ") for line in told]
-    assert any(line.startswith(f"{2 * files} left out (hidden, or temporary or backup copies)") for line in told), told
-    assert f"1 left out (links to nothing): d{suffix}" in told
-    assert any(line.startswith("1 left out (links to what is read without them)") for line in told), told
+    assert any(
+        line.startswith(f"{2 * files} left out (hidden files, temporary files or backup copies)") for line in told
+    ), told
+    assert f"1 left out (broken links): d{suffix}" in told
+    assert any(line.startswith("1 left out (links to files that are read anyway)") for line in told), told
 
 
 @pytest.mark.parametrize("name", formats_of("import"))

@@ -103,11 +103,11 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
     ("content", "words"),
     [
         (log(status="error"), "the evaluation did not end"),
-        (log({"a": [1, 1], "b": [1]}), "item a was asked 2 times, item b 1"),
-        (log(samples=[]), "the log holds none; evaluate without --no-log-samples"),
-        (log(samples=[log()["samples"][0] | {"scores": None}]), "has none of this name"),
+        (log({"a": [1, 1], "b": [1]}), "item a has 2 samples, but item b has 1"),
+        (log(samples=[]), "the log holds no samples; evaluate without --no-log-samples"),
+        (log(samples=[log()["samples"][0] | {"scores": None}]), "does not have this metric"),
         (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "or name a metric"),
-        (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number of its own"),
+        (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number for it"),
         (
             log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]),
             "no item has a score",
@@ -155,8 +155,8 @@ def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(t
     found = read(capsys, tmp_path / "a", "--with", tmp_path / "b")
     assert (found["paired_seeds"], found["effect"]) == ([0, 1], pytest.approx(1 / 3))
     assert [note.replace(f"{tmp_path}/", "") for note in found["notes"][:3]] == [
-        "b/seed_0/again.eval: is the same log as again.json, which is read",
-        "b/seed_0/z.eval: was tried again in again.json, which counts (status error)",
+        "b/seed_0/again.eval: left out, because again.json is the same log",
+        "b/seed_0/z.eval: replaced by a later try, again.json (this try has status error)",
         "b/seed_1.eval: was tried again in y.eval, which counts (status started)",
     ]
 
@@ -168,7 +168,7 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     groups = (tmp_path / "a", "--with", tmp_path / "b")
     assert "the evaluation did not end" in (said := refused(capsys, *groups))
     assert "--latest" in said
-    left_out = f"{failed}: left out: the evaluation did not end (status error)"
+    left_out = f"{failed}: left out, because the evaluation did not end (status error)"
     found = read(capsys, *groups, "--latest")
     assert (found["effect"], found["notes"][0]) == (pytest.approx(1 / 3), left_out)
     required = ("--latest", "--require", "not-worse", "--margin", "0.05", "--direction", "max")

@@ -60,7 +60,7 @@ def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
         assert found[key] == want[key], key
     assert read(capsys, groups[0], "--with", groups[1], "--item", "question id")["effect"] == want["effect"]
     said = refused(capsys, groups[0], "--with", groups[1])
-    assert "--item names another column" in said or "--item and --metric name other columns" in said
+    assert "name another column with --item" in said or "pass --item and --metric" in said
 
 
 def test_seeds_that_agree_by_chance_are_not_said_to_be_enough(tmp_path, capsys):
@@ -97,24 +97,27 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
     [
         ("item,points\na,1\n", "has no column 'value', only item, points"),
         ("seed,points\n0,1\n", "has no column 'item' or 'value', only seed, points"),
-        ("id,qid,score\na,b,1\n", "its columns id, qid may all be the item; choose one: --item id"),
+        ("id,qid,score\na,b,1\n", "each of the columns id, qid may be the item; choose one: --item id"),
         ("item,score,correct\na,1,1\n", "its columns score, correct may all be the value; choose one: --metric score"),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
-        ("item,value\na,1\na,0\n", "stands 2 times"),
+        ("item,value\na,1\na,0\n", "occurs 2 times"),
         (
             "item,value\na,1\nb,nan\n",
-            "item b of all has no score: its cell of column value is empty; errors: good 0 of 2, bad 1 of 2",
+            "item b of all has no score: its cell in column value is empty; errors: good 0 of 2, bad 1 of 2",
         ),
-        ("item,value\na,right\nb,wrong\n", "write numbers as 0.5, right and wrong as 1 and 0"),
-        ("item,value\na,1\nb,\n", "item b of all has no score: its cell of column value is empty"),
+        ("item,value\na,right\nb,wrong\n", "write numbers such as 0.5, or 1 and 0 for right and wrong"),
+        ("item,value\na,1\nb,\n", "item b of all has no score: its cell in column value is empty"),
         ("item,value\na,1\nb,inf\n", "item b has no finite value"),
         ("item,value\na,1\n,0\n", "row 2 has none"),
         ("item,value,seed\na,1,one\n", "row 1 has no seed"),
         ("item,value,seed\na,1,0\nb,1,\n", "row 2 has no seed"),
         ("item,value\na,1\nb,1_0\n", "row 2: value = '1_0': is not a number; write numbers as 0.5"),
         ('item,value\na,1\nb,"1,758"\n', "row 2: value = '1,758': may be 1.758 or 1758; write numbers as 0.5"),
-        ('item,value\na,0.5\nb,"0,5"\n', "row 1: value = '0.5': has a decimal point, and other cells a comma"),
-        ("item,value\na,1\nb,50%\n", "row 1: value = '1': has no % sign, and other cells have"),
+        (
+            'item,value\na,0.5\nb,"0,5"\n',
+            "row 1: value = '0.5': has a decimal point, but other cells have a decimal comma",
+        ),
+        ("item,value\na,1\nb,50%\n", "row 1: value = '1': has no % sign, but other cells have one"),
         ('item,value\na,1\n"b,0\nc,1\n', "cannot be read"),
         ("item,value\n", "has no rows"),
         ("", "is empty"),
@@ -179,7 +182,7 @@ def test_the_repeats_of_an_item_are_found_by_their_column(tmp_path, capsys):
     )
     assert "5 samples of each item, by epoch" in " ".join(found["notes"])
     (tmp_path / "c.csv").write_text("".join((tmp_path / "a.csv").read_text().splitlines(keepends=True)[:-1]))
-    assert "was asked 5 times" in refused(capsys, tmp_path / "a.csv", "--with", tmp_path / "c.csv")
+    assert "has 5 samples" in refused(capsys, tmp_path / "a.csv", "--with", tmp_path / "c.csv")
 
 
 def test_rows_of_two_systems_are_told_apart_by_a_column(tmp_path, capsys):
@@ -187,7 +190,9 @@ def test_rows_of_two_systems_are_told_apart_by_a_column(tmp_path, capsys):
     pd.DataFrame(rows, columns=["id", "model_id", "correct"]).to_csv(tmp_path / "long.csv", index=False)
     (tmp_path / "b.csv").write_text("id,correct\nq0,1\n")
     said = refused(capsys, tmp_path / "long.csv", "--with", tmp_path / "b.csv")
-    assert "item q0 stands 2 times; column model_id tells them apart: --by model_id if it names systems" in said
+    assert (
+        "item q0 occurs 2 times; column model_id distinguishes the rows: pass --by model_id if it names systems" in said
+    )
 
 
 def test_an_array_of_objects_is_a_table(tmp_path, capsys):

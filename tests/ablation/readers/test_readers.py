@@ -409,5 +409,5 @@ def test_folders_that_are_parts_of_a_run(tmp_path):
         "plain/other": {"loss": 0.5},
     }
     assert problems == [
-        f"{tmp_path}: of a folder for each rank, rank 0 counts: left out ddp/seed_0/rank_1, ddp/seed_0/rank_2"
+        f"{tmp_path}: only rank 0 of folders by rank is read; left out: ddp/seed_0/rank_1, ddp/seed_0/rank_2"
     ]

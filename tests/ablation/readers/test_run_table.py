@@ -113,18 +113,22 @@ def test_several_columns_give_the_variant(tmp_path):
     ("text", "named", "said"),
     [
         ("", {}, "has no rows"),
-        ("a,b\n1,2\n", {}, "no column names the variants; pass --map columns.variant=COLUMN (a, b)"),
+        (
+            "a,b\n1,2\n",
+            {},
+            "there is no column with the names of the variants; pass --map columns.variant=COLUMN (a, b)",
+        ),
         (WIDE, {"variant": "rekord"}, "columns.variant = 'rekord': is not a column of"),
         (WIDE, {"varient": "record"}, "columns.varient = 'record': is not a role; did you mean 'variant'"),
-        ("variant,step,loss\na,1,2.0\na,1,3.0\n", {}, "loss of a, run 0, step 1 is given again (first in line 2)"),
+        ("variant,step,loss\na,1,2.0\na,1,3.0\n", {}, "loss of a, run 0, step 1 occurs twice (first in line 2)"),
         ("variant,seed,loss\na,x,2.0\n", {}, "line 2: seed = 'x': is not a whole number"),
-        ("variant,parent,loss\na,b,1\na,c,2\n", {}, "a has another parent than b above"),
+        ("variant,parent,loss\na,b,1\na,c,2\n", {}, "a has the parent b in an earlier line"),
         ("variant,metric,value\na,loss,high\n", {}, "line 2: loss = 'high': is not a number"),
         ("variant,loss\n,1\n", {}, "line 2: variant: is empty"),
         (
             SWEEP,
             {},
-            "line 4: beta of grpo, seed 1 is given again (first in line 2); name the column that tells variants",
+            "line 4: beta of grpo, seed 1 occurs twice (first in line 2); name the column that distinguishes variants",
         ),
         (SWEEP, {"variant": "algo,betta"}, "columns.variant = 'betta': is not a column of"),
         (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; write one of finished, completed, "),
@@ -148,7 +152,7 @@ def test_settings_of_variants_with_one_run_each_are_no_metrics(tmp_path):
     assert (found.metrics, found.settings) == (["val_acc"], ["lr", "dropout"])
     said = []
     list(read_runs(found.path, said.append, {}))
-    assert "each of its 4 variants has one run, which is no basis for a verdict on another run" in said[1]
+    assert "each of its 4 variants has one run, so there is no noise estimate for a verdict" in said[1]
     named = table(tmp_path, GRID, variant="lr")
     assert named.settings == ["lr"]
     assert [(run.variant, run.config) for run in named.runs][::2] == [("0.1", {"lr": "0.1"}), ("0.2", {"lr": "0.2"})]

@@ -69,9 +69,9 @@ def test_lmms_eval(tmp_path):
     assert sheet.texts(["1"])["1"].answered == "A"
     (scored,) = sheets(path, Wanted(metric="mme_score"))
     assert scored.values.tolist() == [100.0, 0.0, 100.0]
-    with pytest.raises(ConfigError, match=r"submission.*no number of its own"):
+    with pytest.raises(ConfigError, match=r"submission.*no number for it"):
         sheets(path, Wanted(metric="submission"))
-    with pytest.raises(ConfigError, match=r"none of this name; the file has exact_match, mme_score"):
+    with pytest.raises(ConfigError, match=r"does not have this metric; choose from exact_match, mme_score"):
         sheets(path, Wanted(metric="anls"))
     assert sheets(path, Wanted(tasks=("other",))) == []
 
@@ -105,7 +105,7 @@ def test_compared_by_folder(tmp_path, capsys, name, rows):
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"doc_id": 0}, "item 0 stands twice"),
+        ({"doc_id": 0}, "item 0 occurs twice"),
         ({"exact_match": float("nan")}, "no finite value"),
         ({"filtered_resps": None}, "line 2 is damaged"),
         (None, "line 2 is damaged"),

@@ -36,7 +36,7 @@ def test_configuration_name_and_state(folder, told):
         "cut4": ("cut4", 4, "running"),
     }
     assert all(run.started.startswith("20") and run.started.endswith("+00:00") for run in runs.values())
-    assert any("abc1: no numbers, and so left out: hist, table, text" in line for line in problems)
+    assert any("abc1: left out, because they are not numbers: hist, table, text" in line for line in problems)
 
 
 def test_numbers_of_every_kind_by_the_step_that_counts(folder):
@@ -52,7 +52,9 @@ def test_several_files_of_a_run(folder):
     runs, problems = read_all(read, folder / "wandb")
     assert points(runs["res2"]) == {(s, "loss"): float(s) if s < 6 else 10.0 + s for s in range(9)}
     second = file_of(folder, "res2", 1).resolve()
-    line = f"{second}: run res2 begins again at step 6; 4 values that were logged before, from there on, are replaced"
+    line = (
+        f"{second}: run res2 begins again at step 6; 4 values that were logged earlier from that step on are replaced"
+    )
     assert line in problems
     alone, _ = read_all(read, second)
     assert points(alone["res2"]) == {(s, "loss"): 10.0 + s for s in (6, 7, 8)}
@@ -203,6 +205,6 @@ def test_a_dry_run_shows_all_runs_where_one_does_not_tell_its_seed(written, tmp_
     words = ("import", "wandb", written / "wandb", "--study", "s", *plan)
     said = output(capsys, *words, "--dry-run")
     assert "5 runs of" in said
-    assert "does not tell its seed" in said
+    assert "has no known seed" in said
     assert "nothing has been written" in said
-    assert "does not tell its seed" in refused(capsys, *words)
+    assert "has no known seed" in refused(capsys, *words)

@@ -95,7 +95,7 @@ def test_a_table_of_runs_as_the_documentation_exports_it(tmp_path):
     assert points(second) == {(0, "acc"): -math.inf, (0, "ok"): 1.0}
     assert first.config == {"lr": 1e-3, "seed": 1, "optim": {"name": "adam"}, "none": None}
     assert (second.config, first.name, second.name) == ({"lr": 1e-3, "seed": 2}, "base", "base")
-    assert problems == [f"{tmp_path / 'project.csv'}: 2 runs are called base; they are distinguished by their order"]
+    assert problems == [f"{tmp_path / 'project.csv'}: 2 runs have the name base; they are distinguished by their order"]
 
 
 def test_a_table_of_runs_with_a_column_each(tmp_path):
@@ -123,12 +123,12 @@ def test_a_table_of_runs_with_a_column_each(tmp_path):
     [
         ("", "is not a CSV that W&B exports"),
         ("a,b\n1,2\n", "is not a CSV that W&B exports"),
-        ("_step,loss,loss\n1,2,3\n", "line 1 .*: names two columns"),
+        ("_step,loss,loss\n1,2,3\n", "line 1 .*: is the name of two columns"),
         ("config,summary\n{},{}\n", "has no column name or id"),
         ("\x00\x01\x02", "is not a CSV"),
         ("Relative Time,a - loss,a - loss__MIN\n0.5,1,1\n", "Relative Time: holds no whole numbers .* choose Step"),
-        ("Name,State,_step,lr\na,finished,3,0.1\n", "does not say which columns are the configuration"),
-        ("Name,State,Runtime,lr\na,finished,3,0.1\n", "does not say which columns are the configuration"),
+        ("Name,State,_step,lr\na,finished,3,0.1\n", "does not state which columns are the configuration"),
+        ("Name,State,Runtime,lr\na,finished,3,0.1\n", "does not state which columns are the configuration"),
     ],
 )
 def test_what_is_no_export(tmp_path, text, what):

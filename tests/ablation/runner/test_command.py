@@ -269,7 +269,7 @@ ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
 @pytest.mark.parametrize(
     ("collect", "program", "reason"),
     [
-        ({"reader": "metrics"}, "", "output = 'metrics': is not there; let the program write one of metrics.csv"),
+        ({"reader": "metrics"}, "", "output = 'metrics': does not exist; let the program write one of metrics.csv"),
         ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': holds nothing to read"),
         ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,nan\\n')", "line 2: value = 'nan': cannot"),
     ],

@@ -243,8 +243,8 @@ def table(**columns):
     ("damage", "problem"),
     [
         (truncated, "arquet"),
-        (table(item=None), "it has no column of text called item"),
-        (table(item=[1]), "it has no column of text called item"),
+        (table(item=None), "it has no text column item"),
+        (table(item=[1]), "it has no text column item"),
         (table(**{f"c{i}": ["x"] for i in range(100)}), "it has 103 columns, more than 16"),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match="python -m ablation collect"):
         Store(tmp_path / DATABASE)
     (tmp_path / DATABASE).write_text("not a database")
-    with pytest.raises(ConfigError, match="run `collect` again"):
+    with pytest.raises(ConfigError, match="run `ablation collect` again"):
         Store(tmp_path / DATABASE)
 
 

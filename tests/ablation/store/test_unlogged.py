@@ -41,15 +41,15 @@ def rule(**changes):
         ({"health": [rule(metric="train/m00"), rule(metric="train/*"), rule(metric="train/m0[0-3]")]}, []),
         (
             {"health": [rule(metric="train/m0")]},
-            ["health rule level: no stage train has logged train/m0; did you mean train/m00?; it watches nothing"],
+            ["health rule level never applies: no stage train has logged train/m0; did you mean train/m00?"],
         ),
         (
             {"health": [rule(metric="train/m00", measure="ratio", reference="nothing/like/it")]},
-            ["health rule level: no stage train has logged nothing/like/it; it watches nothing"],
+            ["health rule level never applies: no stage train has logged nothing/like/it"],
         ),
         (  # a reference is a name, no pattern
             {"health": [rule(metric="train/m00", measure="ratio", reference="train/*")]},
-            ["health rule level: no stage train has logged train/*; did you mean train/m00?; it watches nothing"],
+            ["health rule level never applies: no stage train has logged train/*; did you mean train/m00?"],
         ),
         (
             {"curves": [{"metric": "train/M00", "label": "x"}]},

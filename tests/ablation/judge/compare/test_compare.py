@@ -162,7 +162,7 @@ def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
     assert found["effect"] > 0
     assert any("filter strict; also there: loose (--filter)" in note for note in found["notes"])
     assert read(capsys, *groups, "--filter", "loose")["effect"] == 0
-    assert "the file has strict, loose" in refused(capsys, *groups, "--filter", "lose")
+    assert "choose from strict, loose" in refused(capsys, *groups, "--filter", "lose")
 
 
 def test_items_may_count_equally_and_a_group_of_the_other_sign_is_named(tmp_path, capsys):
@@ -222,7 +222,7 @@ def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys)
     assert found["effect"] == pytest.approx(np.mean(hits(0, 0.25) - hits(0)))
     path.write_text("".join(json.dumps(of) + "\n" for of in rows(hits(0), filters=2)))
     said = refused(capsys, tmp_path / "base", "--with", path)
-    assert "doc_id 0 has 2 rows, of filters that they do not name" in said
+    assert "doc_id 0 has 2 rows without the names of their filters" in said
 
 
 def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, capsys):
@@ -334,7 +334,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
     assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
-    assert "item q1 stands 2 times, sample 0; leave one of them out" in refused(capsys, odd, *groups[1:])
+    assert "item q1 occurs 2 times, sample 0; remove all but one of them" in refused(capsys, odd, *groups[1:])
 
 
 def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did(tmp_path, capsys):

@@ -44,7 +44,7 @@ def test_another_prompt_is_refused_with_the_items_and_may_be_allowed(tmp_path, c
     ("rows", "words", "item"),
     [
         (changed(7, target_hash="f" * 64), "the target of 1 of 60 items", 7),
-        ([*ROWS, ROWS[3]], "stands 2 times, others 1", 3),
+        ([*ROWS, ROWS[3]], "occurs 2 times, but others occur 1 times", 3),
         (changed(5, acc=float("nan")), "no finite value", 5),
         (changed(5, acc=None), "no finite value", 5),
         (changed(5, acc=[1, 2]), "all items at once", 5),
@@ -186,7 +186,10 @@ def test_what_a_folder_holds_besides_its_evaluations_is_counted(groups, tmp_path
     assert found["tasks"][0]["after"] == pytest.approx(np.mean([hits(seed, 0.25) for seed in range(3)]))
     notes = [note.removeprefix(f"{new}: ") for note in found["notes"]]
     assert "3 other files not read: log.txt, notes.json, table.csv; name tables" in notes
-    assert any(note.startswith("3 left out (hidden, or temporary or backup copies): seed0/._results") for note in notes)
+    assert any(
+        note.startswith("3 left out (hidden files, temporary files or backup copies): seed0/._results")
+        for note in notes
+    )
 
 
 def test_the_latest_is_by_the_date_in_any_writers_name_and_a_tie_is_refused(tmp_path, capsys):

@@ -47,7 +47,7 @@ def test_a_task_that_was_evaluated_again_counts_once_and_is_named_once(runs, cap
     older.write_text(older.read_text()[:-40])  # it is not read
     words = ["--study", "s", "--items", "evaluation/openbook/acc", *DECIDED]
     out = output(capsys, "import", "evaluation", runs / "base", *words)
-    assert out.count(f"openbook was evaluated again, in {newer.name}, which counts") == 1
+    assert out.count(f"openbook is read from {newer.name} instead, which is newer") == 1
     query = "SELECT value FROM results WHERE metric = 'evaluation/openbook/acc' AND seed = 0"
     assert asked(query) == [(1.0,)]
 

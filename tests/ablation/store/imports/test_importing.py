@@ -149,7 +149,7 @@ def test_one_step_of_all_runs(capsys):
     at_4 = dict(course("lr", "fast", 1, "eval_loss"))[4]
     out = typed.output(capsys, "import", *HF, "--at", "common")
     assert "(trainer_state at step 6, judged at 4)" in out
-    assert "note: final metrics are of step 4; --at last takes the last step" in out
+    assert "note: final metrics are those of step 4; for the last step pass --at last" in out
     assert final_values("eval_loss") == last | {("fast", 1): at_4}
     [comparison] = comparisons_of("lr")
     assert "different steps" not in comparison.reason
@@ -188,11 +188,17 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
 @pytest.mark.parametrize(
     ("settings", "state", "options", "step", "said"),
     [
-        (LOADED, BEST, [], 300, "of the model that was kept: step 300; --at last takes the last step"),
+        (LOADED, BEST, [], 300, "those of the kept model: step 300; for the last step pass --at last"),
         (LOADED, BEST | {"best_model_checkpoint": None}, [], 300, "kept: step 300"),
         (LOADED, {}, [], 300, "kept: step 300"),  # of another version: from the evaluations
         (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "kept: step 200"),
-        (None, BEST, [], 300, "without settings it is not known that this model was kept; --at last takes the last"),
+        (
+            None,
+            BEST,
+            [],
+            300,
+            "without settings it is not known whether that model was kept; for the last step pass --at last",
+        ),
         ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, "kept: step 300"),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
         ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, "kept: step 300"),
@@ -248,7 +254,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert typed.output(capsys, "diff", "base", "fast").startswith(
         "learning_rate: 0.05 -> 0.2\nresults of imported runs: "
     )
-    assert "base and slow: no study of the results has both" in typed.refused(capsys, "diff", "base", "slow")
+    assert "base and slow: no study in the results has both" in typed.refused(capsys, "diff", "base", "slow")
     assert "\n  fast\n      learning_rate: 0.05 -> 0.2\n" in typed.output(capsys, "variants", "lr")
     assert "\nlearning_rate: 0.2\n" in typed.output(capsys, "show", "lr/fast")
     assert main(["variants", "rl"]) == main(["show", "lr/slow"]) == 2
@@ -268,7 +274,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
     assert "for imported runs, `ablation gate STUDY`" in typed.refused(capsys, "status", "--failed")
-    assert "was imported: its runs are not made here; run more seeds" in typed.refused(
+    assert "was imported, so its runs cannot be made here; run more seeds" in typed.refused(
         capsys, "add-seeds", "lr", "--budget", "1"
     )
 
@@ -325,7 +331,7 @@ def test_another_run_in_the_folder_of_an_earlier_one_replaces_it(tmp_path, capsy
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"learning_rate": 0.5}))
     capsys.readouterr()
     assert run(*options, "--map", "variant=name:^(.*)/") == 0
-    assert "another run than at the last import (learning_rate changed)" in capsys.readouterr().out
+    assert "replaces a different run from an earlier import (learning_rate changed)" in capsys.readouterr().out
     assert course("lr", "fast", 1, "eval_loss") == [entry for entry in old if entry[0] <= 2]
 
 
@@ -455,19 +461,19 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
             ["trainer_stat", "x", "--study", "s"],
             "FORMAT = 'trainer_stat': is not a format; did you mean 'trainer_state'?",
         ),
-        (["verl", "nowhere it's", "--study", "s"], "nowhere it's: there is no such file or folder"),
+        (["verl", "nowhere it's", "--study", "s"], "nowhere it's: the file or folder does not exist"),
         (["verl", WRITTEN / "trainer", "--study", "s"], 'holds no line {"step"'),
         (["tensorboard", WRITTEN / "verl", "--study", "s"], "holds no event file"),
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
         ([*HF], "not stated: metric"),
         ([*HF, *EVAL[:4]], "pass --margin M"),
         ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged it; did you mean 'eval_loss'?"),
-        ([*HF, "--items", "a/b/c", *EVAL[2:]], "no run has such items"),
+        ([*HF, "--items", "a/b/c", *EVAL[2:]], "no run has these items"),
         ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is not a valid direction"),
         ([*HF, *EVAL[:4], "--margin", "-1"], "analysis.margin = -1.0"),
-        ([*HF, "--map", "sed=x"], "is not KEY=VALUE of a known key; did you mean 'seed'?"),
-        ([*HF, "--map", "seed=nothing"], "does not tell its seed, nor do "),
-        ([*HF, "--map", "parents.fast=bas"], "no run is of bas; did you mean 'base'?"),
+        ([*HF, "--map", "sed=x"], "is not KEY=VALUE with a known key; did you mean 'seed'?"),
+        ([*HF, "--map", "seed=nothing"], "has no known seed, nor do "),
+        ([*HF, "--map", "parents.fast=bas"], "no run belongs to bas; did you mean 'base'?"),
         ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
         ([*HF[:3], "a/b"], "is not a valid study name"),
     ],
@@ -478,7 +484,7 @@ def test_bad_input_is_one_line(arguments, words, capsys):
 
 def test_a_study_of_the_plan_cannot_be_imported_into(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert "is a study of the plan: runs of other code; choose another name" in typed.refused(
+    assert "is a planned study, which imported runs cannot join; choose another name" in typed.refused(
         capsys, "import", *HF[:2], "--study", "debias", "--results", tmp_path
     )
 
@@ -522,7 +528,7 @@ def test_a_run_with_another_id_after_a_preemption_goes_on(second, tmp_path, caps
     arguments = ["import", "mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     out = typed.output(capsys, *arguments, "--dry-run")
     assert "s: 2 runs of 1 variant" in out
-    assert "base goes on where base ended, with the same settings: they are one run" in out
+    assert "base continues base with the same settings, so they are one run" in out
     assert f"seed 0: base (mlflow at step {second + 9})" in out
     assert "s: 2 runs of 1 variant (2 new, 0 changed)" in typed.output(capsys, *arguments)
     before = content()
@@ -559,7 +565,7 @@ def test_runs_that_go_on_are_one_where_no_seed_is_known(second, count, tmp_path,
         file.unlink()
     arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     out = typed.output(capsys, "import", *arguments, "--dry-run")
-    assert "no run tells its seed: they are numbered in order of start and judged as independent runs" in out
+    assert "no run has a known seed, so the runs are numbered in order of start and judged as independent" in out
     assert f"s: {count} run{'s' * (count > 1)} of 1 variant" in out
 
 
@@ -567,7 +573,7 @@ def test_two_runs_of_one_seed_are_refused_with_an_option_that_helps(tmp_path, ca
     preempted(tmp_path, 1)  # from the first step again: no continuation
     arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     error = refused(capsys, *arguments)
-    assert "are both seed 0 of one variant: nothing else tells them apart" in error
+    assert "are both seed 0 of one variant, and nothing else distinguishes them" in error
     option = re.search(r"--map '(leave_out=.*?)'", error)[1]
     assert run(*arguments, "--map", option) == 0
     assert asked("SELECT count(*) FROM curves WHERE metric = 'acc'") == [(10,)]
