@@ -255,7 +255,7 @@ def choose(
             left_out.append(replace(max(likely, key=_worth), why_not="beyond the budget"))
         elif open_offers:
             most = max(open_offers, key=lambda offer: (offer.chance, -offer.interim))
-            left_out.append(replace(most, why_not="more seeds do not decide it"))
+            left_out.append(replace(most, why_not="more seeds cannot decide it"))
         else:
             left_out.append(Offer(*comparison, seeds, seeds, seeds, 0.0, 0.0, why_not="no interim analysis left"))
     return chosen + sorted(left_out, key=_worth, reverse=True)
@@ -280,7 +280,7 @@ def table(offers: Iterable[Offer]) -> str:
         action = offer.why_not
         if offer.chosen:
             action = (
-                "chosen" if offer.interim == offer.next_interim else f"chosen, by way of {offer.next_interim} seeds"
+                "chosen" if offer.interim == offer.next_interim else f"chosen, first up to {offer.next_interim} seeds"
             )
         seeds = f"{offer.seeds} -> {offer.interim}"
         time = duration(3600 * offer.hours)

@@ -129,7 +129,7 @@ class Comparison(Judged):
         if self.problem or numbers is None:
             return self.problem.text
         if self.single:
-            return f"one seed: seed noise is unknown; {self._of_checkpoints}"
+            return f"with one seed, seed-to-seed noise is unknown; {self._of_checkpoints}"
         verdict, interim = self.decision
         text = self._undecided(numbers) if interim is None else self._decided(numbers, interim)
         if self.of.design.claim == "checkpoints":
@@ -161,10 +161,12 @@ class Comparison(Judged):
         ours, theirs = f"{self.child}'s checkpoint{'s are' if not one else ' is'}", f"{self.parent}'s"
         said = f"{ours} {'better' if numbers.effect > 0 else 'worse'} than {theirs}"
         if p > alpha:
-            said = f"{ours} not shown to differ from {theirs}"
+            said = f"{ours} not significantly different from {theirs}"
         shown = f" (p = {p:.2g})" if self.of.design.claim == "recipe" else ""
-        unsaid = "one run each cannot say" if one else "--claim recipe asks"
-        return f"{said}{shown}; whether the recipe {'is' if p <= alpha else 'differs'}, {unsaid}"
+        recipe = "is" if p <= alpha else "differs"
+        if one:
+            return f"{said}{shown}; one run per side cannot show whether the recipe {recipe}"
+        return f"{said}{shown}; to ask whether the recipe {recipe}, pass --claim recipe"
 
     @property
     def _shown(self) -> str:
@@ -176,12 +178,15 @@ class Comparison(Judged):
         if self.equivalent_at is None:
             text = f"{self._shown}{at}"
             if interim is self.latest and interim.p > self.correction.joint * interim.weight:
-                text += "; the interval for all comparisons at once reaches 0: it is more cautious than this p"
+                text += (
+                    "; the interval for all comparisons at once still includes 0, because it is more "
+                    "conservative than this p"
+                )
             return text
         if _no_difference(numbers):
             if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
                 return "the models that were measured are equal in every seed, so no item can differ"
-            return "no item differs, in any seed: the change had no effect on these runs"
+            return "no item differs in any seed, so the change had no effect on these runs"
         tail = ""
         if self.significant:
             sign = "better" if self.smallest_p.estimate.centre > 0 else "worse"
@@ -191,32 +196,38 @@ class Comparison(Judged):
     def _undecided(self, numbers: Estimate) -> str:
         """The reason, with what would decide the comparison if the true effect were the observed one."""
         if _no_difference(numbers):
-            return "no item differs, in any seed; a difference too rare for so few items would not have been seen"
-        few = f"{numbers.clusters} clusters or items are too few for this: {{}} are needed"
+            return "no item differs in any seed, but so few items cannot rule out a rare difference"
+        few = f"{numbers.clusters} clusters or items are too few; at least {{}} are needed"
         least = units_for(self.of.analysis.alpha)
         if self.of.design.claim == "checkpoints":
             if numbers.clusters < least:
                 return few.format(least)
-            return f"{self._shown}; more items would be needed for an effect this large"
+            return f"{self._shown}; detecting an effect this size would take more items"
         if self.latest and not self.latest.estimate.noise.seeds_known:
             groups = zip((self.parent, self.child), comparable(self.of, (self.parent, self.child)).groups, strict=True)
             same = [name for name, group in groups if group.one_run]
-            what = f"the same value of {' and of '.join(same)}" if same else "the same difference"
-            return f"{what} in every seed, so how runs vary is not known; do these runs use their seeds?"
+            what = (
+                f"{' and '.join(same)} {'has' if len(same) == 1 else 'have'} the same value"
+                if same
+                else "the difference is the same"
+            )
+            return f"{what} in every seed, so seed-to-seed noise is unknown; check that the runs use their seeds"
         analysis = self.of.analysis
         interims = analysis.interim_analyses
-        shown = f"before the first interim analysis, of {interims[0]} seeds" if np.isnan(self.p) else self._shown
-        logged = analysis.protocol == LOGGED  # without items
-        more = f"more than {MOST_SEEDS:,} seeds" if logged else "more items, not only more seeds,"
-        if interims:
-            more = f"more than the {interims[-1]} seeds of the last interim analysis"
+        shown = f"before the first interim analysis at {interims[0]} seeds" if np.isnan(self.p) else self._shown
         if numbers.counts and numbers.least_p > analysis.alpha:
-            return f"{shown}; {few.format(least)}, whatever the seeds"
+            return f"{shown}; {few.format(least)}, with any number of seeds"
+        takes = "detecting an effect this size would take"
+        why = f"{takes} more than {MOST_SEEDS:,} seeds"
         if self.seeds_needed and self.latest and self.seeds_needed <= self.latest.seeds:
-            more = "more seeds or items"  # the seeds are enough, and the exact test over items fails
+            why = f"{takes} more seeds or items"  # the seeds are enough, and the exact test over items fails
         elif self.seeds_needed:
-            more = f"{'an interim analysis of' if interims else 'about'} {self.seeds_needed} seeds"
-        return f"{shown}; {more} would be needed for an effect this large"
+            why = f"{takes} {'an interim analysis at' if interims else 'about'} {self.seeds_needed} seeds"
+        elif interims:
+            why = f"{takes} more than the {interims[-1]} seeds of the last interim analysis"
+        elif analysis.protocol != LOGGED:
+            why = "more seeds alone cannot detect an effect this size; add evaluation items"
+        return f"{shown}; {why}"
 
     @property
     def reason(self) -> str:
@@ -260,15 +271,18 @@ class Comparison(Judged):
         for variant in self.pair:
             if seeds := [str(seed) for name, seed in self.missing if name == variant]:
                 several = "s" * (len(seeds) > 1)
-                yield f"{variant} has no seed{several} {', '.join(seeds)}: left out of the other variant"
+                yield (
+                    f"{variant} has no seed{several} {', '.join(seeds)}, so the other variant's "
+                    f"{'is' if len(seeds) == 1 else 'are'} left out too"
+                )
         for variant, seed in sorted(self.of.without):
             if variant in self.pair:
-                yield f"without seed {seed} of {variant}, as --without permits"
+                yield f"seed {seed} of {variant} is left out, as --without permits"
         if self.identical:
-            yield "all values of both variants are identical: is it one evaluation twice?"
+            yield "all values of both variants are identical; check that they are not the same evaluation"
         for place in self.estimate.copied if self.estimate else ():
             told = f"all {self.seeds} seeds of {self.pair[place]} have the same value on every item"
-            yield f"{told}, so they count as one run; do these runs use their seeds?"
+            yield f"{told}, so they count as one run; check that the runs use their seeds"
 
     @property
     def identical(self) -> bool:
@@ -366,15 +380,16 @@ def may_differ(seeds: int, analysis: Analysis) -> str:
     """Return the largest share of seeds in which a verdict may not hold, as a clause."""
     share = max_undetected_share(seeds, analysis.alpha)
     return (
-        f"with {seeds} seeds, up to {share:.0%} of seeds could behave differently ({1 - analysis.alpha:.0%} confidence)"
+        f"{seeds} seeds rule out that more than {share:.0%} of seeds behave differently "
+        f"({1 - analysis.alpha:.0%} confidence)"
     )
 
 
 def too_few(seeds: int, analysis: Analysis) -> str:
     """Why a verdict that needs more seeds is not given."""
     share = max_undetected_share(seeds, analysis.alpha)
-    needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would leave at most {analysis.rare:.0%}"
-    return f"of {seeds} seeds alone, which leave {share:.0%} of seeds that may behave otherwise; {needed}"
+    needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would reduce that share to {analysis.rare:.0%}"
+    return f"{seeds} seeds cannot rule out that {share:.0%} of seeds behave differently; {needed}"
 
 
 def _no_difference(numbers: Estimate) -> bool:
@@ -383,9 +398,9 @@ def _no_difference(numbers: Estimate) -> bool:
 
 def _these_items(numbers: Estimate, analysis: Analysis) -> str:
     if analysis.protocol == LOGGED:
-        return "of final metrics, without items: the noise of their evaluation is not in the interval"
+        return "final metrics without items: the interval does not include evaluation noise"
     clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
-    return f"items of {clusters} are too few to stand for others: this is about these items only"
+    return f"items of {clusters} are too few to generalise, so this is about these items only"
 
 
 @dataclass(frozen=True)

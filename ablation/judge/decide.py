@@ -99,8 +99,8 @@ def decide(
         status = 0 if dry_run else run_grid()
         if not database.exists():
             if dry_run:
-                raise TrackerError(f"no database in {results}: run the grid first, or without --dry-run")
-            raise TrackerError(f"the grid left no database in {results} (exit status {status})")
+                raise TrackerError(f"{results} has no database; run the grid first, or leave out --dry-run")
+            raise TrackerError(f"{results} has no database after the grid (exit status {status})")
         judged, interims, prices = _read(load_or_collect(results, strict=True), study)
         comparisons, now = judged.comparisons, _tally(judged)
         start = now if start is None else start
@@ -119,7 +119,7 @@ def decide(
         save_extra_seeds(results, study, wanted)
         rounds += 1
         if rounds > len(interims) * max(len(comparisons), 1):
-            raise TrackerError("the plan does not take up the seeds that were added; see results/seeds.json")
+            raise TrackerError("the plan does not include the added seeds; see results/seeds.json")
 
 
 def _tally(judged: JudgedStudy) -> Tally:
@@ -134,8 +134,8 @@ def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) 
         return "every comparison is decided or cannot be judged"
     if "beyond the budget" in reasons:
         return f"the budget of {budget_hours:g} device-hours is used up"
-    if "more seeds do not decide it" in reasons:
-        return "more seeds are not likely to decide the comparisons that are left"
+    if "more seeds cannot decide it" in reasons:
+        return "more seeds are unlikely to decide the remaining comparisons"
     return f"the last interim analysis ({interims[-1]} seeds) is done"
 
 
@@ -149,9 +149,9 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
         judged, stages = judge_study(store, study), read_seeded_stages(store, study)
     interims = judged.measurements.analysis.interim_analyses
     if not interims:
-        remedy = "declare them before there are results, for example `interim_analyses: [3, 5, 10]` seeds"
+        remedy = "declare numbers of seeds before there are results, for example `interim_analyses: [3, 5, 10]`"
         file, key = f"configs/studies/{study}/_study.yaml", "analysis.interim_analyses"
-        raise ConfigError(file, key, None, "no interim analyses are declared", remedy)
+        raise ConfigError(file, key, None, "declares no interim analyses", remedy)
     return judged, list(interims), Prices.from_stages(stages)
 
 

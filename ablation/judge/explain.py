@@ -64,29 +64,34 @@ class Explanation:
         """The answer in a sentence."""
         carriers, named = self.carriers, [_named(part, factors) for part in self.carriers]
         if not self.total.shown:
-            answer = "no effect is shown, neither of all changes together nor of one of them"
+            answer = "neither the combined change nor any single change has a significant effect"
             if carriers:
-                answer = f"no effect is shown of all changes together, but of {joined(named)}"
+                answer = (
+                    f"the combined change has no significant effect; {joined(named)} alone "
+                    f"{'does' if len(carriers) == 1 else 'do'}"
+                )
         elif not carriers:
-            answer = "the effect is spread, or seeds are too few: no change is shown to carry a part of it"
+            answer = "no single change has a significant effect: the effect is spread, or there are too few seeds"
         elif 2 * len(carriers) > len(factors) and len(carriers) > 2 and max(abs(part.share) for part in carriers) < 0.5:
             answer = f"the effect is spread over {joined(named)}"
         else:
             answer = f"{joined(named)} {'carries' if len(carriers) == 1 else 'carry'} the effect"
             if self.rest is not None and self.rest.shown:
-                answer += f"; {_shares(self.rest)} is spread over the others"
+                answer += f"; the others share {_shares(self.rest)}"
         for part in self.joint:
             if part.shown and len(part.sets[0]) > 1:
                 more = part.effect * (self.total.effect if self.total.shown else 1) > 0
-                does = "do more together than apart" if more else "overlap: they do less together than apart"
+                does = "do more together than separately" if more else "overlap and do less together than separately"
                 answer += f"; {part.name(factors, ' and ')} {does} ({part.effect:+.4g})"
         if not carriers:
             wanted = max(self.parts, key=lambda part: abs(part.effect)) if self.total.shown else self.total
             name = group_name(wanted, factors) if self.total.shown else "the whole effect"
-            seeds = "not even 1,000 seeds" if wanted.seeds_needed is None else f"{wanted.seeds_needed} seeds"
-            answer += f"; {seeds} would show {name} with 80%, were it {wanted.effect:+.4g} as measured"
+            seeds = (
+                "even 1,000 seeds would not" if wanted.seeds_needed is None else f"{wanted.seeds_needed} seeds would"
+            )
+            answer += f"; {seeds} detect {name} with 80% power if it is {wanted.effect:+.4g} as measured"
         if self.beyond is not None and self.beyond.shown:
-            answer += "; three or more factors interact, so the shares are not to be trusted"
+            answer += "; three or more factors interact, so do not rely on the shares"
         return answer
 
 
@@ -114,7 +119,7 @@ class _Contrasts:
         self.groups, seeds, problem = comparable(study, self.names)
         self.seeds = min(map(len, seeds), default=0)
         if problem or (self.seeds < 2 and study.design.claim == "recipe"):
-            raise TrackerError(f"{study.name}: {problem.text or 'one seed tells nothing of the noise between seeds'}")
+            raise TrackerError(f"{study.name}: {problem.text or 'one seed says nothing about seed-to-seed noise'}")
         self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 
     def part(self, sets: Sequence[Corner], weights: Array, level: float = 0.0) -> Part:

@@ -54,7 +54,7 @@ def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comp
         having = [comparison for comparison in comparisons if name in _names(comparison)]
         if len(having) != 1:
             choices = ", ".join(f"{comparison.parent}:{comparison.child}" for comparison in having or comparisons)
-            problem = "is the child of several comparisons" if having else "is not a comparison of the study"
+            problem = "is the child in several comparisons" if having else "is not a comparison of the study"
             raise ConfigError("gate", "COMPARISON", name, problem, f"choose from {choices}")
     return [comparison for comparison in comparisons if not names or _names(comparison) & {*names}]
 
@@ -138,10 +138,10 @@ def _answer(
         return Answer(comparison, "undecided" if verdict == "undecided" else "unmet", comparison.why)
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
-        return Answer(comparison, "undecided", f"the effect is not shown to be {bound}", test.p)
+        return Answer(comparison, "undecided", f"the effect is not significantly {bound}", test.p)
     if not enough_seeds_for_equivalence(test.seeds, analysis):
         return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
-    scope = "of these runs alone" if analysis.claim == "checkpoints" else may_differ(test.seeds, analysis)
+    scope = "this holds for these runs only" if analysis.claim == "checkpoints" else may_differ(test.seeds, analysis)
     return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}; {scope}", test.p))
 
 
@@ -149,7 +149,7 @@ def _unless_other_units(answer: Answer) -> Answer:
     """Let nothing pass whose runs seem to be in different units."""
     comparison = answer.comparison
     why = unlike_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
-    remedy = "give them in one unit, leave runs out, or pass --allow scale"
+    remedy = "convert them to one unit, leave out runs, or pass --allow scale"
     return Answer(comparison, "invalid", f"{why}; {remedy}") if why else answer
 
 
@@ -160,10 +160,10 @@ def _why_invalid(comparison: Comparison) -> str:
     if runs := comparison.missing:
         why = ", ".join(f"{variant} has no seed {seed}" for variant, seed in runs)
         allowed = " ".join(f"{variant}:{seed}" for variant, seed in runs)
-        return f"{why}: a run that is missing may have failed; give it, or allow it with --without {allowed}"
+        return f"{why}, and a missing run may have failed; add the run, or pass --without {allowed}"
     if comparison.identical:
-        why = "all values of both variants are identical, as of one evaluation and its copy"
-        return f"{why}; give the other's files, or --allow identical if the change must change nothing"
+        why = "all values of both variants are identical, so one may be a copy of the other"
+        return f"{why}; correct the files, or pass --allow identical if the change must have no effect"
     return ""
 
 

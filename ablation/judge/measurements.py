@@ -263,7 +263,7 @@ def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dic
     fault = ""
     for subset, item, cluster in rows:
         if (known := clusters.setdefault(subset, {}).setdefault(item, cluster)) != cluster and not fault:
-            words = "a cluster belongs to the item: name the same one in every run"
+            words = "name the same cluster for the item in every run"
             fault = f"item {item} of {subset} is in cluster {known} in one run and in {cluster} in another; {words}"
     return clusters, fault
 
@@ -278,14 +278,14 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
             count = samples.get(run[0], 0)
             if count < outcome.k:
                 told = f"{count or 'an unknown number of'} samples of an item"
-                faults[run] = f"{told}, and {analysis.outcome} needs {outcome.k}"
+                faults[run] = f"{told}, but {analysis.outcome} needs {outcome.k}"
                 continue
             outcomes, odd = outcome_values(series.values, count, outcome)
             if odd is None:
                 by_subset[subset] = Column(series.index, outcomes)
             else:
                 item, value = one_line(series.index[odd], 80), series.values[odd]
-                faults[run] = f"{analysis.value} {value:g} of item {item}, which is no share of {count} samples"
+                faults[run] = f"{analysis.value} {value:g} of item {item}, which is not a share of {count} samples"
     return faults
 
 
@@ -373,8 +373,8 @@ def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
     """Which of a variant's runs stands under two seeds."""
     assert group.copy is not None
     one, other = (seeds[place] for place in group.copy)
-    told = f"seeds {one} and {other} of {variant} have the same value on every item, as one run under two seeds"
-    return f"{told}; give the run of seed {other}, or leave it out: --without {variant}:{other}"
+    told = f"seeds {one} and {other} of {variant} have the same value on every item, so they may be one run"
+    return f"{told}; correct the run of seed {other}, or leave it out with --without {variant}:{other}"
 
 
 def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
@@ -390,7 +390,7 @@ def runs_named(command: str, words: Sequence[str]) -> frozenset[Run]:
     for word in words:
         variant, _, seed = word.rpartition(":")
         if not variant or not seed.isdecimal():
-            raise ConfigError(command, "--without", word, "does not name a run", "write VARIANT:SEED, as `new:5`")
+            raise ConfigError(command, "--without", word, "does not name a run", "write VARIANT:SEED, such as `new:5`")
         runs.append((variant, int(seed)))
     return frozenset(runs)
 
@@ -401,7 +401,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
     seeds = {seed for _, seed in study.states}
     for variant, seed in sorted(without):
         if variant not in names or seed not in seeds:
-            problem, remedy = f"{study.name} has no such run", f"variants are {', '.join(names)}"
+            problem, remedy = f"{study.name} has no such run", f"the variants are {', '.join(names)}"
             raise ConfigError("--without", f"{variant}:{seed}", None, problem, remedy)
     return replace(study, without=without) if without else study
 
@@ -468,7 +468,7 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
             if not ours.equals(theirs):
                 counts = f"{first} seed {first_seed} has {len(theirs)}, {variant} seed {seed} has {len(ours)}"
                 common = len(ours.intersection(theirs))
-                faults.append(f"unpaired items of {subset}: {counts}, {common} in common")
+                faults.append(f"items of {subset} cannot be paired: {counts} items, {common} in common")
     return faults
 
 

@@ -72,15 +72,15 @@ def watch(metric: str, direction: Direction, past: Sequence[float], new: Sequenc
     tested = _Interval(first)
     outcome: Outcome = "undecided"
     if count < MIN_RUNS:
-        missing = "one of them is missing" if count == MIN_RUNS - 1 else f"{MIN_RUNS - count} of them are missing"
-        why = f"{MIN_RUNS} past runs are needed, and {missing}"
+        missing = "one more is needed" if count == MIN_RUNS - 1 else f"{MIN_RUNS - count} more are needed"
+        why = f"fewer than {MIN_RUNS} past runs: {missing}"
     elif np.ptp(past) <= _ROUNDING * abs(mean):
         same = abs(first - mean) <= _ROUNDING * abs(mean)
         outcome = "passed" if same else "undecided"
         why = (
             f"the same value as in all {count} past runs"
             if same
-            else f"all {count} past runs have the same value; do they use their seeds?"
+            else f"all {count} past runs have the same value; check that they use their seeds"
         )
     else:
         tested = _interval(mean, sd, count, [first], direction=direction, alpha=ALARM, metrics=metrics)

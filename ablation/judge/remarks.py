@@ -50,7 +50,7 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
     if study.kept:
         yield f"values are of the models that were kept: {listed}"
     else:
-        yield f"runs end at different steps: {listed}; import them again with --at common if all logged one step"
+        yield f"runs end at different steps: {listed}; if all logged a common step, import them again with --at common"
 
 
 def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> Iterator[str]:
@@ -66,10 +66,8 @@ def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> I
         usual = float(np.median(list(apart.values())))
         for (one, other), count in apart.items():
             if usual >= _TELLING and 0 < count <= _FEW * usual:
-                what = (
-                    f"seeds {one} and {other} of {variant} differ in {count} items, other pairs usually in {usual:.0f}"
-                )
-                yield f"{what}: is one a copy of the other?"
+                what = f"seeds {one} and {other} of {variant} differ in only {count} items"
+                yield f"{what}, but other pairs usually in {usual:.0f}, so one may be a copy of the other"
 
 
 def _span(steps: Sequence[int]) -> str:
@@ -101,12 +99,12 @@ def _trained(
     for stage, apart in sorted(distances.items()):
         equal, in_seeds = sum(distance == 0 for distance in apart), f"in {len(apart)} of {len(apart)} seeds"
         if equal == len(apart):
-            yield f"{stage} ended with equal weights {in_seeds}: the change had no effect on training"
+            yield f"{stage} ended with equal weights {in_seeds}, so the change had no effect on training"
         elif max(apart) <= NEARLY:
             share = f"{max(apart):.2%}" if max(apart) >= 1e-4 else "less than 0.01%"
             yield (
-                f"{stage} ended with nearly equal weights {in_seeds} (apart by at most {share} of their way "
-                "from the start): the change had next to no effect on training"
+                f"{stage} ended with nearly equal weights {in_seeds} (they differ by at most {share} of "
+                "their change in training), so the change had next to no effect on training"
             )
         elif equal:
             yield f"{stage} ended with equal weights in {equal} of {len(apart)} seeds"

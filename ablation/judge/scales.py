@@ -45,16 +45,18 @@ def unlike(by_size: Sequence[Array]) -> str:
     least, most, every = by_size[0], by_size[-1], np.concatenate(by_size)
     if every.min() < 0 or every.max() <= 1:
         return ""
-    ranges = f"one run's values are {_range(least)}, another's {_range(most)}"
+    ranges = f"one run has values {_range(least)}, another {_range(most)}"
     above = float(every[every > 1].min())
     below = every[every <= 1].max(initial=0.0)
     if above >= _BEYOND * below and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
-        return f"{ranges}, and none lies between {below:g} and {above:g}: shares beside percent or ratings?"
+        return (
+            f"{ranges}, and none lies between {below:g} and {above:g}, so they may mix shares with percent or ratings"
+        )
     if least.max() <= 0 or min(len(least), len(most)) < _FEW:
         return ""
     larger = most.max() >= _LARGER[0] * least.max() and most.mean() >= _LARGER[1] * least.mean()
     apart = least.max() <= most.min() or least.max() <= 1 < np.median(most) or larger
-    return f"{ranges}: two scales?" if apart else ""
+    return f"{ranges}, so they may be on two scales" if apart else ""
 
 
 def _range(values: Array) -> str:
@@ -87,4 +89,4 @@ def margin_is_the_scale(study: Measurements, parent: str) -> str:
         room.append(float(centre - min(worst)))
     if np.mean(room) > margin:
         return ""
-    return f"is as wide as the scale: the worst value that there is lies {np.mean(room):.4g} from the mean of {parent}"
+    return f"is as wide as the scale, because the worst value is only {np.mean(room):.4g} from the mean of {parent}"

@@ -67,9 +67,9 @@ class Request:
         """Refuse what is not a valid number."""
         tiny, huge = math.ulp(0.0), sys.float_info.max
         for option, least, most, wanted in (
-            ("effect", tiny, huge, "one above 0, below inf"),
-            ("power", tiny, 1 - sys.float_info.epsilon, "one above 0, below 1"),
-            *((name, 0, huge, "one of at least 0") for name in _STATED),
+            ("effect", tiny, huge, "a number above 0, below inf"),
+            ("power", tiny, 1 - sys.float_info.epsilon, "a number above 0, below 1"),
+            *((name, 0, huge, "a number of at least 0") for name in _STATED),
             ("seeds", 2, 10**9, "at least 2"),
             *((name, 1, 10**9, "at least 1") for name in EVALUATED),
         ):
@@ -236,11 +236,17 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
         one_run = study.design.claim == "checkpoints" and pilots[0].seeds == 1
         if request.seed_sd is not None:
             if not one_run:
-                problem, remedy = f"the pilot has {pilots[0].seeds} seeds, which tell it", "leave --seed-sd out"
+                problem, remedy = (
+                    f"the pilot has {pilots[0].seeds} seeds, from which it is estimated",
+                    "leave --seed-sd out",
+                )
                 raise ConfigError("power", "--seed-sd", request.seed_sd, problem, remedy)
             pilots, one_run = [with_seed_sd(pilot, request.seed_sd) for pilot in pilots], False
         elif one_run and request.seeds:
-            problem, remedy = "one run each says nothing of the noise between seeds", "state it with --seed-sd"
+            problem, remedy = (
+                "the pilot has one run per side, so it says nothing about seed-to-seed noise",
+                "state the noise with --seed-sd",
+            )
             raise ConfigError("power", "--seeds", request.seeds[0], problem, remedy)
         largest = max(pilots, key=lambda pilot: pilot.items)
         cost = source.cost(tried, (largest.items, largest.samples, largest.checkpoints))
@@ -254,8 +260,8 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
             raise ConfigError("power", "--items", request.items[0], problem, remedy)
     for few in request.items:
         if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < FEWEST_CLUSTERS), 0.0):
-            problem = f"is about {clusters:.1f} independent items: too few to say anything about other items"
-            raise ConfigError("power", "--items", few, problem, "plan more")
+            problem = f"corresponds to {clusters:.1f} independent items, too few to generalise to other items"
+            raise ConfigError("power", "--items", few, problem, "plan more items")
     pilots = _by_noise(pilots, level)
     items, typical = max(pilot.items for pilot in pilots), middle(pilots)
     sizes = (
@@ -295,7 +301,7 @@ def _stated(request: Request) -> Pilot:
     assert request.item_sd is not None
     items, samples, checkpoints = ((given or [1])[0] for given in (request.items, request.samples, request.checkpoints))
     drawn = min((request.sample_sd or 0.0) ** 2 / (items * samples * checkpoints), request.seed_sd**2)
-    pilot = Pilot("the noise as stated", 2, items, request.seed_sd**2, drawn, request.item_sd**2 / items)
+    pilot = Pilot("stated noise", 2, items, request.seed_sd**2, drawn, request.item_sd**2 / items)
     return _evaluated(pilot, samples, checkpoints, None, request)
 
 
@@ -303,7 +309,7 @@ def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
     """The noise of a comparison of a source."""
     study, averaged = source.study, source.averaged
     if request.samples and comparison.child not in study.samples and not study.imported:
-        problem = f"{study.name} does not say how many samples its items' values are the mean of"
+        problem = f"{study.name} does not state how many samples each item's value averages"
         raise ConfigError("power", "--samples", None, problem, "add `samples` to its analysis plan")
     total = study.samples.get(comparison.child, averaged)
     samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
@@ -318,12 +324,12 @@ def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None
     if request.sample_sd is not None:
         drawn = request.sample_sd**2 / (pilot.items * samples * checkpoints)
     if request.samples and drawn is None:
-        problem = "nothing tells what drawing an item's samples adds to the noise"
+        problem = "the noise that drawing samples adds is not known"
         remedy = "state it with --sample-sd (docs/how-to/choose-seeds.md)"
         raise ConfigError("power", "--samples", None, problem, remedy)
     fewer = min(request.checkpoints or [checkpoints]) < checkpoints
     if request.checkpoints and request.checkpoint_sd is None and (fewer or drawn is None):
-        problem = "nothing tells what averaging over checkpoints takes from the noise"
+        problem = "the noise between checkpoints is not known"
         remedy = "state it with --checkpoint-sd (docs/how-to/choose-seeds.md)"
         raise ConfigError("power", "--checkpoints", None, problem, remedy)
     between = 0.0 if request.checkpoint_sd is None else request.checkpoint_sd**2 / checkpoints
@@ -335,7 +341,7 @@ def _with_noise(comparisons: Sequence[Comparison]) -> list[Comparison]:
     noisy = [comparison for comparison in comparisons if _tells_noise(comparison)]
     if not noisy:
         same = "the same value or difference in every seed"
-        problem = f"has one seed, or none, or {same}: it tells nothing of the noise between seeds"
+        problem = f"has at most one seed, or {same}, so it says nothing about seed-to-seed noise"
         raise ConfigError("power", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
     return noisy
 

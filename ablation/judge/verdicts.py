@@ -111,7 +111,7 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
         return row | {"reason": f"no variant {unknown[0]!r}"}
     baselines = {parents[part] for part in parts}
     if len(baselines) != 1 or (baseline := baselines.pop()) is None:
-        return row | {"reason": "the parts of a combination need one common parent"}
+        return row | {"reason": "the parts of a combination need a common parent"}
     variants = [combination, *parts, baseline]
     groups, _, problem = comparable(study, variants)
     row |= {

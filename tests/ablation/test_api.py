@@ -197,7 +197,7 @@ def test_two_checkpoints_are_judged_by_the_exact_test_of_mcnemar():
     assert verdict.p == pytest.approx(binomtest(better, better + worse).pvalue)
     recipe = ablation.judge(*values.values(), margin=0.01, direction="max", claim="recipe")
     assert recipe.verdict == "undecided"
-    assert "whether the recipe is, one run each cannot say" in recipe.reason
+    assert "one run per side cannot show whether the recipe is" in recipe.reason
 
 
 def test_a_verdict_is_a_record(capsys, tmp_path):

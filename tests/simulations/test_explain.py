@@ -70,13 +70,15 @@ def test_factors_are_named_as_they_are(replicates):
                 parts = [found.parts[1] for found in every]
                 covered[f"of {n}"] = np.mean([part.low <= 0.08 <= part.high for part in parts])
             words[name] = every[-1].in_words(letters)
-        neither = "no effect is shown, neither of all changes together nor of one of them; "
+        neither = "neither the combined change nor any single change has a significant effect; "
         assert words["none"].startswith(neither)
-        assert re.search("seeds would show the whole effect with 80%, were it [-+.0-9e]+ as measured$", words["none"])
+        assert re.search(
+            "seeds would detect the whole effect with 80% power if it is [-+.0-9e]+ as measured$", words["none"]
+        )
         assert words["sparse"].startswith("b (")
         assert "carries the effect" in words["sparse"]
         assert words["dense"].startswith("the effect is spread over ")
-        assert re.search("a and c( or [a-g] and [a-g])* do more together than apart", words["interacting"])
+        assert re.search("a and c( or [a-g] and [a-g])* do more together than separately", words["interacting"])
     assert_shares(false, replicates, high=0.05)
     assert_shares(right, replicates, low=0.85)
     assert_shares(covered, replicates, low=0.95)

@@ -294,7 +294,7 @@ def compare_files(
     if options.wanted.by:
         by_name = sides_by(files, options)
         if unknown := [name for name in names or () if name not in by_name]:
-            raise ConfigError("compare", "--names", unknown[0], "there is no such system", suggest(unknown[0], by_name))
+            raise ConfigError("compare", "--names", unknown[0], "no system has this name", suggest(unknown[0], by_name))
         names = list(names or by_name)
         sides = [by_name[name] for name in names]
     places: dict[tuple[int, int], tuple[int, Path]] = {}  # a link is the same file
@@ -303,17 +303,25 @@ def compare_files(
             status = path.stat()
             before, other = places.setdefault((status.st_dev, status.st_ino), (at, path))
             if before != at:
-                problem = "is in baseline and candidate" if len(sides) == 2 else "is given for two systems"
-                problem += "" if other == path else f", there as {other}"
-                raise ConfigError(path, "", None, problem, "compare it with another")
+                problem = "belongs to both baseline and candidate" if len(sides) == 2 else "belongs to two systems"
+                problem += "" if other == path else f"(the other time as {other})"
+                raise ConfigError(path, "", None, problem, "name different files for each")
     every = [path for side in sides for path in side.paths]
     if options.at is not None and not at_place(every, options.at):
-        raise ConfigError("compare", "--at", options.at, "no file lies in a folder of this name", "name one of them")
+        raise ConfigError(
+            "compare", "--at", options.at, "no file is in a folder with this name", "name an existing folder"
+        )
     names = list(names or name_groups(*(side.paths for side in sides)))
     if len(names) != len(sides):
-        raise ConfigError("compare", "--names", " ".join(names), f"there are {len(sides)} systems", "name each")
+        raise ConfigError(
+            "compare",
+            "--names",
+            " ".join(names),
+            f"is not one name for each of {len(sides)} systems",
+            "name each system",
+        )
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError("compare", "--names", twice[0], "names two of them", "give each a name of its own")
+        raise ConfigError("compare", "--names", twice[0], "is the name of two systems", "give each system its own name")
     first, *others = names
     whys = ["the candidate"] if len(others) == 1 else ["compared with the first"] * len(others)
     variant_tree = {first: TreeNode(None, "the baseline")}
@@ -350,14 +358,14 @@ def _first_taken(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
     for kind in ("metric", "filter"):
         if getattr(chosen, kind) is None and (left := _others(sheets, kind)):
             taken = sorted({getattr(sheet, kind) for sheet in sheets})
-            yield f"{kind} {', '.join(taken)}; also there: {', '.join(left)} (--{kind})"
+            yield f"{kind} {', '.join(taken)}; to choose another, pass --{kind} ({', '.join(left)})"
 
 
 def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
     """Notes on items that share a text, and so are correlated, without a declared cluster."""
     for subset, shared in {sheet.subset: sheet.facts.shared for sheet in sheets if sheet.facts.shared}.items():
-        together = f"items of {subset} share {shared}: they are correlated, and intervals are too narrow"
-        yield f"{together}; --cluster {shared.split(',')[0]} counts the texts"
+        together = f"items of {subset} share {shared}, so they are correlated and the intervals are too narrow"
+        yield f"{together}; pass --cluster {shared.split(',')[0]}"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
@@ -365,7 +373,7 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
     for sheet in sheets:
         said, ours = sheet.facts.reported, float(sheet.values.mean())
         if said is not None and abs(said - ours) > 1e-6 * max(1.0, abs(said)):
-            yield f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, the mean of its items is {ours:.6g}"
+            yield f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, but the mean of its items is {ours:.6g}"
             return
 
 
@@ -418,19 +426,19 @@ def plan_analysis(
         named = {sheet.metric: sheet.subset for sheet in sheets}
         problem = "; ".join(f"{subset} has {metric}" for metric, subset in named.items())
         raise ConfigError(
-            "compare", "--metric", None, problem, "name one that all have, or some of the tasks with --tasks"
+            "compare", "--metric", None, problem, "name a metric that all tasks have, or choose tasks with --tasks"
         )
     if direction is None:
         said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
         if len(said) > 1:
             odd = next(sheet for sheet in sheets if sheet.facts.larger_is_better is False)
-            problem = f"smaller is better for {odd.subset}, larger for others: there is no mean of both"
-            raise ConfigError(odd.source, odd.metric, None, problem, "compare them one at a time")
+            problem = f"smaller is better for {odd.subset} but larger for other tasks, so they have no common mean"
+            raise ConfigError(odd.source, odd.metric, None, problem, "compare the tasks one at a time")
         known = "min" if said == {False} else "max" if said else known_direction(metrics[0])
         direction = known or "max"
         if known is None:
             notes.append("assuming larger is better (not stated in the files); override with --direction")
-            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} tell it"
+            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} imply it"
             remedy = "pass --direction max or min (`direction` in the analysis of a study file)"
             unstated.append(ConfigError("compare", "--direction", None, problem, remedy))
     if margin is None:
@@ -440,9 +448,14 @@ def plan_analysis(
         unstated.append(ConfigError("compare", "--margin", None, problem, remedy))
         if np.isin(every, (0, 1)).all():
             margin = 0.01
-            notes.append("margin 0.01, since every value is 0 or 1: give --margin before you look")
+            notes.append(
+                "the margin is 0.01, because every value is 0 or 1; state your own with --margin before you see results"
+            )
         else:
-            notes.append("no margin, so nothing is called equivalent: --margin states the difference that matters")
+            notes.append(
+                "no margin is stated, so nothing is called equivalent; pass --margin with the smallest "
+                "difference that matters"
+            )
     analysis = Analysis(
         value=metrics[0],
         protocol=PROTOCOL,

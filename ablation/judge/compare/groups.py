@@ -51,12 +51,12 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
 
     if outcome.k > samples:
         problem = f"items have {samples} sample{'s' * (samples != 1)}"
-        raise refusal(problem, "sample each item more often, or ask for fewer")
+        raise refusal(problem, "sample each item more often, or reduce K")
     values, odd = outcome_values(sheet.values, samples, outcome)
     if odd is not None:
-        raise refusal(f"the samples of {short(str(sheet.items[odd]))} are not right or wrong")
+        raise refusal(f"the samples of {short(str(sheet.items[odd]))} are not all right or wrong")
     if sheet.facts.larger_is_better is False:
-        raise refusal("smaller is better")
+        raise refusal("needs a metric of which larger values are better")
     facts = replace(sheet.facts, reported=None, stderr=None, larger_is_better=True)
     return replace(sheet, metric=f"{outcome.kind}@{outcome.k} of {sheet.metric}", values=values, facts=facts)
 
@@ -128,11 +128,13 @@ def sides_by(files: Files, options: Options) -> dict[str, Side]:
     for sheet in _sheets(files.paths, options.wanted):
         settings = sheet.facts.settings
         if absent := [name for name in by if name not in settings]:
-            raise ConfigError(sheet.source, "--by", absent[0], "the file does not say it", suggest(absent[0], settings))
+            raise ConfigError(
+                sheet.source, "--by", absent[0], "the file has no such column or setting", suggest(absent[0], settings)
+            )
         sheets.setdefault(" ".join(one_line(settings[name], 60) for name in by), []).append(sheet)
     if len(sheets) < 2:
-        problem = f"names one system only, {next(iter(sheets), '')}"
-        raise ConfigError("compare", "--by", ",".join(by), problem, "give the files of others, too")
+        problem = f"finds only one system, {next(iter(sheets), '')}"
+        raise ConfigError("compare", "--by", ",".join(by), problem, "name the files of other systems too")
     return {name: Side(read, (), files.notes if not at else ()) for at, (name, read) in enumerate(sheets.items())}
 
 
@@ -147,8 +149,8 @@ def sides_of(words: Sequence[str]) -> list[Files]:
     seeds = [seed_in(place) for place in places]
     stems = {without_seed(place, said) for place, said in zip(places, seeds, strict=True)}
     if len(places) > 1 and len(stems) == 1 and all(seeds):
-        problem = f"differ in their seed only: {some(places)}"
-        raise ConfigError("compare", "", None, problem, "give the runs of another system after --with")
+        problem = f"differ only in their seed: {some(places)}"
+        raise ConfigError("compare", "", None, problem, "name the runs of another system after --with")
     return [expand([place]) for place in places]
 
 
@@ -171,9 +173,9 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
             here = [whole_of(each) for each in found if each.is_file() or is_whole(each)]
             for folder in found if not here else []:
                 here += evaluations_below(folder, notes.append, tables=False)
-            problem = "no such file, and no file fits it as a pattern"
+            problem = "no file has this name or matches it as a pattern"
         if not here:
-            raise ConfigError(str(path), "", None, problem, "give files, a folder, or a pattern in quotes")
+            raise ConfigError(str(path), "", None, problem, "name files, a folder, or a pattern in quotes")
         files |= dict.fromkeys(here)
     return Files(list(files), notes)
 
@@ -187,7 +189,7 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     notes = list(files.notes)
     paths = files.paths
     if options.at is not None and not (chosen := at_place(paths, options.at)):
-        notes.append(f"{name} has nothing at {options.at}: all its files count")
+        notes.append(f"{name} has no file at {options.at}, so all its files are used")
     elif options.at is not None:
         paths = chosen
     paths = without_retried(paths, notes.append)
@@ -199,7 +201,7 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
-        remedy = "give its files, or leave it out"
+        remedy = "name its files, or leave out the task"
         raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on it", remedy)
     seeds = _numbered(sheets) if options.independent else _seeds(sheets, options.seed_from)
     runs: dict[int, dict[str, Sheet]] = {}
@@ -209,9 +211,9 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
         if other is not None and not (options.latest and other.source != sheet.source):
             if other.source == sheet.source and (apart := _apart([s for s in sheets if s.source == sheet.source])):
                 problem = f"holds several systems, which differ in {', '.join(apart)}"
-                raise ConfigError(sheet.source, "", None, problem, f"make a side of each: --by {','.join(apart)}")
+                raise ConfigError(sheet.source, "", None, problem, f"compare them with --by {','.join(apart)}")
             which = "" if seed is None else f", seed {seed},"
-            problem = f"{name}{which} was evaluated on {sheet.subset} in {other.source} too"
+            problem = f"{name}{which} was also evaluated on {sheet.subset} in {other.source}"
             remedy = _one_of([each.source for each, s in zip(sheets, seeds, strict=True) if s == seed])
             raise ConfigError(sheet.source, "", None, problem, remedy)
         if other is None or newer(sheet.source, other.source):
@@ -219,8 +221,8 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     subsets = {subset for run in runs.values() for subset in run}
     for seed, run in runs.items():
         if missing := sorted(subsets - run.keys()):
-            problem = f"seed {seed} was not evaluated on {', '.join(missing)}, other seeds were"
-            raise ConfigError(name, "", None, problem, "evaluate it there, or leave the subset out of the files")
+            problem = f"seed {seed} was not evaluated on {', '.join(missing)}, but other seeds were"
+            raise ConfigError(name, "", None, problem, "evaluate it on all of them, or choose others with --tasks")
     return Group(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
 
 
@@ -244,12 +246,12 @@ def _one_of(sources: Sequence[Path]) -> str:
         column for column in zip(*(source.parent.parts for source in sources), strict=False) if len({*column}) > 1
     ]
     if not folders and any(date_in(source) for source in sources):
-        return "give one of them, or --latest"
+        return "name one of them, or pass --latest"
     names = sorted(set(folders[-1]) if folders else {source.stem for source in sources}, key=natural)
-    remedy = f"give one of them: --at {shlex.quote(names[-1])}" + (", or --latest" if folders else "")
+    remedy = f"choose one with --at {shlex.quote(names[-1])}" + (", or --latest" if folders else "")
     finding = _finding(names, sources) or "REGEX"
-    told = f"{remedy}; if the numbers in {some(names)} are seeds: --seed-from {shlex.quote(finding)}"
-    return f"{told}; if they are runs that share nothing: --seeds independent"
+    told = f"{remedy}; if the numbers in {some(names)} are seeds, pass --seed-from {shlex.quote(finding)}"
+    return f"{told}; if the runs share nothing, pass --seeds independent"
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
@@ -286,7 +288,9 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
         return seeds
     if any(seed is not None for seed in seeds):
         lacking = next(sheet.source for sheet, seed in zip(sheets, seeds, strict=True) if seed is None)
-        raise ConfigError(lacking, "", None, "its seed cannot be found, unlike other files'", "give --seed-from REGEX")
+        raise ConfigError(
+            lacking, "", None, "its seed cannot be found, although other files state theirs", "pass --seed-from REGEX"
+        )
     if len({sheet.subset for sheet in sheets}) == len(sheets):
         return seeds
     named = _by_other_words(list(dict.fromkeys(sheet.source for sheet in sheets)))
@@ -323,12 +327,18 @@ def _by_pattern(path: Path, pattern: str) -> int:
         match = re.search(pattern, str(path))
     except re.error as error:
         raise ConfigError(
-            "compare", "--seed-from", pattern, f"is not a valid regular expression ({error})", "as 'run(\\d+)'"
+            "compare",
+            "--seed-from",
+            pattern,
+            f"is not a valid regular expression ({error})",
+            "write one group around the digits, such as 'run(\\d+)'",
         ) from None
     number = match.group(1) if match and match.re.groups else ""
     if not (number or "").isdigit():
         problem = f"finds no number in {one_line(str(path), 200)}"
-        raise ConfigError("compare", "--seed-from", pattern, problem, "one group around the digits, as 'run(\\d+)'")
+        raise ConfigError(
+            "compare", "--seed-from", pattern, problem, "put one group around the digits, such as 'run(\\d+)'"
+        )
     return int(number)
 
 
@@ -396,13 +406,15 @@ def check(parent: Group, child: Group, allow: Set[str] = frozenset(), *, paired:
 def _check_seeds(parent: Group, child: Group) -> None:
     common = parent.runs.keys() & child.runs.keys()
     if not common:
-        problem = f"{parent.name} has {_list(parent.seeds)}, {child.name} has {_list(child.seeds)}: none in common"
+        problem = (
+            f"{parent.name} has {_list(parent.seeds)} and {child.name} has {_list(child.seeds)}, so no seed is common"
+        )
         raise ConfigError(
             "compare",
             "seeds",
             None,
             problem,
-            "--seed-from REGEX says which is which; --seeds independent if they share nothing",
+            "find the seeds with --seed-from REGEX, or pass --seeds independent if the runs share nothing",
         )
 
 
@@ -413,11 +425,11 @@ def _list(seeds: Sequence[int]) -> str:
 def _subsets(parent: Group, child: Group, ours: dict[str, Sheet], theirs: dict[str, Sheet]) -> None:
     if ours.keys() != theirs.keys():
         only = [
-            f"{group.name} alone has {', '.join(sorted(left))}"
+            f"only {group.name} has {', '.join(sorted(left))}"
             for group, left in ((parent, ours.keys() - theirs.keys()), (child, theirs.keys() - ours.keys()))
             if left
         ]
-        remedy = "give the files of the same tasks for both, or choose some with --tasks"
+        remedy = "name files of the same tasks for both, or choose common tasks with --tasks"
         raise ConfigError("compare", "tasks", None, "; ".join(only), remedy)
 
 
@@ -426,16 +438,20 @@ def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
         a, b = getattr(ours, key), getattr(theirs, key)
         if a != b:
             raise ConfigError(
-                theirs.source, key, b, f"{ours.source} has {a!r}", f"name one that both have with --{key}"
+                theirs.source,
+                key,
+                b,
+                f"differs from {ours.source}, which has {a!r}",
+                f"choose one that both have with --{key}",
             )
     _items(ours, theirs)
     versions = ours.facts.version, theirs.facts.version
     if "task" not in allow and None not in versions and versions[0] != versions[1]:
-        problem = f"task {ours.subset} is version {versions[1]}, and {versions[0]} in {ours.source}"
-        raise ConfigError(theirs.source, "", None, problem, "evaluate both with one version, or give --allow task")
+        problem = f"task {ours.subset} has version {versions[1]}, but version {versions[0]} in {ours.source}"
+        raise ConfigError(theirs.source, "", None, problem, "evaluate both with one version, or pass --allow task")
     for name in sorted(ours.asked.keys() | theirs.asked.keys()):
         if name not in ours.asked or name not in theirs.asked:
-            yield f"{name}s cannot be compared: only one of the two has them"
+            yield f"{name}s cannot be checked, because only one of the two evaluations records them"
             continue
         differing = np.flatnonzero(ours.asked[name] != theirs.asked[name])
         if not len(differing):
@@ -443,16 +459,18 @@ def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
         share = f"the {name} of {len(differing)} of {len(ours.items)} items"
         if name not in allow:
             named = some(ours.items[differing].tolist())
-            problem = f"{share} of {ours.subset} is not the same as in {ours.source}: {named}"
-            raise ConfigError(theirs.source, "", None, problem, f"compare what was asked alike, or give --allow {name}")
+            problem = f"{share} of {ours.subset} differs from {ours.source}: {named}"
+            raise ConfigError(
+                theirs.source, "", None, problem, f"evaluate both with the same {name}s, or pass --allow {name}"
+            )
         yield f"{share} of {ours.subset} differs between baseline and candidate, as --allow {name} permits"
     hashes = ours.facts.task_hash, theirs.facts.task_hash
     if not ours.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
-        problem = f"task_hash {hashes[1]} of {ours.subset} is not the same as in {ours.source}, {hashes[0]}"
-        raise ConfigError(theirs.source, "", None, problem, "compare what was asked alike, or give --allow task")
+        problem = f"task_hash {hashes[1]} of {ours.subset} differs from {ours.source}, which has {hashes[0]}"
+        raise ConfigError(theirs.source, "", None, problem, "evaluate both with the same task, or pass --allow task")
     if ours.facts.repeats != theirs.facts.repeats:
-        often = f"{ours.facts.repeats} times in the baseline, {theirs.facts.repeats} in the candidate"
-        yield f"{ours.subset}: items were asked {often}"
+        often = f"{ours.facts.repeats} samples in the baseline and {theirs.facts.repeats} in the candidate"
+        yield f"{ours.subset}: each item has {often}"
 
 
 def _items(ours: Sheet, theirs: Sheet) -> None:
@@ -460,14 +478,14 @@ def _items(ours: Sheet, theirs: Sheet) -> None:
         return
     only_ours, only_theirs = ours.items.difference(theirs.items), theirs.items.difference(ours.items)
     if len(only_ours) == len(ours.items):
-        problem = f"no item of {ours.subset} is in common with {ours.source}: {some(only_theirs.tolist(), 2)}"
+        problem = f"has no item of {ours.subset} in common with {ours.source}: {some(only_theirs.tolist(), 2)} here"
         raise ConfigError(
-            theirs.source, "", None, f"{problem}; there {some(only_ours.tolist(), 2)}", "were they the same data?"
+            theirs.source, "", None, f"{problem}, {some(only_ours.tolist(), 2)} there", "evaluate both on the same data"
         )
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
-    problem = f"of the items of {ours.subset} in {ours.source} it {' and '.join(parts)}"
-    raise ConfigError(theirs.source, "", None, problem, "evaluate both on all, or give --common-items")
+    problem = f"does not have the items of {ours.subset} in {ours.source}: it {' and '.join(parts)}"
+    raise ConfigError(theirs.source, "", None, problem, "evaluate both on all items, or pass --common-items")
 
 
 def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: bool) -> tuple[Sequence[Group], list[str]]:
@@ -479,7 +497,7 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
     notes = []
     if any(failed.values()):
         counts = ", ".join(f"{name} {count}" for name, count in failed.items())
-        notes.append(f"{counted(sum(failed.values()), 'sample')} without a value count as 0 ({counts})")
+        notes.append(f"samples without a value count as 0: {counts}")
     sheets = [(group, sheet) for group in groups for sheet in group.sheets]
     if not any(sheet.unscored for _, sheet in sheets):
         return groups, notes
@@ -493,7 +511,10 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
     said = f"item {short(item)}{rest} of {first.subset} has no score: {one_line(why, 200)}"
     counts = "; errors: " + ", ".join(f"{name} {len(lost[name])} of {len(asked[name])}" for name in lost)
     if errors != "leave-out" and not common_items:
-        remedy = "evaluate again, leave such items out of both (--errors leave-out), or count them as 0 (--errors fail)"
+        remedy = (
+            "evaluate again, leave these items out on both sides (--errors leave-out), or count them as "
+            "0 (--errors fail)"
+        )
         raise ConfigError(first.source, "", None, said + counts, remedy)
     everywhere = set().union(*lost.values())
     kept = [
@@ -509,8 +530,11 @@ def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
         return
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
     if direction != "max" or low < 0 or high > 1:
-        problem = f"0 may not be a failure: values lie between {low:g} and {high:g}, better: {direction}"
-        raise ConfigError("compare", "--errors", "fail", problem, "give --errors leave-out")
+        problem = (
+            f"0 may not mean a failure, because values lie between {low:g} and {high:g} and the direction "
+            f"is {direction}"
+        )
+        raise ConfigError("compare", "--errors", "fail", problem, "pass --errors leave-out")
 
 
 def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
@@ -534,15 +558,15 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
         indexes = [sheet.items for group in groups for sheet in group.sheets if sheet.subset == subset]
         items = reduce(lambda a, b: a if a is b or a.equals(b) else a.intersection(b), indexes).sort_values()
         if not len(items):
-            raise ConfigError("compare", subset, None, "no item is in common to all runs", "were they the same data?")
+            raise ConfigError("compare", subset, None, "no item is common to all runs", "evaluate all on the same data")
         kept[subset] = items
         most = max(map(len, indexes))
         if len(items) < most / 2:
-            doubts.append(f"{subset}: of {most} items only {len(items)} are common to all runs")
+            doubts.append(f"{subset}: only {len(items)} of {most} items are common to all runs")
         lost = {item for group in groups for sheet in group.sheets if sheet.subset == subset for item in sheet.unscored}
         every = len(lost.union(*indexes))
         if left := every - len(items):
-            told = f"{subset}: {counted(left, 'item')} left out that not every run has, as --common-items asks"
+            told = f"{subset}: {counted(left, 'item')} left out that some run lacks (--common-items)"
             said = [words for group in groups if (words := _of_left_out(group, subset, items))]
             notes.append(f"{told}: {len(items) / every:.0%} of {every} are left; {'; '.join(said)}".rstrip("; "))
     return [_kept(group, lambda sheet: kept[sheet.subset]) for group in groups], notes, doubts
@@ -558,4 +582,4 @@ def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
     if not means:
         return ""
     count, left, common = np.mean(means, axis=0)
-    return f"{group.name} scores {left:.4g} on {count:.0f} that were left out, {common:.4g} on the common ones"
+    return f"{group.name} scores {left:.4g} on {count:.0f} that were left out and {common:.4g} on the common items"

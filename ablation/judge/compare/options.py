@@ -60,7 +60,7 @@ def compare_evaluations(
         ("--errors", errors, get_args(Errors)),
     ):
         if given is not None and given not in choices:
-            raise ConfigError("compare", name, given, "is not known", f"give {' or '.join(choices)}")
+            raise ConfigError("compare", name, given, "is not a valid choice", f"choose {' or '.join(choices)}")
     options = Options(
         Wanted(metric, filter, tuple(tasks), cluster, item, tuple(by), errors or "refuse"),
         seed_from,
@@ -90,7 +90,7 @@ def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Ou
     given = [Outcome(kind, k) for kind, k in kinds.items() if k is not None]
     if len(given) > 1:
         problem = f"cannot be combined with {given[0].option}"
-        raise ConfigError("compare", given[1].option, given[1].k, problem, "ask for one at a time")
+        raise ConfigError("compare", given[1].option, given[1].k, problem, "leave one out")
     if given and given[0].k < 1:
         raise ConfigError("compare", given[0].option, given[0].k, "is not a valid number of samples", "give 1 or more")
     return given[0] if given else None

@@ -68,7 +68,7 @@ def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
     stated = {key: value for key, value in given.items() if value is not None and key not in _VALUES}
     if wrong := [key for key in stated if key not in _ANALYSIS]:
         remedy = suggest(wrong[0], (*_VALUES, *_ANALYSIS))
-        raise ConfigError(path, f"analysis.{wrong[0]}", None, "is not known here", remedy)
+        raise ConfigError(path, f"analysis.{wrong[0]}", None, "is not a key of this file", remedy)
     of_the_files = {"value": "-", "protocol": "-", "subsets": ["-"], "direction": "max", "margin": None}
     complete = validate(Analysis, of_the_files | stated, path, "analysis.")
     return {key: getattr(complete, key) for key in stated}
@@ -85,12 +85,14 @@ def _wanted(file: ImportFile, path: Path) -> Wanted:
     if metric is None and given:
         items = {"protocol": "", "value": "", "subsets": tasks} | given
         if items["protocol"] != EVALUATION or not isinstance(items["value"], str):
-            problem = "does not name values of evaluation files"
-            raise ConfigError(path, "analysis", given, problem, f"give `metric`, or value and `protocol: {EVALUATION}`")
+            problem = "cannot name values of evaluation files"
+            raise ConfigError(
+                path, "analysis", given, problem, f"write `metric`, or `value` and `protocol: {EVALUATION}`"
+            )
         metric, _, of_lm_eval = items["value"].partition(",")
         filter, tasks = filter or of_lm_eval or None, items["subsets"]
     elif metric is not None and (len(given) > 1 or not isinstance(metric, str)):
-        problem, remedy = "is not one metric, and nothing else", "name one metric or items, not both"
+        problem, remedy = "is not a single metric", "name one metric or items, not both"
         raise ConfigError(path, "analysis.metric", metric, problem, remedy)
     return Wanted(metric, filter, tuple(tasks), chosen.cluster, chosen.item, errors=chosen.errors)
 
@@ -98,11 +100,11 @@ def _wanted(file: ImportFile, path: Path) -> Wanted:
 def _seed_from(file: ImportFile, path: Path) -> str | None:
     """The expression that finds the seed in a path. Raises ConfigError for rules that only `import` follows."""
     for name in sorted(file.runs.model_fields_set - {"seed", "allow"}):
-        problem = "is for `ablation import`: evaluations are not sorted by settings"
-        raise ConfigError(path, f"runs.{name}", None, problem, "name each variant's files: variants.NAME.runs")
+        problem = "works only with `ablation import`, because evaluations have no configurations"
+        raise ConfigError(path, f"runs.{name}", None, problem, "name each variant's files in variants.NAME.runs")
     seed = file.runs.seed
     if seed is not None and not seed.startswith(_BY_NAME):
-        problem = "is not a way to find the seed of an evaluation"
+        problem = "cannot find the seed of an evaluation"
         raise ConfigError(path, "runs.seed", seed, problem, "write name:REGEX, whose group is the number in a path")
     return None if seed is None else seed.removeprefix(_BY_NAME)
 
@@ -111,7 +113,7 @@ def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, T
     """The variants, parents before children. Raises ConfigError."""
     for name, variant in file.variants.items():
         if variant.where or not variant.runs:
-            problem = "is for `ablation import`" if variant.where else "is missing"
+            problem = "works only with `ablation import`" if variant.where else "is missing"
             key = f"variants.{name}.{'where' if variant.where else 'runs'}"
             raise ConfigError(path, key, None, problem, "name its files, folders or patterns in `runs`")
     parents = {name: variant.parent for name, variant in file.variants.items()}
@@ -121,10 +123,10 @@ def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, T
         if name not in parents:
             raise ConfigError(path, key, name, "there is no such variant", suggest(name, parents))
     if not comparisons and not named:
-        problem = "no variant has a parent, so nothing is compared"
-        raise ConfigError(path, "variants", None, problem, "give `parent`, or comparisons in `analysis`")
+        problem = "no variant has a parent, so there is nothing to compare"
+        raise ConfigError(path, "variants", None, problem, "write `parent`, or list comparisons in `analysis`")
     tree = {place.name: TreeNode(place.parent, file.variants[place.name].why or "") for place in walk(parents)}
     if circle := [name for name in parents if name not in tree]:
-        problem = f"descend from each other in a circle: {', '.join(circle)}"
-        raise ConfigError(path, "variants", None, problem, "one of them must have no parent")
+        problem = f"the variants' parents form a cycle: {', '.join(circle)}"
+        raise ConfigError(path, "variants", None, problem, "remove `parent` from the variant that is the root")
     return tree

@@ -59,6 +59,7 @@ def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
         else:
             if np.mean(said) * np.mean(ours) < 0:
                 yield (
-                    f"lm-eval's own {group} of {child.name} is {np.mean(said):+.4f} against {parent.name}, by items;"
-                    f" the mean of its tasks is {np.mean(ours):+.4f}: --weight items counts items equally"
+                    f"lm-eval weights items equally: its {group} of {child.name} differs from {parent.name} by "
+                    f"{np.mean(said):+.4f}, the mean of the tasks by {np.mean(ours):+.4f}; for lm-eval's weights "
+                    "pass --weight items"
                 )

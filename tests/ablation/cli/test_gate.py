@@ -59,7 +59,7 @@ def results(tmp_path_factory):
         (["steps", "--require", "better"], 11, "steps: undecided (required: better, of each of 3 comparisons)"),
         (["steps", "v3", "--since", "v0", "--require", "better"], 0, "passed: v3 after v0 is confounded"),
         (["known", "v2", "--require", "equivalent"], 10, "known: worse"),
-        (["noisy"], 11, "the effect is not shown to be above -"),
+        (["noisy"], 11, "the effect is not significantly above -"),
         (["broken"], 12, "invalid: v1 after v0 is invalid"),
         (["missing"], 12, "invalid: v1 after v0 is not run"),
     ],

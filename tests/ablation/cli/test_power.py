@@ -89,7 +89,7 @@ def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     assert "--seed-sd" in refused(capsys, *words, "--seeds", "5")
     several = [write_group(tmp_path / name) for name in ("base3", "new3")]
     said = refused(capsys, "power", "--effect", "0.1", "--pilot", *several, "--seed-sd", "1")
-    assert "the pilot has 3 seeds, which tell it" in said
+    assert "the pilot has 3 seeds, from which it is estimated" in said
 
 
 def rows_of(capsys, *words):

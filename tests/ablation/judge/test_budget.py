@@ -89,7 +89,7 @@ def test_comparisons_that_more_seeds_do_not_decide_are_never_chosen():
     found = offers(comparisons(a={}, b={5: 0.0, 10: LEAST_CHANCE / 2}, c={5: 0.5}), 1e9)
     assert [(o.child, o.why_not) for o in found] == [
         ("c", ""),
-        ("b", "more seeds do not decide it"),
+        ("b", "more seeds cannot decide it"),
         ("a", "no interim analysis left"),
     ]
     assert seeds_wanted(found, THREE) == {"c": 5, "r": 5}

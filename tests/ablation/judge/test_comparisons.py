@@ -40,7 +40,7 @@ def test_the_verdict_is_that_of_the_interim_analysis_that_decided():
     assert comparison.effect > 0
     assert comparison.p == pytest.approx(comparison.interims[0].p / comparison.interims[0].weight)
     assert comparison.verdict == "worse"
-    said = "at the interim analysis of 3 seeds; with 3 seeds, up to 42% of seeds could behave differently"
+    said = "at the interim analysis of 3 seeds; 3 seeds rule out that more than 42% of seeds behave differently"
     assert said in comparison.reason
     assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
     last = comparison.interims[-1]
@@ -58,7 +58,7 @@ def test_a_seed_that_is_nearly_a_copy_of_another_is_told(seeds, changed, said):
         measurements({name: {"all": of} for name, of in values.items()}, parents, seeds=seeds)
     )
     assert ("seeds 0 and 3 of v1 differ in 8 items, other pairs usually in 1" in comparison.reason) is said
-    assert comparison.reason.count("is one a copy of the other?") == said
+    assert comparison.reason.count("so one may be a copy of the other") == said
 
 
 def test_equivalence_stays_decided_at_a_later_interim_analysis():
@@ -67,7 +67,7 @@ def test_equivalence_stays_decided_at_a_later_interim_analysis():
     study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, interim_analyses=[5, 7], margin=0.08)
     [comparison] = judge_comparisons(study)
     assert (comparison.verdict, comparison.seeds) == ("equivalent", 7)
-    said = "at the interim analysis of 5 seeds; with 5 seeds, up to 45% of seeds could behave differently"
+    said = "at the interim analysis of 5 seeds; 5 seeds rule out that more than 45% of seeds behave differently"
     assert said in comparison.reason
     assert comparison.high > 0.08
     [again] = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"interim_analyses": []})))
@@ -107,7 +107,10 @@ def test_an_interim_analysis_where_how_runs_vary_is_not_known_does_not_say_equiv
     [answer] = answers(study, [comparison], "not-worse", [comparison])
     assert "with 10 seeds, up to" in answer.why
     early = replace(study, analysis=study.analysis.model_copy(update={"interim_analyses": [5, 12]}))
-    assert "the same difference in every seed, so how runs vary is not known" in judge_comparisons(early)[0].reason
+    assert (
+        "the difference is the same in every seed, so seed-to-seed noise is unknown"
+        in judge_comparisons(early)[0].reason
+    )
 
 
 def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
@@ -146,7 +149,7 @@ TREE = {
 
 @pytest.mark.parametrize(
     ("seeds", "interims", "said"),
-    [(1, [], "seed noise is unknown"), (2, [3, 5], "before the first interim analysis, of 3 seeds")],
+    [(1, [], "seed-to-seed noise is unknown"), (2, [3, 5], "before the first interim analysis at 3 seeds")],
 )
 def test_a_comparison_that_is_not_tested_has_no_interval_for_all_comparisons_at_once(seeds, interims, said):
     first = {name: (parent, shares[: seeds if name == "v3" else 3]) for name, (parent, shares) in TREE.items()}
@@ -253,7 +256,7 @@ def test_a_verdict_beside_an_interval_that_holds_0_says_why():
     runs = {"v0": (None, base), "v1": ("v0", [of + 0.3 for of in base])}
     runs["v2"] = ("v0", [of + more for of, more in zip(base, gains, strict=True)])
     large, small = judge_comparisons(of_seeds(runs, correction="holm", variance="own"))
-    said = "the interval for all comparisons at once reaches 0: it is more cautious than this p"
+    said = "the interval for all comparisons at once still includes 0, because it is more conservative than this p"
     assert (small.verdict, small.joint_low < 0, said in small.reason) == ("better", True, True)
     assert (large.verdict, large.joint_low < 0, said in large.reason) == ("better", False, False)
 

@@ -119,7 +119,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
 def test_comparisons_that_more_seeds_do_not_decide_get_none(tmp_path):
     equal = {"v0": 0.3, "far": 0.0, "same": 0.3}  # and the margin is far below what the items can tell
     outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path, interims=(3, 5), distances=equal), say=quiet)
-    assert (outcome.rounds, outcome.why) == (0, "more seeds are not likely to decide the comparisons that are left")
+    assert (outcome.rounds, outcome.why) == (0, "more seeds are unlikely to decide the remaining comparisons")
     confounded = FAN | {"same": ("v0", {"beta": (1, 2), "gamma": (1, 2)})}
     grid = Grid(tmp_path / "b", variant_tree=confounded)
     outcome = decide("toy", 100.0, tmp_path / "b", grid, say=quiet)

@@ -66,7 +66,7 @@ def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
 @pytest.mark.parametrize(
     ("samples", "change", "why"),
     [
-        (SAMPLES, lambda value: value * 0.9, "of item .*, which is no share of 6 samples"),
+        (SAMPLES, lambda value: value * 0.9, "of item .*, which is not a share of 6 samples"),
         (["evaluate.samples"], float, "an unknown number of samples of an item, and pass@2 needs 2"),
     ],
 )

@@ -40,10 +40,10 @@ def test_steps_of_an_answer(direction, new, outcome):
 @pytest.mark.parametrize(
     ("past", "new", "outcome", "said"),
     [
-        (PAST[:4], 3.0, "undecided", "5 past runs are needed, and one of them is missing"),
+        (PAST[:4], 3.0, "undecided", "fewer than 5 past runs: one more is needed"),
         ([], 3.0, "undecided", "and 5 of them are missing"),
         ([1.0] * 6, 1.0 + 1e-8, "passed", "the same value as in all 6 past runs"),
-        ([1.0] * 6, 0.9, "undecided", "do they use their seeds?"),
+        ([1.0] * 6, 0.9, "undecided", "check that they use their seeds"),
     ],
 )
 def test_without_an_estimate_nothing_is_worse(past, new, outcome, said):

@@ -44,13 +44,13 @@ VARIED = np.array([[0.31], [0.28], [0.33], [0.3], [0.29]])
 @pytest.mark.parametrize(
     ("parent", "child", "said"),
     [
-        (0.3 * ROUNDED, 0.7 * ROUNDED[::-1], "the same value of a and of b in every seed"),
-        (0.3 * ROUNDED, 0.3 * ROUNDED, "the same value of a and of b in every seed"),
+        (0.3 * ROUNDED, 0.7 * ROUNDED[::-1], "a and b have the same value in every seed"),
+        (0.3 * ROUNDED, 0.3 * ROUNDED, "a and b have the same value in every seed"),
         (VARIED, 0.7 * ROUNDED, "the same value of b in every seed"),
-        (VARIED, VARIED + 0.4, "the same difference in every seed"),
-        (0 * VARIED, 0 * VARIED + 1, "the same difference in every seed"),
+        (VARIED, VARIED + 0.4, "the difference is the same in every seed"),
+        (0 * VARIED, 0 * VARIED + 1, "the difference is the same in every seed"),
         (0 * VARIED, VARIED, ""),  # no seed leaves the end of the scale
-        (VARIED * ROUNDED, VARIED + 0.4, "the same difference in every seed"),
+        (VARIED * ROUNDED, VARIED + 0.4, "the difference is the same in every seed"),
         (VARIED * ROUNDED, VARIED, None),
         (VARIED * (1 + 30 * (ROUNDED - 1)), VARIED + 0.4, ""),
         (VARIED, VARIED, None),
@@ -65,7 +65,9 @@ def test_runs_of_one_value_that_never_varies_decide_nothing(parent, child, said,
         assert np.isnan(
             [comparison.p, comparison.p_adjusted, comparison.low, comparison.joint_low, comparison.mde]
         ).all()
-        assert comparison.why.startswith(f"{said}, so how runs vary is not known; do these runs use their seeds?")
+        assert comparison.why.startswith(
+            f"{said}, so seed-to-seed noise is unknown; check that the runs use their seeds"
+        )
     elif said is None:
         assert comparison.verdict == ("equivalent" if seeds == 5 else "undecided")
     else:
@@ -76,7 +78,7 @@ def test_runs_of_one_value_that_never_varies_decide_nothing(parent, child, said,
 def test_what_would_decide_a_final_metric_is_seeds():
     values = {"a": {"loss": VARIED}, "b": {"loss": VARIED[::-1] + 1e-5}}
     [comparison] = judge_comparisons(measurements(values, {"a": None, "b": "a"}, protocol="logged", margin=0.001))
-    assert "; more than 1,000 seeds would be needed for an effect this large" in comparison.why
+    assert "; detecting an effect this size would take more than 1,000 seeds" in comparison.why
 
 
 def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_alone():
@@ -99,7 +101,7 @@ def test_groups_whose_seeds_are_all_the_same_decide_nothing():
     study = measurements({name: {"all": of} for name, of in values.items()}, parents)
     comparisons = judge_comparisons(study)
     assert [comparison.verdict for comparison in comparisons] == ["undecided", "equivalent", "better", "better"]
-    assert "do these runs use their seeds?" in comparisons[0].reason
+    assert "check that the runs use their seeds" in comparisons[0].reason
     imported = judge_comparisons(replace(study, planned=False))[3]  # nobody says that there were six runs
     assert "all 6 seeds of a have the same value on every item, so they count as one run" in imported.reason
     assert imported.p > comparisons[3].p

@@ -106,12 +106,12 @@ def test_a_change_that_changes_no_item_says_so(tmp_path):
     assert wide.effect == narrow.effect == 0
     assert wide.verdict == "equivalent"
     said = (
-        "no item differs, in any seed: the change had no effect on these runs; "
-        "with 5 seeds, up to 45% of seeds could behave differently (95% confidence)"
+        "no item differs in any seed, so the change had no effect on these runs; "
+        "5 seeds rule out that more than 45% of seeds behave differently (95% confidence)"
     )
     assert wide.reason == said
     assert narrow.verdict == "undecided"
-    assert "too rare" in narrow.reason
+    assert "rare difference" in narrow.reason
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,14 @@ def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, verdict):
     assert comparison.verdict == verdict
     assert comparison.in_seeds == pytest.approx(0.05**0.25 if verdict == "equivalent" else float("nan"), nan_ok=True)
     if verdict == "equivalent":
-        assert comparison.reason.endswith("with 4 seeds, up to 53% of seeds could behave differently (95% confidence)")
+        assert comparison.reason.endswith(
+            "4 seeds rule out that more than 53% of seeds behave differently (95% confidence)"
+        )
     elif seeds == 4:
-        assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in comparison.reason
+        assert (
+            "cannot rule out that 53% of seeds behave differently; 5 seeds would reduce that share to 50%"
+            in comparison.reason
+        )
 
 
 def test_few_clusters_speak_about_these_items_only(tmp_path):
@@ -132,7 +137,7 @@ def test_few_clusters_speak_about_these_items_only(tmp_path):
 
     comparison = judged(tmp_path, both(change, edit_analysis(margin=0.2)), rho=0.95, seeds=6)
     assert comparison.verdict == "equivalent"
-    assert "items of 2 clusters are too few to stand for others: this is about these items only" in comparison.reason
+    assert "items of 2 clusters are too few to generalise, so this is about these items only" in comparison.reason
 
 
 @pytest.mark.parametrize(
@@ -286,7 +291,7 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (lambda frame: frame[frame["item"] != "gender-0003"], "unpaired items of gender"),
+        (lambda frame: frame[frame["item"] != "gender-0003"], "items of gender cannot be paired"),
         (lambda frame: frame[frame["subset"] != "race"], "no items of race"),
         (lambda frame: pd.concat([frame, frame.head(1)]), "has an item twice"),
         (lambda frame: frame.assign(value=frame["value"].where(frame["item"] != "race-0001")), "not finite"),

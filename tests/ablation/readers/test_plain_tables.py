@@ -71,7 +71,7 @@ def test_seeds_that_agree_by_chance_are_not_said_to_be_enough(tmp_path, capsys):
         frame = pd.DataFrame(rows, columns=["seed", "item", "place"]).assign(value=np.array(values, int))
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     found = read(capsys, tmp_path / "base.csv", "--with", tmp_path / "new.csv", "--margin", "0.02")
-    assert found["reason"].endswith("more seeds or items would be needed for an effect this large")
+    assert found["reason"].endswith("detecting an effect this size would take more seeds or items")
 
 
 def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):

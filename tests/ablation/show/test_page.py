@@ -63,7 +63,7 @@ def test_verdicts_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_p
     seen = text_of(page(build(tmp_path, [Study("s", variants=6, seeds=4, distances=distances)], edit=declare)))
     together = "v1, v2 share v0 as their parent: these verdicts stand or fall together."
     assert re.findall(r"[^.]*stand or fall together\.", seen) == ([f" {together}"] if error == "fdr" else [])
-    assert seen.count("with 4 seeds, up to 53% of seeds could behave differently (95% confidence)") == 3
+    assert seen.count("4 seeds rule out that more than 53% of seeds behave differently (95% confidence)") == 3
 
 
 def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):

@@ -61,7 +61,7 @@ def test_one_run_of_each_is_judged_for_these_checkpoints_and_of_the_recipe_if_as
     better, worse = int((hits(0, 0.25) > hits(0)).sum()), int((hits(0, 0.25) < hits(0)).sum())
     assert (found["verdict"], found["claim"]) == ("better", "checkpoints")
     assert found["p"] == pytest.approx(binomtest(better, better + worse).pvalue)
-    said = "new's checkpoint is better than base's; whether the recipe is, one run each cannot say"
+    said = "new's checkpoint is better than base's; one run per side cannot show whether the recipe is"
     assert said in found["reason"]
     required = ["compare", *map(str, (groups[0], "--with", groups[1])), "--margin", "0.01", "--require", "better"]
     assert [main(required), main([*required, "--claim", "recipe"])] == [0, 11]
@@ -116,13 +116,13 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
     groups = write_group(tmp_path / "base", seeds=7), "--with", write_group(tmp_path / "new", gain=0.4, seeds=6)
     found = read(capsys, *groups)
     assert (found["verdict"], found["paired_seeds"]) == ("better", list(range(6)))
-    assert "new has no seed 6: left out of the other variant" in found["reason"]
+    assert "new has no seed 6, so the other variant's is left out too" in found["reason"]
     required = [*map(str, groups), "--margin", "0.01", "--require", "better"]
     assert main(["compare", *required]) == 12
     said = capsys.readouterr().out
     allow = said[said.index("--without") :].split()[:2]
     assert main(["compare", *required, *allow]) == 0
-    assert "without seed 6 of new, as --without permits" in " ".join(capsys.readouterr().out.split())
+    assert "seed 6 of new is left out, as --without permits" in " ".join(capsys.readouterr().out.split())
     assert "no such run" in refused(capsys, *groups, "--without", "new:7")
     assert "does not name a run" in refused(capsys, *groups, "--without", "7")
 
@@ -183,7 +183,7 @@ def test_items_may_count_equally_and_a_group_of_the_other_sign_is_named(tmp_path
     assert found["effect"] == pytest.approx((0.4 - 0.1 + 0.4) / 3)  # by items +0.175, but not of this group
     [note] = [note for note in found["notes"] if "--weight" in note]
     assert note.startswith(
-        "lm-eval's own both of new is -0.0500 against base, by items; the mean of its tasks is +0.1500"
+        "lm-eval weights items equally: its both of new differs from base by -0.0500, the mean of the tasks by +0.1500"
     )
     found = read(capsys, *typed, *note.rpartition(": ")[2].split()[:2])
     assert (found["effect"], found["items"]) == (pytest.approx(0.175), 200)
@@ -332,7 +332,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     assert "cannot be combined with --pass-at" in refused(capsys, *groups, "--pass-at", 2, "--cons-at", 2)
     odd = tmp_path / "c.csv"
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
-    assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
+    assert "the samples of q1 are not all right or wrong" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
     assert "item q1 occurs 2 times, sample 0; remove all but one of them" in refused(capsys, odd, *groups[1:])
 

@@ -104,7 +104,7 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
         (tmp_path / "nothing", "no evaluation below this folder"),
         (tmp_path / "gone*", "no such file"),
         (results, "--log_samples"),
-        (groups[0], "is in baseline and candidate"),
+        (groups[0], "belongs to both baseline and candidate"),
     ):
         assert said in refused(capsys, groups[0], "--with", candidate), said
     assert "two evaluations are needed" in refused(capsys, groups[0])
@@ -166,7 +166,7 @@ def test_what_is_no_seed_is_refused_with_remedies_that_work_when_they_are_typed(
         assert remedies[1][1] == "REGEX"
     else:
         assert read(capsys, *typed, *remedies[1])["paired_seeds"] == seeds
-    assert "no file lies in a folder of this name" in refused(capsys, *typed, "--at", "checkpoint-7")
+    assert "no file is in a folder with this name" in refused(capsys, *typed, "--at", "checkpoint-7")
 
 
 def test_what_a_folder_holds_besides_its_evaluations_is_counted(groups, tmp_path, capsys):
@@ -209,7 +209,7 @@ def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(groups,
     (path,) = Path(groups[1], "seed0").glob("samples_*")
     again = path.with_name(path.name.replace("2026-01-02", "2026-01-03"))
     again.write_text("".join(json.dumps(row(i, 1.0)) + "\n" for i in range(ITEMS)))
-    assert "was evaluated on toy in" in refused(capsys, groups[0], "--with", groups[1])
+    assert "was also evaluated on toy in" in refused(capsys, groups[0], "--with", groups[1])
     assert read(capsys, groups[0], "--with", groups[1], "--latest")["tasks"][0]["after"] == pytest.approx(
         (1 + hits(1, 0.25).mean() + hits(2, 0.25).mean()) / 3
     )
@@ -234,7 +234,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
         return
     _, out, _ = typed(capsys, "compare", *words)
     said = " ".join(out.split())
-    assert "all values of both variants are identical: is it one evaluation twice? task" in said
+    assert "all values of both variants are identical; check that they are not the same evaluation task" in said
     assert "MDE (80% power) not known" in said  # 0 would say that any difference would have been seen
     assert typed(capsys, "compare", *words)[0] == 12
     assert typed(capsys, "compare", *words, "--allow", "identical")[0] == 0
@@ -246,7 +246,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
         (
             ((1, 0), (100, -0.2)),
             ["--margin", "1"],
-            "and none lies between 1 and 100: shares beside percent or ratings?",
+            "and none lies between 1 and 100, so they may mix shares with percent or ratings",
         ),
         (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as wide as the scale: the worst value"),
         (((1, 0), (1, 0.3), 9), ["--common-items", "--margin", "0.1"], "of 200 items only 9 are common to all runs"),

@@ -67,7 +67,7 @@ def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
         ("variants: {a: {runs: [base]}, b: {parent: a}}", "variants.b.runs: is missing"),
         (
             "variants: {a: {runs: [base]}, b: {parent: a, where: {lr: 1}, runs: [new]}}",
-            "where: is for `ablation import`",
+            "where: works only with `ablation import`",
         ),
         (f"runs: {{ignore: [lr]}}\n{TWO}", "runs.ignore: is for `ablation import`"),
         (f"runs: {{seed: lr}}\n{TWO}", "write name:REGEX"),
@@ -75,7 +75,7 @@ def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
         ("variants: {a: {runs: [base]}}", "variants"),
         (f"analysis: {{comparisons: []}}\n{TWO}", "must be different pairs"),
         (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
-        (f"analysis: {{protocol: x}}\n{TWO}", "does not name values of evaluation files"),
+        (f"analysis: {{protocol: x}}\n{TWO}", "cannot name values of evaluation files"),
         (f"analysis: {{margins: 1}}\n{TWO}", "did you mean 'margin'?"),
         ("variants: {a: {runs: [base]}, b: {parent: a, runs: [gone]}}", "no such file"),
     ],

@@ -86,13 +86,13 @@ def test_a_side_for_each_value_of_a_column(tmp_path, capsys):
     one = read(capsys, tmp_path / "long.csv", "--by", "model", "--names", "worst", "best")
     assert (one["parent"], one["child"]) == ("worst", "best")
     words = (tmp_path / "long.csv", "--by")
-    assert "there is no such system; did you mean 'best'?" in refused(
+    assert "no system has this name; did you mean 'best'?" in refused(
         capsys, *words, "model", "--names", "bestt", "same"
     )
     assert "there is no such column; did you mean 'model'?" in refused(capsys, *words, "mode")
     one = pd.read_csv(tmp_path / "long.csv").query("model == 'best'")
     one.to_csv(tmp_path / "one.csv", index=False)
-    assert "names one system only, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")
+    assert "finds only one system, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")
     assert "cannot be combined with --with" in refused(capsys, *words, "model", "--with", paths[0])
     assert "there are 3 systems; name each" in refused(capsys, *paths, "--names", "a", "b")
 
@@ -102,11 +102,13 @@ def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
     said = refused(capsys, output, "--with", tmp_path)
     assert "no evaluation" in said or "is given" in said or "is in" in said
     other = promptfoo(tmp_path / "other.json", successes(3, 5, 6, 9))
-    assert "make a side of each: --by provider,prompt" in refused(capsys, output, other)
+    assert "compare them with --by provider,prompt" in refused(capsys, output, other)
     found, board = rows(capsys, output, "--by", "provider,prompt")
     assert len(found) == 3
     assert [row["system"] for row in board] == ["large long", "large short", "small long", "small short"]
-    assert "the file does not say it; did you mean 'provider'" in refused(capsys, output, "--by", "providers")
+    assert "the file has no such column or setting; did you mean 'provider'" in refused(
+        capsys, output, "--by", "providers"
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
