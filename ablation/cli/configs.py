@@ -65,7 +65,7 @@ def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], l
 def describe(change: Change) -> str:
     """Return `key: old -> new`, and why it cannot matter where that is known."""
     note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
-    note += f"  [no effect of a part: {change.idle_part}]" if change.idle_part else ""
+    note += f"  [a part has no effect: {change.idle_part}]" if change.idle_part else ""
     return f"{change.key}: {in_yaml(change.old)} -> {in_yaml(change.new)}{note}"
 
 

@@ -19,7 +19,7 @@ _COUNTED = {
     "undecided": ("is undecided", "are undecided"),
     "confounded": ("mixes several factors", "mix several factors"),
     "invalid": ("cannot be compared", "cannot be compared"),
-    "not run": ("still has to run", "still have to run"),
+    "not run": ("has not run yet", "have not run yet"),
 }
 
 
@@ -141,7 +141,7 @@ def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
     if nearest is None:
         return ""
     more = plural(int(nearest["seeds_needed"] - nearest["seeds"]), "more seed")
-    return f"{more} would decide {nearest['child']} if its effect is as large as it looks"
+    return f"about {more} would settle {nearest['child']} if the true effect equals the estimate"
 
 
 def steps_in_words(steps: JointSteps) -> str:
@@ -149,7 +149,7 @@ def steps_in_words(steps: JointSteps) -> str:
     effect, low, high = leveled((steps.effect, steps.low, steps.high), "+")
     verdict = "better" if steps.effect > 0 else "worse"
     together = f"{steps.child} is {verdict} than {steps.ancestor}: {effect} [{low}, {high}]"
-    return f"{together}, but none of the {steps.steps} steps between them is shown to be"
+    return f"{together}, but none of the {steps.steps} steps on the path is significant"
 
 
 _COLOURS = {"better": "#005f9e", "worse": "#a83c00", "equivalent": "#5d5c55"}

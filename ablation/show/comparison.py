@@ -40,12 +40,12 @@ def in_words(result: ComparisonResult, width: int) -> str:
 def _systems(result: ComparisonResult, width: int) -> Iterator[str]:
     """Yield the leaderboard of several systems, and a line for each comparison."""
     analysis, alpha = result.measured.analysis, f"{100 * (1 - result.measured.analysis.alpha):g}%"
-    rows = [["system", analysis.value, f"[{alpha}, all together]", "group"]]
+    rows = [["system", analysis.value, f"[{alpha}, for all pairs]", "group"]]
     for each in result.leaderboard:
         interval = "not known" if math.isnan(each.low) else f"[{_number(each.low)}, {_number(each.high)}]"
         rows.append([each.system, _number(each.mean), interval, each.groups])
     yield "\n".join(aligned(rows, [False, True, False, False]))
-    yield textwrap.fill("Systems that share a letter cannot be told apart, corrected for all pairs.", width)
+    yield textwrap.fill("Systems that share a letter do not differ significantly (adjusted for all pairs).", width)
     rows = [["", "against", "verdict", "effect", f"[{alpha}]", "p", "corrected"]]
     for compared in result.compared:
         of = compared.comparison
@@ -80,8 +80,8 @@ def _facts(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
         named = f" ({', '.join(map(str, comparison.paired))})" if comparison.paired and comparison.seeds < 11 else ""
         yield "seeds", f"{comparison.seeds}{named}"
     else:
-        yield "runs", f"{len(comparison.runs[0])} against {len(comparison.runs[1])}, which share nothing"
-    tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
+        yield "runs", f"{len(comparison.runs[0])} against {len(comparison.runs[1])}, independent"
+    tasks = f" in {len(analysis.subsets)} tasks of equal weight" if len(analysis.subsets) > 1 else ""
     yield "items", f"{comparison.items:,}{tasks}"
     if isinstance(analysis.direction, Target):
         side = f"target {analysis.direction.target:g}"
@@ -99,8 +99,8 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
     items_only = one_seed or result.measured.design.claim == "checkpoints"
     if one_seed and comparison.checkpoints is not None:
         few = comparison.checkpoints.items_only
-        alone = f"{_p(comparison.checkpoints.p)} for these checkpoints, which know nothing of other seeds"
-        yield "p", f"none with one seed; {'the items are too few to say more' if few else alone}"
+        alone = f"p {_p(comparison.checkpoints.p)} holds for these checkpoints only"
+        yield "p", f"not available with one seed per side ({'and the items are too few to say more' if few else alone})"
     else:
         corrected = f", {_p(comparison.p_adjusted)} corrected for all comparisons" if len(result.compared) > 1 else ""
         sign_flips = (
@@ -108,14 +108,14 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
             if not math.isnan(comparison.p_sign_flip)
             else ""
         )
-        yield "p", f"{_p(comparison.p)}{corrected}{sign_flips}{', of these checkpoints' if items_only else ''}"
+        yield "p", f"{_p(comparison.p)}{corrected}{sign_flips}{' (these checkpoints only)' if items_only else ''}"
     mde_known = not math.isnan(comparison.mde)
     yield (
         "MDE (80% power)",
-        f"{_number(comparison.mde)}{' or more: item noise alone' * one_seed}" if mde_known else "not known",
+        f"{_number(comparison.mde)}{' or more (item noise only)' * one_seed}" if mde_known else "not known",
     )
     ours = f"{_number(compared.stderr)} paired, {'items' if items_only else 'seeds and items'}"
-    theirs = f"; {_number(compared.stderr_unpaired or 0.0)} from {_tool(result)}'s own, one run, unpaired"
+    theirs = f"; {_number(compared.stderr_unpaired or 0.0)} from {_tool(result)} itself (one run, unpaired)"
     stderr = "not known" if math.isnan(compared.stderr) else ours
     yield "standard error", f"{stderr}{'' if compared.stderr_unpaired is None else theirs}"
 
@@ -128,7 +128,7 @@ def _subsets(compared: Compared, alpha: float, tool: str) -> list[str]:
             compared.comparison.parent,
             compared.comparison.child,
             "effect",
-            f"[{100 * (1 - alpha):g}% of this task alone]",
+            f"[{100 * (1 - alpha):g}%, this task alone]",
         ]
     ]
     for row in compared.subsets:
@@ -137,7 +137,7 @@ def _subsets(compared: Compared, alpha: float, tool: str) -> list[str]:
         rows.append([row.subset, f"{row.items:,}", before, after, _signed(row.effect), interval])
     lines = [f"  {line}" for line in aligned(rows, [False, True, True, True, True, False])]
     if any(row.stderr_before is not None for row in compared.subsets):
-        lines.append(f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds).")
+        lines.append(f"  ± is the standard error that {tool} reports, over the items of one run (mean over seeds).")
     return lines
 
 

@@ -43,7 +43,7 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
         measured = measured_pair(store, study.name, a, b) if known else None
     names = {variant.name for variant in measured.variants} if measured else set()
     if lacking := [name for name in (a, b) if name not in names]:
-        return Told([], [], None, [f"no results of {' and '.join(lacking)} in {results}"])
+        return Told([], [], None, [f"no results for {' and '.join(lacking)} in {results}"])
     assert measured is not None
     told = tell_pair(measured, measured_at, a, b)
     if scale == measured_at:
@@ -51,9 +51,7 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
         for name in (a, b):
             now = json.loads(json.dumps(study.variants[name].values))  # as the plan holds it
             if changed := [key for key, *_ in differences(then[name], now)]:
-                told.lines.append(
-                    f"    {name} has been changed since ({', '.join(changed[:5])}): these results are from before"
-                )
+                told.lines.append(f"    {name} has changed since these results ({', '.join(changed[:5])})")
     return told
 
 
@@ -132,5 +130,5 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     for sentence in filter(None, (comparison.why, *comparison.notes, *map(str, comparison.warnings))):
         yield f"    {sentence}"
     if comparison.confounded:
-        together = "the effect belongs to all of them together"
+        together = "the effect is their joint effect"
         yield f"    confounded: {len(comparison.factors)} factors differ ({', '.join(comparison.factors)}); {together}"

@@ -42,8 +42,8 @@ from ablation.store.database import Store
 MOST = 1 + len(PALETTE)  # lines of one panel: a parent and six that are compared with it
 SIZE = (1.9, 1.25)  # inches
 _CURVES_NOTE = (
-    "Line: mean over seeds. Band: lowest to highest seed. Thin: some seeds have stopped. "
-    "Black: what the others of its legend descend from."
+    "Line: mean over seeds. Band: lowest to highest seed. Thin: some seeds have stopped. Black: "
+    "the variant from which the others in the legend descend."
 )
 
 
@@ -131,7 +131,7 @@ def draw_course(panel: Axes, course: pd.DataFrame, style: tuple[str, Dash], widt
 
 
 _DOTS, _METRIC = 0.23, 4.6  # inches
-_METRIC_NOTE = "Dot: one seed; runs of one seed are joined if they are paired. Bar: mean of seeds."
+_METRIC_NOTE = "Dot: one seed; lines join paired runs of one seed. Bar: mean over seeds."
 
 
 def draw_metric(table: ComparisonTable, analysis: Analysis) -> Figure:
@@ -177,7 +177,7 @@ def _draw_row(panel: Axes, place: int, row: Row, index: int) -> None:
 
 
 LINE, INDENT, BOLD = 0.15, 0.26, 0.085  # of a line's height, of a generation and of a bold letter, in inches
-_TREE_NOTE = "Square: confounded, more than one factor changed, so the comparison cannot say which one mattered."
+_TREE_NOTE = "Square: confounded; more than one factor changed, so the comparison cannot show which one mattered."
 
 
 def draw_tree(title: str, nodes: Sequence[Node]) -> Figure:

@@ -116,7 +116,7 @@ def _most_changed(study: Measurements, comparison: Comparison) -> list[str]:
 
 def _required(gated: Gated) -> str:
     of = "1 comparison" if len(gated.answers) == 1 else f"each of {len(gated.answers)} comparisons"
-    return f"required: {gated.required}, of {of}"
+    return f"required: {gated.required} in {of}"
 
 
 def _margin(gated: Gated) -> str:

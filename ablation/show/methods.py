@@ -90,9 +90,9 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     [(items, clusters)] = store.rows(CLUSTERS, where)[1]
     counts = dict(store.item_counts(study).itertuples(index=False))
     by_subset = ", ".join(f"{subset} {counts[subset]:,}" for subset in analysis.subsets if subset in counts)
-    asked = f"the same {items:,} items" if items else "items that are not there yet"
+    asked = f"the same {items:,} items" if items else "items that have not been evaluated yet"
     if analysis.protocol == LOGGED:
-        asked, clusters = "what it logged, without items", 0
+        asked, clusters = "the metrics that it logged, without items", 0
     scale = "" if definition.imported else f" (scale {store.meta()['scale']})"
     return [
         f"We compared {plural(len(variants), 'variant')}{scale}, {how}: {plural(pairs, 'comparison')}.",
@@ -126,24 +126,26 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
         " same items.",
         "Its variance has two parts. One is that of the mean over seeds"
         + (
-            f", moderated by that of the study's other variants where there are three seeds and four variants or more"
-            f" (empirical Bayes {cite('smyth')})."
+            ", moderated by that of the study's other variants if there are at least three seeds and "
+            f"four variants (empirical Bayes {cite('smyth')})."
             if analysis.variance == "moderated"
             else "."
         ),
-        "The other is that of the items, as the covariance between seeds of what each cluster of items contributes,"
-        f" with bias-reduced sums and their degrees of freedom {cite('bell', 'imbens')}; so the residual of seeds by"
-        f" items is counted once {cite('owen')}.",
+        "The other is that of the items, estimated by the covariance between seeds of the "
+        "contributions of each cluster of items, with bias-reduced sums and their degrees of freedom "
+        f"{cite('bell', 'imbens')}, so that the residual of seeds by items is counted only once "
+        f"{cite('owen')}.",
     ]
     if isinstance(analysis.direction, Target):
         sentences.append(
-            "A distance from the target is too large on average where the mean is noisy; noise that differs from seed"
-            f" to seed was taken out {cite('louis')}."
+            "A noisy mean makes the distance from the target too large on average, so the noise between "
+            f"seeds was subtracted {cite('louis')}."
         )
     sentences.append(
-        f"Intervals use Cochran and Cox's critical value for a sum of two variances {cite('cochran')}, p-values the"
-        f" level at which Banerjee's rule excludes no effect {cite('banerjee')}; both allow for clusters of items that"
-        f" change and were not among those drawn (rule of three {cite('hanley')})."
+        "Intervals use Cochran and Cox's critical value for a sum of two variances "
+        f"{cite('cochran')}; p-values are the level at which Banerjee's rule excludes no effect "
+        f"{cite('banerjee')}. Both allow for clusters of items that would change but were not drawn "
+        f"(rule of three {cite('hanley')})."
     )
     return sentences
 
@@ -156,15 +158,16 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
     equivalent = "; no margin was stated, so nothing is called equivalent"
     if analysis.margin is not None:
         equivalent = (
-            f", and equivalent where its {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and"
-            f" rests on at least {enough} seeds: with fewer, more than {analysis.rare:.0%} of seeds might behave"
-            f" otherwise unseen {cite('clopper')}"
+            f", and equivalent if its {1 - 2 * analysis.alpha:.0%} interval lies within "
+            f"±{analysis.margin:g} and rests on at least {enough} seeds, since fewer cannot rule out that "
+            f"more than {analysis.rare:.0%} of seeds behave differently {cite('clopper')}"
         )
     sentences += [
-        f"A change is called better or worse where its {p} is at most {analysis.alpha:g}{equivalent}.",
-        "Else it is undecided. Where more than one factor changed it is confounded, whatever its p; where a run failed,"
-        " diverged or broke a rule of severity abort, or seeds or items do not match, it is invalid, and where a"
-        " planned run has not ended it is not run. Nothing was imputed.",
+        f"A change is called better or worse if its {p} is at most {analysis.alpha:g}{equivalent}.",
+        "Otherwise it is undecided. Whatever its p, it is confounded if more than one factor "
+        "changed; invalid if a run failed, diverged or broke a health rule of severity abort, or if "
+        "seeds or items do not match; and not run if a planned run has not ended. Nothing was "
+        "imputed.",
     ]
     if analysis.interim_analyses:
         interims = ", ".join(map(str, analysis.interim_analyses))
@@ -178,12 +181,13 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
 def _correction(analysis: Analysis, cite: _Cited) -> str:
     if analysis.error == "fdr":
         return (
-            "P-values were adjusted for all comparisons of the study by Benjamini and Hochberg's correction"
-            f" {cite('benjamini')}, with a false discovery rate of {analysis.alpha:g}; the corrected intervals of the"
-            f" changes so found hold the same false coverage rate {cite('yekutieli')}."
+            "P-values were adjusted for all comparisons of the study by Benjamini and Hochberg's "
+            f"correction {cite('benjamini')}, with a false discovery rate of {analysis.alpha:g}; the "
+            "corrected intervals of the changes found in this way have the same false coverage rate "
+            f"{cite('yekutieli')}."
         )
     if analysis.correction == "max-t":
-        corrected = f"step-down max-t correction, which knows that comparisons share runs {cite('westfall', 'romano')}"
+        corrected = f"step-down max-t correction, which accounts for shared runs {cite('westfall', 'romano')}"
     else:
         corrected = f"Holm's correction {cite('holm')}"
     return (
@@ -197,12 +201,12 @@ def _caveats(store: Store, definition: StoredStudy) -> list[str]:
     sentences = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} ended well."]
     if len(definition.analysis_history) > 1:
         sentences.append(
-            "The analysis plan, its seeds or the rules of judging were changed after results existed: the verdicts are"
-            " exploratory."
+            "The analysis plan, its seeds or the rules of judging were changed after results existed, so "
+            "the verdicts are exploratory."
         )
     else:
-        since = "the one of the first results" if definition.analysis_history else "that of no results yet"
-        sentences.append(f"The analysis plan (digest {definition.analysis_digest}) is {since}.")
+        since = "has not changed since the first results" if definition.analysis_history else "has no results yet"
+        sentences.append(f"The analysis plan (digest {definition.analysis_digest}) {since}.")
     sentences.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(FOLLOWED_RESULTS)}")
     return sentences
 
@@ -243,7 +247,11 @@ def standing_together(comparisons: Iterable[Any]) -> list[tuple[str, list[str]]]
 def primary_in_words(analysis: Analysis) -> str:
     """Return what is compared, in one phrase."""
     subsets = analysis.subsets
-    over = f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}" if len(subsets) > 1 else f" on {subsets[0]}"
+    over = (
+        f", averaged over subsets {', '.join(subsets[:-1])} and {subsets[-1]}"
+        if len(subsets) > 1
+        else f" on {subsets[0]}"
+    )
     direction, value, protocol = analysis.direction, analysis.named, analysis.protocol
     if protocol == LOGGED:
         named = f"the final value of {' and of '.join(analysis.subsets)}, as it was logged, without items"
@@ -251,8 +259,8 @@ def primary_in_words(analysis: Analysis) -> str:
             return f"{named}: its distance from {direction.target:g}; smaller is better"
         return f"{named}; {'larger' if direction == 'max' else 'smaller'} is better"
     if isinstance(direction, Target):
-        return f"the distance of {value} from {direction.target:g} (protocol {protocol}){over}; smaller is better"
-    return f"{value} (protocol {protocol}){over}; {'larger' if direction == 'max' else 'smaller'} is better"
+        return f"the distance of {value} from {direction.target:g} (protocol: {protocol}){over}; smaller is better"
+    return f"{value} (protocol: {protocol}){over}; {'larger' if direction == 'max' else 'smaller'} is better"
 
 
 def plan_in_words(analysis: Analysis) -> str:
@@ -265,27 +273,28 @@ def plan_in_words(analysis: Analysis) -> str:
     )
     pairs = analysis.comparisons if isinstance(analysis.comparisons, list) else []
     listed = ", ".join(f"{child} with {parent}" for child, parent in pairs)
-    against = f"Compared are {listed}," if pairs else f"Every variant is compared with its {analysis.comparisons}"
-    named = {"max-t": "max-t correction, which knows that changes share runs and items", "holm": "Holm's correction"}
+    against = (
+        f"The comparisons are {listed}," if pairs else f"Every variant is compared with its {analysis.comparisons}"
+    )
+    named = {"max-t": "max-t correction, which accounts for shared runs and items", "holm": "Holm's correction"}
     borrowed = (
-        " The noise between seeds is each change's own, moderated by that of the study's other variants."
+        " The variance between seeds is moderated by that of the study's other variants."
         if analysis.variance == "moderated"
         else ""
     )
     enough = "No margin was stated, so nothing is “equivalent”."
     if analysis.margin is not None:
         seeds = max(seeds_for(analysis.rare, analysis.alpha), 2)
-        enough = f"A difference inside ±{analysis.margin} counts as none. “Equivalent” needs {seeds} seeds."
+        enough = f"A difference within ±{analysis.margin} does not matter. “Equivalent” needs {seeds} seeds."
     held = (
-        "Of the changes called “better” or “worse”, the expected share that is called so wrongly is held at"
-        f" {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction), and so is that of their corrected"
-        " intervals that miss."
+        "Among the changes called “better” or “worse”, the expected share of false verdicts is at "
+        f"most {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction), and so is the "
+        "expected share of their corrected intervals that miss the true effect."
         if analysis.error == "fdr"
-        else "Over all changes of the study, the chance of any false “better” or “worse” is held at"
-        f" {analysis.alpha} ({named[analysis.correction]})."
+        else f"The chance of any false “better” or “worse” in the study is at most {analysis.alpha} "
+        f"({named[analysis.correction]})."
     )
     return (
-        f"The figure that decides is {primary_in_words(analysis)}. {against} on the"
-        f" same seeds and items. {enough}"
-        f" {held}{borrowed}{interims}"
+        f"The primary metric is {primary_in_words(analysis)}. {against} on the same seeds and items. "
+        f"{enough} {held}{borrowed}{interims}"
     )

@@ -93,7 +93,7 @@ def value_of(variant: PlannedVariant, key: str) -> str:
 def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list[str]:
     """Return the studies that have the key. Raises ConfigError where none has."""
     if key == "seed":
-        raise ConfigError("tables", "--by", key, "is what tables average over", "name a key of the configuration")
+        raise ConfigError("tables", "--by", key, "is averaged over in tables", "name a key of the configuration")
     having = [
         name
         for name, variants in studies.items()
@@ -121,9 +121,9 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
     seeds = sorted({row.seeds for row in rows.values() if row.seeds})
     over = f"{seeds[0]} seeds" if len(seeds) == 1 else "their seeds"
     caption = (
-        f"{table.made} Each row is the mean over the n variants with that value of {key}, of each variant's"
-        f" mean over {over}, ± the standard deviation between variants. The variants may differ in other keys as well:"
-        " a difference between two rows is not an effect of this key."
+        f"{table.made} Each row averages the n variants with that value of {key} (each by its mean "
+        f"over {over}), ± the standard deviation between variants. The variants may differ in other "
+        "keys too, so a difference between two rows is not an effect of this key."
     )
     columns = tuple(
         with_decimals(replace(table.columns[column], published=None), index, grouped)

@@ -53,11 +53,11 @@ def smallest(search: Search) -> Iterator[str]:
     first, cheapest = search.first, search.cheapest
     for plan in search.smallest():
         if plan.seeds is None:
-            more = "" if plan.more_items is None else f"; {max(search.seeds)} seeds of {plan.more_items:,} items do"
-            yield f"{plan.name}: not even {MOST_SEEDS} seeds{size(search, first)} detect {wanted(search)}{more}"
+            more = "" if plan.more_items is None else f"; {max(search.seeds)} seeds of {plan.more_items:,} items would"
+            yield f"{plan.name}: even {MOST_SEEDS} seeds{size(search, first)} would not detect {wanted(search)}{more}"
             continue
         likely = "" if plan.low == plan.high else " (likely {} to {})".format(*leveled([plan.low, plan.high]))
-        best = "; no cheaper plan does" if plan.hours is not None and cheapest and cheapest[2] == first else ""
+        best = "; this is the cheapest plan" if plan.hours is not None and cheapest and cheapest[2] == first else ""
         detected = f"{plan.seeds} seeds{size(search, first)} detect {wanted(search)}{likely}"
         yield f"{plan.name}: {detected}{_to_run(search, plan.hours)}{best}"
     if search.cost is None:
@@ -73,14 +73,17 @@ def smallest(search: Search) -> Iterator[str]:
 def _of_one_run(search: Search) -> Iterator[str]:
     """The items that decide between these two runs, and the seeds that other noise between seeds would ask for."""
     items, name = search.enough_items(), search.middle.name
-    enough = "not even a million items" if items is None else f"{items:,} items"
+    enough = "even a million items would not" if items is None else f"{items:,} items"
     yield f"{name}: {enough} detect {wanted(search)} between these two runs"
     seeds = [
-        f"{count} seeds if it is {sd:g}" if count else f"not even {MOST_SEEDS} if it is {sd:g}"
+        f"{count} seeds if it is {sd:g}" if count else f"more than {MOST_SEEDS} if it is {sd:g}"
         for sd, count in search.if_seeds_vary()
     ]
-    known = "one run each does not tell the SD of the difference between seeds"
-    yield f"{name}: {known}:{size(search, search.evaluated[-1])} it takes {', '.join(seeds)} (--seed-sd states it)"
+    known = "one run per side says nothing about the SD between seeds"
+    yield (
+        f"{name}: {known}; the plan needs {', '.join(seeds)}{size(search, search.evaluated[-1])} "
+        "(state it with --seed-sd)"
+    )
 
 
 def wanted(search: Search) -> str:

@@ -298,19 +298,19 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
         problems.append(rf"{counted(count, 'use')} of \ablation without a name, as in a macro: write \ablation{{NAME}}")
     if not used and not problems:
         remedy = r"write \ablation{STUDY/VARIANT/COLUMN} and input the numbers.tex of `ablation tables --macros`"
-        raise ConfigError(paper, "", None, "has no number of a table", remedy)
+        raise ConfigError(paper, "", None, "uses no number of a table", remedy)
     matching = 0
     for key in used:
         if key not in defined:
-            problems.append(f"{key}: no numbers.tex that the paper inputs defines it")
+            problems.append(f"{key}: the paper inputs no numbers.tex that defines it")
         elif len(defined[key]) > 1:
             problems.append(
                 f"{key}: the paper defines it as {' and as '.join(sorted(defined[key]))}; input one of them"
             )
         elif key not in now:
-            problems.append(f"{key}: the paper has {min(defined[key])}, the results have no such number")
+            problems.append(f"{key}: the paper has {min(defined[key])}, but the results have no such number")
         elif defined[key] != {now[key]}:
-            problems.append(f"{key}: the paper has {min(defined[key])}, the results have {now[key]}")
+            problems.append(f"{key}: the paper has {min(defined[key])}, but the results have {now[key]}")
         else:
             matching += 1
     return Checked(matching, tuple(problems))
@@ -338,7 +338,9 @@ def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[s
         for inner in files:
             yield from _texts(inner, [*dict.fromkeys([*folders, inner.parent])], seen, problems)
         if not files and name not in (*_OF_TEX, *optional) and file.suffix not in (".sty", ".cls"):
-            problems.append(f"{file}: {written.strip() or 'a file without a name'} was not read: there is no such file")
+            problems.append(
+                f"{file}: {written.strip() or 'a file without a name'} was not read, because the file does not exist"
+            )
     for name in (part.strip() for names in _PACKAGE.findall(text) for part in names.split(",")):
         for inner in (at / f"{name}{ending}" for at in places for ending in (".sty", ".cls")):
             if inner.is_file():

@@ -273,7 +273,7 @@ def _reference_row(
         if len(measured) and (by_seed.max() - by_seed.min()).max() > 1e-6:
             notes.append(f"{reference.label}: {metric} differs between variants of one seed; means are shown")
         if measured["value"].isna().any():
-            notes.append(f"{reference.label}: {metric} is not finite in some runs; means are of the others")
+            notes.append(f"{reference.label}: {metric} is not finite in some runs, which the means leave out")
         cells.append(Cell(tuple(by_seed.mean())))
         seeds = max(seeds, by_seed.ngroups)
     state = "ok" if seeds else "missing"
@@ -342,7 +342,9 @@ def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], prot
     over = f"over the {last} {declared.of} of each run ({declared.key})"
     if protocol:
         return f"A run's value is the mean {over}."
-    return f"Values of {' and '.join(declared.protocols)} are means {over}, other values are of the last one alone."
+    return (
+        f"Values of {' and '.join(declared.protocols)} are means {over}, other values are those of the last one only."
+    )
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:

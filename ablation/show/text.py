@@ -172,7 +172,7 @@ def severity_word(severity: str) -> str:
 
 def state_word(state: str) -> str:
     """State of a run or stage in a reader's word."""
-    return {"missing": "not run", "blocked": "not started (an input is not ok)"}.get(state, state)
+    return {"missing": "not run", "blocked": "not started, because an input is not ok"}.get(state, state)
 
 
 def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:

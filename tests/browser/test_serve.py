@@ -64,7 +64,7 @@ def test_a_newer_page_appears_until_the_reader_has_used_one(asking, open_page):
     page.get_by_label("Filter").first.fill("v1")
     draw(asking.server.results, asking.server.folder, 1.0)
     page.clock.fast_forward(QUESTION)
-    page.locator("#now").get_by_text("There are newer results: load the page again.").wait_for()
+    page.locator("#now").get_by_text("Newer results are available; reload the page.").wait_for()
     assert page.get_by_label("Filter").first.input_value() == "v1"
 
 

@@ -13,9 +13,9 @@
       note.textContent = "";
       if (said.slice(0, end) === section.dataset.page) return;
       if (!used) location.reload(); // the browser keeps the place
-      else note.textContent = "There are newer results: load the page again.";
+      else note.textContent = "Newer results are available; reload the page.";
     } catch {
-      note.textContent = "The server has ended; this page stays as it is.";
+      note.textContent = "The server has stopped; this page is no longer updated.";
     }
   }
   setInterval(poll, 5000);

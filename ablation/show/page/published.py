@@ -8,13 +8,13 @@ from ablation.show.tables import ComparisonTable
 
 ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
 KINDS = {
-    "mean": "Means of their parts",
+    "mean": "Means and the columns that they average",
     "claim": "What the source claims",
-    "share": "What counts of items can give at all",
-    "attainability": "Values that no count of items can give",
-    "grimmer": "Spreads that no counts of items can have",
+    "share": "Values that item counts can produce",
+    "attainability": "Values that no item count can produce",
+    "grimmer": "Spreads that no item counts can produce",
     "noise": "Differences within the noise of the items",
-    "reproduction": "Measured beside published",
+    "reproduction": "Measured and published values",
 }
 
 

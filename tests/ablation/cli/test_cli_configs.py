@@ -118,7 +118,7 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
     simulated(tmp_path / "results")
     out = run("diff", "base", "v10")  # the results of the settings
     assert out.startswith("lr: 0.001 -> 0.01\n")
-    assert "results at scale simulated: the distance of hit from 0.5 (protocol edited)" in out
+    assert "results at scale simulated: the distance of hit from 0.5 (protocol: edited)" in out
     line = next(line for line in out.splitlines() if line.startswith("v10 against base, 3 seeds, 100 items: "))
     effect, low, high, p, verdict = re.fullmatch(
         r".*: ([-+.\d]+), 95% interval \[([-+.\d]+), ([-+.\d]+)\], p = ([-.\de]+): (\w+)", line
@@ -142,7 +142,7 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
 
 def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
     simulated(tmp_path / "results")
-    assert run("diff", "base", "v3").splitlines()[-1] == f"no results of v3 in {tmp_path / 'results'}"
+    assert run("diff", "base", "v3").splitlines()[-1] == f"no results for v3 in {tmp_path / 'results'}"
     other = tmp_path / "other of 'mine'"
     simulated(other, states={("v2", seed): "failed" for seed in range(3)})
     assert "v2 against base: invalid\n    v2 seed 0 is failed" in run("diff", "base", "v2", "--results", str(other))

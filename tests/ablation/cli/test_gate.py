@@ -109,7 +109,7 @@ def test_a_line_for_each_verdict_the_clearest_first(results, capsys):
 
 
 def test_verdicts_name_small_gains_that_are_shown_together_after_single_changes(results, capsys):
-    said = "v3 is better than v0: +0.0384 [+0.0091, +0.0677], but none of the 3 steps between them is shown to be"
+    said = "v3 is better than v0: +0.0384 [+0.0091, +0.0677], but none of the 3 steps on the path is significant"
     shown = [output(capsys, "verdicts", "steps", *brief, "--results", results) for brief in ((), ("--brief",))]
     whole, brief = (" ".join(text.split()) for text in shown)  # lines end where the terminal does
     assert whole.startswith("steps variant after")

@@ -223,7 +223,7 @@ def test_small_gains_are_shown_together():
     assert steps.low > 0
     said = steps_in_words(steps)
     assert said.startswith("v3 is better than v0: +0.0")
-    assert said.endswith("], but none of the 3 steps between them is shown to be")
+    assert said.endswith("], but none of the 3 steps on the path is significant")
     assert joint_steps(comparisons[:1]) == joint_steps([]) == []
 
 

@@ -58,7 +58,7 @@ def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
     found = (comparison.verdict, comparison.effect, comparison.low, comparison.high)
     assert found == (expected.verdict, *(pytest.approx(getattr(expected, end)) for end in ("effect", "low", "high")))
     name = {"pass_at": "pass@3 of hit", "cons_at": "cons@3 of hit"}[next(iter(outcome))] if outcome else "hit"
-    assert said.count(f"{name} (protocol edited) on all; larger is better") == 2
+    assert said.count(f"{name} (protocol: edited) on all; larger is better") == 2
     # The mean does not show what more tries find.
     assert (comparison.verdict == "better") == (outcome == {"pass_at": 3})
 

@@ -35,7 +35,7 @@ def test_steps_that_are_shown_only_together_come_after_single_changes_and_before
     others = [comparison(name, "undecided") for name in ("c", "d")]
     assert said(comparison("a", "better"), *others, joint=joint) == (
         "a is better than v1 by 0.0100 [0.0050, 0.0150]. z is worse than base: -0.0500 [-0.0800, -0.0200], but none of "
-        "the 86 steps between them is shown to be. 2 changes are undecided."
+        "the 86 steps on the path is significant. 2 changes are undecided."
     )
 
 
@@ -65,8 +65,8 @@ def test_what_is_open_says_what_the_cheapest_needs():
         comparison("e", "undecided"),
     ]
     assert said(comparison("b", "equivalent", 0.001), *open_) == (
-        "1 change is equivalent (within 0.02). 3 changes are undecided; 3 more seeds would decide d if its effect is "
-        "as large as it looks."
+        "1 change is equivalent (within 0.02). 3 changes are undecided; about 3 more seeds would settle d if the "
+        "true effect equals the estimate."
     )
     assert said(comparison("e", "undecided", seeds_needed=5)) == "1 change is undecided."  # it has as many
 
@@ -88,7 +88,7 @@ def test_a_guardrail_that_a_change_made_worse_is_told_with_its_verdict():
     [
         ([], "Nothing has been judged yet."),
         ([comparison("v2", "invalid")], "1 change cannot be compared."),
-        ([comparison("a", "not run"), comparison("b", "not run")], "2 changes still have to run."),
+        ([comparison("a", "not run"), comparison("b", "not run")], "2 changes have not run yet."),
         ([comparison("a", "confounded"), comparison("b", "confounded")], "2 changes mix several factors."),
     ],
 )

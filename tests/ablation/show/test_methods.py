@@ -30,7 +30,9 @@ def test_the_paragraph_has_the_numbers_of_the_study(tmp_path):
         "trained with 4 training seeds, the same for all, and evaluated on the same 100 items (gender 40, race 60)"
         in text
     )
-    assert "The outcome was the distance of hit from 0.5 (protocol edited), averaged over gender and race" in text
+    assert (
+        "The outcome was the distance of hit from 0.5 (protocol: edited), averaged over subsets gender and race" in text
+    )
     assert "by Holm's correction [" in text
     assert "within ±0.03 and rests on at least 5 seeds" in text
     assert "seeds or items do not match, it is invalid, and where a planned run has not ended it is not run." in text

@@ -341,7 +341,7 @@
         name.append(swatch(part.colour, part.dash), ` ${part.name}`);
         const bad = part.seeds.reduce((sum, seed) => sum + seed.bad, 0);
         const lost = part.seeds.length - ok.length;
-        const notes = [`${ok.length}`, lost ? `${lost} not ended well (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
+        const notes = [`${ok.length}`, lost ? `${lost} did not end well (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
         const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
         const at = (point) => (point ? `${show(point[0])} at ${this.metric.steps[point[1]]}` : "–");
         const along = ["min", "max", "last"].map((name) => element("td", at(ends[nth] && ends[nth][name]), "n"));
@@ -365,8 +365,8 @@
         : "Every logged step is drawn.";
       const weight = Number(this.find(".smooth").value);
       this.find(".smooth-value").textContent = weight ? weight.toFixed(2) : "none";
-      const smoothing = weight ? `Thick lines are smoothed (exponential moving average, weight ${weight.toFixed(2)}), thin ones are not, and neither are the numbers. ` : "";
-      const timed = this.timed ? "Each line stands over the seconds that its variant had worked, mean over seeds, and is drawn as far as all of them went. " : "";
+      const smoothing = weight ? `Thick lines are smoothed (exponential moving average, weight ${weight.toFixed(2)}), thin lines and the numbers are not. ` : "";
+      const timed = this.timed ? "The horizontal axis shows the seconds that a variant had run, averaged over seeds, up to the step that all seeds reached. " : "";
       this.find(".method").textContent = `${smoothing}${timed}Lines are means over seeds, bands reach from the lowest to the highest seed. A mean ends where its first seed ends; thin lines are single seeds. ${bins}`;
     }
   }

@@ -100,7 +100,7 @@
       const outcome = this.find(".outcome");
       outcome.replaceChildren();
       const notes = [];
-      if (this.one === this.other) outcome.append("The same variant twice.");
+      if (this.one === this.other) outcome.append("Choose two different variants.");
       else if (!row) outcome.append(`${this.one} against ${this.other}`);
       else {
         outcome.append(element("strong", this.one), " against ", element("strong", this.other), ": ");
@@ -111,8 +111,8 @@
           outcome.append(verdict(row.verdict), this.forest(row));
           notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${counted(row.seeds, "seed")}${row.items === null ? "" : `, ${counted(row.items, "item")}`}.`);
         }
-        if (row.comparison && row.effect !== null) notes.push(row.comparison === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.comparison}.`);
-        if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
+        if (row.comparison && row.effect !== null) notes.push(row.comparison === "not run" ? "The study has no verdict on this change yet." : `The study’s adjusted verdict on this change is ${row.comparison}.`);
+        if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}); the effect is their joint effect.`);
         if (row.why) notes.push(row.why.endsWith("?") ? row.why : `${row.why}.`);
       }
       this.find(".outcome-notes").textContent = notes.join(" ");
@@ -155,7 +155,7 @@
       table.querySelector(".of-other").textContent = this.find(".other").value;
       const equal = this.find(".equal").checked;
       const rest = equal || !differing.length ? "" : "; the others are not shown";
-      table.caption.textContent = shown.length ? `${differing.length} of ${shown.length} keys differ${rest}` : "Their configurations are not known";
+      table.caption.textContent = shown.length ? `${differing.length} of ${shown.length} keys differ${rest}` : "The configurations are not known";
       table.tHead.hidden = !(equal ? shown : differing).length;
       table.tBodies[0].replaceChildren(...(equal ? shown : differing).map((at) => {
         const row = element("tr", undefined, differing.includes(at) ? "differs" : "quiet");

@@ -73,7 +73,7 @@ def test_one_run_of_each_is_judged_for_these_checkpoints_and_of_the_recipe_if_as
     assert found["item_p"] == pytest.approx(alone.item_p)
     assert (found["low"], found["high"]) == pytest.approx((alone.low, alone.high))
     said = told(capsys, groups[0], "--with", groups[1], "--claim", "recipe")
-    assert "none with one seed" in said
+    assert "not available with one seed per side" in said
     assert "new's checkpoint is better than base's" in " ".join(said.split())
 
 

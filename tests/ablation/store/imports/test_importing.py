@@ -243,7 +243,10 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert all(said in Path(f"reports/lr/table.{kind}").read_text() for kind in ("md", "tex", "html"))
     text = Path("reports/lr/methods.md").read_text()
     assert said in text
-    assert "Each was imported with 2 seeds, the same for all, and evaluated on what it logged, without items." in text
+    assert (
+        "Each was imported with 2 seeds, the same for all, and evaluated on the metrics that it logged, without items."
+        in text
+    )
     assert "4 of 4 runs ended well." in text
     assert "trained" not in text
     assert "P-values were adjusted" not in text  # there is one comparison
@@ -369,7 +372,7 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
     assert main(["report", "--results", str(results), "--reports", str(tmp_path)]) == 0
     page = (tmp_path / "index.html").read_text()
     assert "<strong>Scale: simulated.</strong>" in page
-    assert "Imported from runs made elsewhere, so of no scale: lr." in page
+    assert "Imported from runs made elsewhere, without a scale: lr." in page
 
 
 def test_a_metric_that_is_mapped_replaces_the_one_of_its_name(capsys):
