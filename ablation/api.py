@@ -51,7 +51,7 @@ class Verdict:
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("row", ()):
             return self.row[name]
-        raise AttributeError(f"a verdict has no {name!r}, but {', '.join(self.__dict__.get('row', ()))}")
+        raise AttributeError(f"a verdict has no {name!r}; it has {', '.join(self.__dict__.get('row', ()))}")
 
     def __str__(self) -> str:
         return self.text
@@ -135,8 +135,14 @@ class Results:
             among = [name for name in self.studies if study in (None, name)]
             known = [variant.name for name in among for variant in self._store.variants(name, helpers=True)]
             absent = [name for name in (a, b) if name not in known]
-            problem = "are one variant" if a == b else f"are in {len(having)} studies" if having else "are in no study"
-            remedy = suggest(absent[0], known) if absent else f"name two of one of {self.studies}"
+            problem = (
+                "name the same variant"
+                if a == b
+                else f"are in {len(having)} studies"
+                if having
+                else "are not in one study"
+            )
+            remedy = suggest(absent[0], known) if absent else f"name two variants of one study ({self.studies})"
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
         told = tell_pair(measured, self._store.meta()["scale"], a, b)
@@ -249,7 +255,7 @@ def compare(
         ConfigError: the files cannot be read or compared; it names file, key, value and remedy.
     """
     if names is not None and len(names) != 2:
-        raise ConfigError("compare", "names", names, "are not the names of baseline and candidate", "give a pair")
+        raise ConfigError("compare", "names", names, "are not the two names of baseline and candidate", "give a pair")
     if isinstance(direction, Mapping):
         direction = ",".join(f"{name}:{value}" for name, value in direction.items())
     with ExitStack() as stack:
@@ -308,7 +314,10 @@ def judge(
     shapes = [np.shape(group) if np.ndim(group) > 1 else (1, *np.shape(group)) for group in (child, parent)]
     apart = options.get("seeds") == "independent"
     if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):
-        problem, remedy = f"is not the shape of the parent, {np.shape(parent)}", "pair them, or seeds='independent'"
+        problem, remedy = (
+            f"differs from the shape of the parent, {np.shape(parent)}",
+            "pair the seeds, or pass seeds='independent'",
+        )
         raise ConfigError("judge", "child", np.shape(child), problem, remedy)
     groups = [Values(array, items, clusters) for array in (parent, child)]
     return compare(*groups, **{"names": ("parent", "child"), **options})

@@ -30,8 +30,9 @@ def claim_findings(table: Table) -> Iterator[Finding]:
                 continue
             fixed = " / ".join(new.show(float(mean or 0)) for mean in means)
             text = (
-                f"{said}: the claimed change of {_signed(claim)}% rests on the wrong mean of {' and '.join(wrong)}; "
-                f"the means of the parts give {fixed} - 1 = {float(100 * (means[0] / means[1] - 1)):+.1f}%."
+                f"{said}: the claimed change of {_signed(claim)}% uses the wrong mean of "
+                f"{' and '.join(wrong)}; the means of the columns give {fixed} - 1 = "
+                f"{float(100 * (means[0] / means[1] - 1)):+.1f}%."
             )
             yield Finding("claim", claim.variant, claim.column, "error", text)
 
@@ -59,7 +60,7 @@ def standing_findings(table: Table) -> Iterator[Finding]:
                 inside = list(evaluation.batched.inside(number.low, number.high)) or inside
             least = min(inside)
             if least >= standing.below.exact:
-                end = f"what prints so is at least {float(least):.6f}"
+                end = f"a number printed like this is at least {float(least):.6f}"
                 yield Finding("claim", variant, column, "error", f"{start} below {standing.below}, but {end}.")
             else:
                 end = "is not, unless rounding hides it"

@@ -148,13 +148,13 @@ def _cell(
 
 def _difference(store: Store, study: Measurements, published: PublishedFile) -> str:
     scale = store.sql("SELECT value FROM meta WHERE key = 'scale'")["value"].tolist()
-    reasons = [f"ours is at scale {scale[0]}" if scale and scale[0] != "paper" else ""]
+    reasons = [f"these results are at scale {scale[0]}" if scale and scale[0] != "paper" else ""]
     resolved = store.sql("SELECT resolved FROM variants WHERE study = ?", [study.name])["resolved"]
     models = [json.dumps((json.loads(text) if isinstance(text, str) else text or {}).get("model")) for text in resolved]
     if published.model is None:
         reasons.append("the source does not name its model")
     elif not all(published.model in model for model in models):
-        reasons.append(f"the source's model is {published.model}, ours is another")
+        reasons.append(f"the source's model is {published.model}, which these runs do not use")
     counted = {subset: len(series.index) for run in study.values.values() for subset, series in run.items()}
     theirs = published.items
     if unequal := [subset for subset, count in counted.items() if theirs.get(subset, count) != count]:

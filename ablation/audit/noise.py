@@ -40,7 +40,7 @@ def noise_findings(table: Table) -> Iterator[Finding]:
             hopeless &= _best_case(new, old, items) > ALPHA
             inside.append(f"{column} {_said(new, old, items, limit)}")
         if inside:
-            end = "; however the items pair, no sign test can be significant" if hopeless else ""
+            end = "; no sign test can be significant, however the items pair" if hopeless else ""
             text = f"{variant} against {against}: within the sampling noise of the items: {'; '.join(inside)}{end}."
             yield Finding("noise", variant, "", "warn", text)
 

@@ -58,7 +58,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
     start = f"{row}, {column}: {number} is not {what}"
     if runs > 1:
         start = f"{row}, {column}: {number} is neither the mean over {runs} runs of {table.formula(evaluation.items)}"
-        start += " nor of their mean rate" if table.target is not None else ""
+        start += " nor the distance of their mean rate" if table.target is not None else ""
     if evaluation.has_uneven_batches:
         if can_be(evaluation.batched):
             values = evaluation.batched.inside(number.low, number.high) if runs == 1 else ()

@@ -54,9 +54,9 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
     except WriteError:
         raise
     except OSError as error:
-        kept = "; the previous version is untouched" if path.exists() else ""
+        kept = "; the previous version is unchanged" if path.exists() else ""
         reason = error.strerror or " ".join(str(error).split())
-        text = f"{path}: cannot be written ({reason}){kept}; free space, or mend the folder"
+        text = f"{path}: cannot be written ({reason}){kept}; free space, or repair the folder"
         raise WriteError(text, error) from error
     finally:
         with suppress(OSError):

@@ -99,8 +99,8 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
     code = Code(tuple(patterns), {}, {}, outside=tuple(map(str, outside)), words=tuple(words))
     for pattern in code.start:
         if not _matching(pattern, root, code.outside):
-            problem = f"names no file in {root.resolve()}"
-            raise ConfigError(root, "", pattern, problem, "correct it: a file, a folder or a pattern (`src/**/*.py`)")
+            problem = f"matches no file in {root.resolve()}"
+            raise ConfigError(root, "", pattern, problem, "write a file, a folder or a pattern (`src/**/*.py`)")
     sources = Sources(root)
     try:
         files = sources.files(code)
@@ -169,7 +169,7 @@ class Sources:
         module, _, function = name.rpartition(".")
         if not (file := self.find(module)):
             raise ConfigError(
-                self.root, "", module or name, "there is no such module", "create it, or correct the name"
+                self.root, "", module or name, "the module does not exist", "create it, or correct the name"
             )
         if function not in self.binds(module) and not self.read(file).broken:
             problem = f"the module has no {function}"

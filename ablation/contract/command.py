@@ -90,7 +90,7 @@ def placeholders(words: Sequence[str]) -> list[Placeholder]:
         for placeholder in here:
             _check(placeholder)
             if placeholder.kind == "overrides" and word != str(placeholder):
-                raise ValueError(f"{placeholder} becomes several words, so it cannot be a part of {word!r}")
+                raise ValueError(f"{placeholder} expands to several words, so it cannot be a part of {word!r}")
         collected += here
     return collected
 
@@ -172,11 +172,11 @@ def _check(placeholder: Placeholder) -> None:
         meant = (
             f"{{{near[0]}}}?" if near else f"{{value:{kind}}}, for a key?" if kind.isidentifier() else "plain braces?"
         )
-        remedy = f"did you mean {meant} Plain braces are written {{{{ and }}}}"
-        raise ValueError(f"{placeholder} is not a placeholder (there are {kinds}); {remedy}")
+        remedy = f"did you mean {meant} Write literal braces as {{{{ and }}}}"
+        raise ValueError(f"{placeholder} is not a placeholder ({kinds}); {remedy}")
     allowed = KINDS[kind]
     if allowed is None and not name:
-        raise ValueError(f"{placeholder} lacks a name: {{{kind}:NAME}}")
+        raise ValueError(f"{placeholder} lacks a name; write {{{kind}:NAME}}")
     if allowed is not None and name not in allowed:
         forms = ", ".join(str(Placeholder(kind, form)) for form in allowed)
         raise ValueError(f"{placeholder} is not a placeholder; write {forms}")

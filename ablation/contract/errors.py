@@ -24,7 +24,7 @@ def explained(error: TrackerError | OSError) -> str:
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
         return str(error)
-    remedy = "let its owner make it readable and writable (`chmod -R g+rwX`; `umask 002` for what is to come)"
+    remedy = "let its owner make it readable and writable (`chmod -R g+rwX`, and `umask 002` for new files)"
     return printable(f"{error.filename}: cannot be used ({error.strerror}); {remedy}")
 
 
@@ -46,7 +46,7 @@ def check_decoded(folder: Path) -> None:
         path.encode()
     except UnicodeEncodeError:
         remedy = "rename the folder, or set a UTF-8 locale (LANG=C.UTF-8)"
-        raise ConfigError(path, "", None, "its path cannot be decoded", remedy) from None
+        raise ConfigError(path, "", None, "the path cannot be decoded", remedy) from None
 
 
 class Mistakes:

@@ -51,7 +51,7 @@ def _taken(lock: Path) -> int | None:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); mend the folder") from error
+        raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); repair the folder") from error
     is_current = False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -103,7 +103,7 @@ def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FI
     for name in names:
         try:
             if name in state.sha256 and sha256(folder / name) != state.sha256[name]:
-                return f"{name}: its content is not what the stage left"
+                return f"{name}: the content has changed since the stage ended"
         except OSError as error:
             return f"{name}: cannot be read ({error.strerror})"
     return ""
@@ -117,13 +117,13 @@ def replaced(folder: Path) -> bool:
 def _problem(status: Any, key: str | None) -> str:
     """Return what is wrong with the content of a status.json, or nothing."""
     if not isinstance(status, dict) or status.get("state") not in TERMINAL:
-        return "it has no known state"
+        return "the stage has no known state"
     if key is not None and status.get("key") != key:
-        return f"it belongs to the stage {status.get('key')}"
+        return f"the folder belongs to the stage {status.get('key')}"
     for name in (*_TEXTS, *_NUMBERS, *_OF_FILES):
         value = status.get(name)
         if value is not None and not _can_be(name, value):
-            return f"{name} is not what it can be: {value!r}"
+            return f"{name} has an invalid value: {value!r}"
     return ""
 
 
@@ -144,7 +144,7 @@ def _lost(folder: Path, files: dict[str, int]) -> str:
         try:
             size = (folder / name).stat().st_size
         except OSError:
-            return f"{name}: it has gone"
+            return f"{name}: the file has been deleted"
         if size != files[name]:
-            return f"{name}: it has {size} bytes, and the stage left {files[name]}"
+            return f"{name}: the file has {size} bytes, but the stage wrote {files[name]}"
     return ""

@@ -34,8 +34,8 @@ def pool_problems(plan: Plan, stages: Iterable[PlannedStage]) -> Iterator[Config
         if gpu <= pool or (stage.id, gpu) in seen:
             continue
         seen.add((stage.id, gpu))
-        problem = f"{stage.id} asks for more devices than the pool of {pool}"
-        others = "leave the study out (--config studies=...)"
+        problem = f"{stage.id} needs more devices than the pool of {pool}"
+        others = "leave out the study (--config studies=...)"
         yield ConfigError(*source_of_gpu(plan, stage), gpu, problem, f"run with --resources gpu={gpu}, or {others}")
 
 
@@ -59,7 +59,7 @@ def check_packages(plan: Plan, states: States) -> None:
     """
     for stage in pending(plan, states):
         if stage.entry.startswith("trainers.") and find_spec("torch") is None:
-            problem = f"{stage.id} is a stage of the repository's trainers, and torch is not installed"
+            problem = f"{stage.id} needs the repository's trainers, but torch is not installed"
             raise ConfigError(Path("pyproject.toml"), "trainers", None, problem, "pip install -e '.[trainers]'")
         study = plan.studies.get(stage.study)
         variants = [] if study is None else [study.variants[name] for name in stage.variants]
@@ -67,7 +67,10 @@ def check_packages(plan: Plan, states: States) -> None:
             needed = getattr(variant.resolved, "needed_packages", None)
             for package, (key, remedy) in ({} if needed is None else needed(stage.stage)).items():
                 if find_spec(package) is None:
-                    value, problem = dotted.get(variant.values, key), f"{stage.id} needs {package}: it is not installed"
+                    value, problem = (
+                        dotted.get(variant.values, key),
+                        f"{stage.id} needs {package}, which is not installed",
+                    )
                     raise ConfigError(variant.file, key, value, problem, remedy)
 
 
@@ -83,8 +86,9 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
         if stage.resources.gpu > (1 if planned is None else planned.resources.gpu) and stage.entry != COMMAND_ENTRY:
             most[stage.id] = stage
     return [
-        f"{stage.id} is given {stage.resources.gpu} devices and uses one, the others idle: set gpu: 1 in "
-        f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant (docs/how-to/several-devices.md)"
+        f"{stage.id} gets {stage.resources.gpu} devices but uses only one; set gpu: 1 in "
+        f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant "
+        "(docs/how-to/several-devices.md)"
         for stage in most.values()
         if sources.find(stage.entry) and not _USES_SEVERAL.intersection(sources.binds(stage.entry))
     ]
@@ -103,7 +107,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
     problem = f"uncommitted files ({listed(files)})" if files else ""
     if files is None:
-        problem, remedy = f"{root} is not in a git repository", "put it into one"
+        problem, remedy = f"{root} is not in a git repository", "put the project into a repository"
     warnings = []
     for name, count in starting.items():
         if not (problem and count):
@@ -112,7 +116,9 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
         if asked[name] == "refuse":
             refused = f"{problem}, so the study {name} does not start its {count} stage{'s' if count > 1 else ''}"
             raise ConfigError(study.file, "dirty_tree", "refuse", refused, f"{remedy}, or set `dirty_tree: warn`")
-        warnings.append(f"{name}: {problem}; no commit will hold what made these results ({study.file}: dirty_tree)")
+        warnings.append(
+            f"{name}: {problem}; no commit will contain the code of these results ({study.file}: dirty_tree)"
+        )
     return warnings
 
 

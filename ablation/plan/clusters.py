@@ -13,8 +13,11 @@ def check(requirement: str, *programs: str) -> None:
     """
     package = re.split("[<>=]", requirement)[0]
     if find_spec(package.replace("-", "_")) is None:
-        sys.exit(f"error: {package} is not installed, which this profile needs: pip install '{requirement}'")
+        sys.exit(f"error: this profile needs {package}, which is not installed; run pip install '{requirement}'")
     dry_run = {"-n", "-np", "--dry-run", "--dryrun"} & set(sys.argv)
     for program in programs:
         if not dry_run and shutil.which(program) is None:
-            sys.exit(f"error: there is no {program} here: start snakemake where the scheduler's commands are")
+            sys.exit(
+                f"error: {program} is not installed here; start snakemake on a machine that has the "
+                "scheduler's commands"
+            )

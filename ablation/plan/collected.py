@@ -152,5 +152,5 @@ def claim_reports(results: Path, reports: Path) -> None:
         raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
     if theirs != mine:
         problem = f"this folder shows the results in {os.path.normpath(reports / theirs)}, not those in {results}"
-        remedy = "name another one (reports=... or --reports); or delete it, to have it drawn again"
+        remedy = "name another one (reports=... or --reports), or delete it so that it is drawn again"
         raise ConfigError(reports, "", None, problem, remedy)

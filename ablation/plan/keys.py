@@ -192,7 +192,7 @@ class Finder:
                 raise ConfigError(study.file, f"{where}.code", error.value, error.problem, error.remedy) from None
         code = self._files[made_of]
         if missing := [name for name in named_files(definition.words, self._project) if name not in code.files]:
-            problem = f"{missing[0]!r} is a file of the project, and a change to it would not rerun the stage"
+            problem = f"{missing[0]!r} is a file of the project, but a change to it would not rerun the stage"
             raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)}")
         return code
 

@@ -142,7 +142,7 @@ def read_plan(path: Path) -> PlanFile:
     try:
         return PlanFile.model_validate_json(read_bytes(path, _MAX_BYTES))
     except FileNotFoundError:
-        raise ConfigError(path, "", None, "there is no plan", "run `snakemake`, which writes it") from None
+        raise ConfigError(path, "", None, "there is no plan", "run `snakemake`, which writes one") from None
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
     except ValidationError as error:
@@ -175,7 +175,9 @@ class Plan:
             return self.stages[id, key]
         except KeyError:
             problem = f"the plan has no stage {id} with this key"
-            raise ConfigError(self.file, "stages", key, problem, "configuration or code changed: plan again") from None
+            raise ConfigError(
+                self.file, "stages", key, problem, "plan again, because the configuration or the code has changed"
+            ) from None
 
     def stage_ids(self) -> list[str]:
         """Return the id of every kind of stage, `assets` first: one Snakemake rule for each."""
@@ -276,7 +278,9 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
             first = error.errors(include_url=False)[0]
             key, value, why = ".".join(map(str, first["loc"])), first["input"] if first["loc"] else None, first["msg"]
         problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({why})"
-        raise ConfigError(path, key, value, problem, "mend it or delete it (the plan's own seeds stay)") from None
+        raise ConfigError(
+            path, key, value, problem, "repair or delete the file (the plan keeps its own seeds)"
+        ) from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:

@@ -72,9 +72,9 @@ def _is_current(plan: Plan, states: States) -> bool:
 
 DAMAGED, REREAD, UNBLOCKED, RETRIED = "damaged", "reread", "unblocked", "retried"
 _SAID = {
-    DAMAGED: "runs again, its files are damaged: {0.id} {0.label} ({0.dir})",
-    REREAD: "is read again, its `collect` changed: {0.id} {0.label}",
-    UNBLOCKED: "runs again, nothing blocks it any more: {0.id} {0.label}",
+    DAMAGED: "runs again because its files are damaged: {0.id} {0.label} ({0.dir})",
+    REREAD: "is read again because its `collect` changed: {0.id} {0.label}",
+    UNBLOCKED: "runs again because nothing blocks it any more: {0.id} {0.label}",
 }
 
 
@@ -157,8 +157,8 @@ def refuse_links(plan: Plan) -> None:
     for stage in plan.selected():
         if replaced(stage.dir):
             problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is not a folder"
-            remedy = "put the folder itself there, or remove it"
-            raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
+            remedy = "replace it by a folder, or remove it"
+            raise ConfigError(stage.dir, "", None, problem, f"{remedy}; only `results` as a whole may be a link")
 
 
 # Why they run
@@ -210,7 +210,7 @@ def say_what_failed(plan: Plan, words: Sequence[str]) -> None:
     states = states_of(plan)
     bad = [stage for stage in plan.selected() if states[stage.address].state in FAILED]
     if not (causes := [stage for stage in bad if states[stage.address].state != "blocked"]):
-        print("error: the grid did not finish, see above; the same command goes on with it", file=sys.stderr)
+        print("error: the grid did not finish (see above); run the same command to continue", file=sys.stderr)
         return
     first, blocked = causes[0], len(bad) - len(causes)
     state, names = states[first.address], listed([f"{stage.id} {stage.label}" for stage in causes])

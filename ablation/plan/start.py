@@ -99,11 +99,11 @@ def hold(results: Path) -> int:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        remedy = "wait for it, or set results=... and reports=..."
-        raise TrackerError(f"{results}: another snakemake runs here; {remedy}") from None
+        remedy = "wait until it ends, or set results=... and reports=..."
+        raise TrackerError(f"{results}: another snakemake is running here; {remedy}") from None
     except OSError as error:  # Lustre without `flock`, say
         problem = f"cannot be locked ({error.strerror})"
-        remedy = "mount its file system with locks, or set results=... and reports=..."
+        remedy = "mount the file system with locks, or set results=... and reports=..."
         raise TrackerError(f"{lock}: {problem}; {remedy}") from None
     return handle
 
@@ -138,8 +138,8 @@ def _prefer_own_sacct() -> None:
 def selection_note(plan: Plan) -> list[str]:
     """Return the variants that are selected in addition to those that were named."""
     return [
-        f"{study}: {', '.join(parents)} {'runs' if len(parents) == 1 else 'run'} as well: "
-        "a change is judged against the parent"
+        f"{study}: {', '.join(parents)} {'runs' if len(parents) == 1 else 'run'} as well, because a "
+        "change is judged against its parent"
         for study, parents in plan.parents_added.items()
     ]
 

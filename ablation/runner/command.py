@@ -63,7 +63,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     output.mkdir(exist_ok=True)
     ended = _ended_earlier(stage, output)
     if ended and not (ended["read"] and ended["reading"] == plan.reading):
-        stage.log.info("the command has ended well before, and its files are read again")
+        stage.log.info("the command has already ended well, so only its files are read again")
         try:
             _read(stage, plan, output, ended, locks)
             return float(ended["seconds"])

@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         code = _reap().get(command.pid)
     left = end_below(grace)
     if code is not None and left:
-        print(f"the command left {left} processes running: ended", file=sys.stderr, flush=True)
+        print(f"ended {left} processes that the command had left running", file=sys.stderr, flush=True)
     return -signal.SIGTERM if code is None else code
 
 

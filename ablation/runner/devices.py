@@ -68,7 +68,10 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
     if count <= 0 or not pool:
         return Lease([])
     if count > len(pool):
-        raise ValueError(f"{count} devices wanted, {len(pool)} visible ({', '.join(pool)}): lower `gpu` of the variant")
+        raise ValueError(
+            f"the stage needs {count} devices, but only {len(pool)} are visible ({', '.join(pool)}); "
+            "lower `gpu` of the variant"
+        )
     folder, locks, waited = lease_folder(), _lock_names(pool, os.environ), False
     while True:
         taken = _try_lease(folder, locks, count)
@@ -120,7 +123,7 @@ def lease_folder() -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(
-            f"{folder} is not a folder of this user: remove it, or set ABLATION_LEASES to another one"
+            f"{folder} is not a folder of this user; remove it, or set ABLATION_LEASES to another folder"
         )
     return folder
 

@@ -97,9 +97,9 @@ def main() -> None:
         if problem:
             raise Refused(problem)
         if request.folder != os.getcwd():
-            raise Refused(f"another folder than {os.getcwd()}")
+            raise Refused(f"the folder is not {os.getcwd()}")
         if others := {name for name, _ in _comparable(request.environment) ^ environment}:
-            raise Refused(f"another environment: {', '.join(sorted(others))}")
+            raise Refused(f"the environment differs: {', '.join(sorted(others))}")
         if _installed(places) != installed:  # the provenance would name versions that a fork does not run
             raise Refused("packages were installed or removed")
 

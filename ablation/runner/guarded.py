@@ -101,7 +101,7 @@ def _grace() -> str:
             return written
     except ValueError:
         pass
-    raise NoResult(f"ABLATION_GRACE = {written!r}: is not a number of seconds from 0 on; correct it, or unset it")
+    raise NoResult(f"ABLATION_GRACE = {written!r}: is not a number of seconds of at least 0; correct it, or unset it")
 
 
 def failure(code: int, words: str, who: str = "the command") -> Exception:

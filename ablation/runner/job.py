@@ -45,13 +45,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
     folder = "folder of an earlier stage"
     parser.add_argument("--input", action="append", default=[], type=_input, metavar="NAME=DIR", help=folder)
-    parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
-    parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
+    parser.add_argument("--out", type=Path, required=True, help="the stage's folder")
+    parser.add_argument("--gpus", type=int, default=0, help="devices to lease; a machine without devices leases none")
+    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
     parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
     parser.add_argument("--since", type=Path, help="take over a result that is younger than this file")
-    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
+    parser.add_argument("--parent", type=int, help="process id of the caller; this process ends with it")
     return parser.parse_args(argv)
 
 
@@ -86,8 +86,11 @@ def changed_code(code: Code) -> str:
     except ConfigError as error:  # it has gone, or is half of an edit
         edited = [str(error.value or error.file)]
     names = listed(edited)
-    own = "" if code.entry else ", or leave what the program itself writes out of `code`"
-    return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again{own}"
+    own = "" if code.entry else ", or leave files that the program writes out of `code`"
+    return (
+        names
+        and f"its code has changed since the plan ({names}), so its key is no longer valid; start snakemake again{own}"
+    )
 
 
 def import_code(job: Job) -> dict[str, Any]:
@@ -123,6 +126,6 @@ def check_modules(job: Job, loaded_before: int) -> None:
     new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))
     if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
-            f"imported {', '.join(others)}, which no key of the stage holds: a change of it would be a stale number; "
-            "import it by an import statement, or let the study's `parts` name it"
+            f"imported {', '.join(others)}, which the stage's key does not cover, so a change of it would "
+            "not rerun the stage; import it by an import statement, or let the study's `parts` name it"
         )

@@ -69,7 +69,7 @@ def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], 
         if not _lock_within(descriptor, wait - _PATIENCE, poll=0.5):
             holder = _holder(descriptor)
             os.close(descriptor)
-            raise FolderInUse(f"{folder}: {holder} is running this stage; wait for it or end it")
+            raise FolderInUse(f"{folder}: {holder} is running this stage; wait until it ends, or end it")
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()} {_place()}\n".encode(), 0)
     return descriptor

@@ -161,7 +161,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
-            log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
+            log.warning("runs on the CPU, because this build of torch cannot use the leased devices %s", devices.tokens)
         if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
             ranks, launch = len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=ranks)
@@ -224,8 +224,8 @@ def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> 
     for size in sizes:
         found = [f"{key} ({value})" for key, value in leaves(config) if key.rpartition(".")[2] == size and value]
         if found:
-            return f"out of memory: halve {' or '.join(found)}"
-    return "out of memory: use a smaller model, shorter sequences or more devices"
+            return f"out of memory; halve {' or '.join(found)}"
+    return "out of memory; use a smaller model, shorter sequences or more devices"
 
 
 def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], dict[str, Any], int]":

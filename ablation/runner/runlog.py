@@ -139,12 +139,12 @@ def items_table(
         written.add(row)
         items.append((*row, float(value)))
     if twice:
-        raise ValueError(f"{len(twice)} items are there twice, for example {twice[0]}")
+        raise ValueError(f"{len(twice)} items occur twice, for example {twice[0]}")
     if clusters is None:
         return _table(items, ITEMS)
     if without := sorted({row[0] for row in items} - {str(item) for item, cluster in clusters.items() if cluster}):
         raise ValueError(
-            f"{len(without)} items have no cluster, for example {without[0]}: name one for each, or for none"
+            f"{len(without)} items have no cluster, for example {without[0]}; name clusters for all items or for none"
         )
     of_item = {str(item): str(cluster) for item, cluster in clusters.items()}
     return _table([(*row, of_item[row[0]]) for row in items], CLUSTERED_ITEMS)

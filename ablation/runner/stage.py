@@ -89,14 +89,14 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
     declared: type[BaseModel] = getattr(import_module(module), name)
     allowed = set(reads)
     if unknown := sorted(allowed - declared.model_fields.keys()):
-        raise ValueError(f"{model}: `reads` names {', '.join(unknown)}, which it does not have")
+        raise ValueError(f"{model}: `reads` names {', '.join(unknown)}, which the model does not have")
     unread = declared.model_fields.keys() - allowed
 
     class Guarded(declared):  # type: ignore[misc, valid-type]
         def __getattr__(self, key: str) -> Any:
             if key in unread:
                 raise AttributeError(
-                    f"config.{key} is not in the stage's `reads` ({', '.join(sorted(allowed))}): add it"
+                    f"config.{key} is not in the stage's `reads` ({', '.join(sorted(allowed))}); add it"
                 )
             return super().__getattr__(key)
 
@@ -109,7 +109,9 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
         key = ".".join(map(str, first["loc"]))
         raise ValueError(f"{model}: {key} = {first.get('input')!r}: {first['msg']}") from None
     if filled := _difference(config.model_dump(mode="json", include=allowed), values):
-        raise ValueError(f"{model}: {filled} is not among the plan's values, or is another here: start snakemake again")
+        raise ValueError(
+            f"{model}: {filled} is missing from the plan's values or differs from them; start snakemake again"
+        )
     for key in unread:
         config.__dict__.pop(key, None)
     return config

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
                     drawn, said = sources, ""
             except (TrackerError, OSError) as error:
                 if said != (said := str(error)):
-                    print(f"note: the page is not drawn: {said}", file=sys.stderr, flush=True)
+                    print(f"note: the page cannot be drawn: {said}", file=sys.stderr, flush=True)
             pause = max(every, (time.process_time() - spent) / SHARE)
         time.sleep(pause)
 

@@ -30,7 +30,7 @@ _NOW = '<section class="now" id="now" data-page="{}"><h2>What runs now</h2><pre>
 _WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Ablation report</title>
 <meta http-equiv="Content-Security-Policy" content="{escape(content_policy(_STYLE, [SCRIPT], served=True))}">
 <noscript><meta http-equiv="refresh" content="30"></noscript><style>{_STYLE}</style></head><body><main>{MARKER}
-<p>The report is not drawn yet. It will appear here by itself.</p></main><script>{SCRIPT}</script></body></html>"""
+<p>The report has not been drawn yet. It will appear here.</p></main><script>{SCRIPT}</script></body></html>"""
 
 
 class Server(ThreadingHTTPServer):
@@ -45,7 +45,7 @@ class Server(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), Handler)
         except (OSError, OverflowError) as error:
             reason = str(getattr(error, "strerror", None) or error).lower()
-            remedy = "name another one with --port, or --port 0 for any that is free"
+            remedy = "name another port with --port, or pass --port 0 for a free one"
             raise TrackerError(f"port {port} cannot be used ({reason}); {remedy}") from None
 
     def server_bind(self) -> None:
@@ -69,7 +69,7 @@ class Server(ThreadingHTTPServer):
 
     def _look(self) -> str:
         if not (self.results / PLAN_FILE).exists():
-            return f"{self.results}: nothing is planned here. The report comes with the first results.\n"
+            return f"{self.results}: no plan yet. The report appears with the first results.\n"
         try:
             return describe(self.results)
         except (TrackerError, OSError) as error:
@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with the page, or with what runs now and the version of the page that there is."""
         if re.sub(r":\d*$", "", self.headers.get("Host", "").lower()) not in NAMES:
-            self._send(HTTPStatus.FORBIDDEN, "plain", f"this server answers to {' and '.join(NAMES)} only\n")
+            self._send(HTTPStatus.FORBIDDEN, "plain", f"this server answers only to {' and '.join(NAMES)}\n")
             return
         path = self.path.partition("?")[0]
         if path not in ("/", "/now"):

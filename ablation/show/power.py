@@ -81,8 +81,7 @@ def _of_one_run(search: Search) -> Iterator[str]:
     ]
     known = "one run per side says nothing about the SD between seeds"
     yield (
-        f"{name}: {known}; the plan needs {', '.join(seeds)}{size(search, search.evaluated[-1])} "
-        "(state it with --seed-sd)"
+        f"{name}: {known}; plans{size(search, search.evaluated[-1])} need {', '.join(seeds)} (state it with --seed-sd)"
     )
 
 

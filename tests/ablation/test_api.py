@@ -213,11 +213,11 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda a: ablation.judge(a, a[:2]), "is not the shape of the parent"),
+        (lambda a: ablation.judge(a, a[:2]), "differs from the shape of the parent"),
         (lambda a: ablation.judge(a, a, ["x"]), "is not the number of items, 4"),
         (lambda a: ablation.judge(a, a, margin=-1), "is not a valid margin"),
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
-        (lambda a: ablation.judge(a, a, names="abc"), "are not the names of baseline and candidate"),
+        (lambda a: ablation.judge(a, a, names="abc"), "are not the two names of baseline and candidate"),
         (lambda a: ablation.judge(a[0, 0], a[0, 0]), "is not a valid shape"),
         (
             lambda a: ablation.compare(a, a * np.nan),
@@ -225,7 +225,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         ),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
         (lambda a: ablation.compare("nowhere", a), "no such file"),
-        (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "are in no study; did you mean 'v8'?"),
+        (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "are not in one study; did you mean 'v8'?"),
     ],
 )
 def test_mistakes_are_one_line(call, said):

@@ -65,7 +65,7 @@ def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finishe
     assert failed.stderr.count("corrupt: ") == len(damaged)
 
     output = project.snakemake().stdout
-    assert output.count("runs again, its files are damaged") == len(damaged)
+    assert output.count("runs again because its files are damaged") == len(damaged)
     database.assert_equal(project.folder / "results/tracker.duckdb", finished.folder / "results/tracker.duckdb")
     again = {folder for folder, _, _ in damaged}
     for stage in json.loads(project.read("results/plan.json"))["stages"]:  # in order: what is below runs again, too

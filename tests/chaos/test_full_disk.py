@@ -62,7 +62,7 @@ def assert_untouched(capsys, where, why):
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {where}")
     assert why in line
-    assert "the previous version is untouched" in line
+    assert "the previous version is unchanged" in line
 
 
 def touch_stages(results):

@@ -57,4 +57,4 @@ def test_audit_sets_measured_numbers_beside_the_published(tmp_path, capsys, monk
     out = output(capsys, "audit", "debias", "--results", tmp_path, status=1)
     lines = [line for line in out.splitlines() if "reproduction" in line]
     assert len(lines) == 8  # two variants, three domains and their mean
-    assert all("not comparable, ours is at scale simulated" in line for line in lines)
+    assert all("not comparable, because these results are at scale simulated" in line for line in lines)

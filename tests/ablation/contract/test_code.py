@@ -55,7 +55,7 @@ def test_python_counts_by_its_syntax_tree_and_all_else_by_its_bytes(root):
 
 @pytest.mark.parametrize("pattern", ["gone.py", "sorc/", "src/*.txt"])
 def test_a_pattern_that_names_nothing_is_refused(root, pattern):
-    with pytest.raises(ConfigError, match="names no file in"):
+    with pytest.raises(ConfigError, match="matches no file in"):
         code_files([pattern], root)
 
 

@@ -57,7 +57,7 @@ def test_overrides_are_words_of_their_own():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("{sead}", r"\{sead\} is not a placeholder \(there are \{config\}, .*did you mean \{seed\}\? Plain braces"),
+        ("{sead}", r"\{sead\} is not a placeholder \(\{config\}, .*did you mean \{seed\}\? Write literal braces"),
         ("{lr}", r"did you mean \{value:lr\}, for a key\?"),
         ("{seed:2}", r"\{seed:2\} is not a placeholder; write \{seed\}"),
         ("{input}", r"\{input\} lacks a name: \{input:NAME\}"),

@@ -155,7 +155,10 @@ def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
     assert finding.severity == "warn"
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40}, runs=20)), "attainability")
     assert finding.severity == "error"
-    assert "0.0040 is neither the mean over 20 runs of |k/77 - 0.5| nor of their mean rate" in finding.sentence
+    assert (
+        "0.0040 is neither the mean over 20 runs of |k/77 - 0.5| nor the distance of their mean rate"
+        in finding.sentence
+    )
 
 
 @pytest.mark.parametrize(("items", "batch", "target"), [(7, (), None), (7, (), HALF), (5, (2,), None), (5, (2,), HALF)])

@@ -43,8 +43,8 @@ def test_reproduction_compares_like_with_like_only():
     assert inside.severity == "note"
     assert "0.025, measured 0.100 [0.080, 0.120] on 2 seeds: differs" in outside.sentence
     assert outside.severity == "warn"
-    for finding in of_kind(audit(file, Measured(ours, "ours is at scale demo")), "reproduction"):
-        assert "not comparable, ours is at scale demo" in finding.sentence
+    for finding in of_kind(audit(file, Measured(ours, "these results are at scale demo")), "reproduction"):
+        assert "not comparable, because these results are at scale demo" in finding.sentence
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_reproduction_compares_like_with_like_only():
         (-0.01, 0.02, "", "note", "the intervals overlap."),  # they touch
         (0.01, 0.02, "", "warn", "the intervals do not overlap."),
         (-0.05, -0.03, "", "warn", "the intervals do not overlap."),
-        (nan, nan, "", "note", "one seed does not say how far another run may lie from it."),
-        (0.01, 0.02, "ours is at demo", "note", "not overlap, but they are not comparable, ours is at demo."),
+        (nan, nan, "", "note", "one seed does not show how much runs vary."),
+        (0.01, 0.02, "ours is at demo", "note", "not overlap, but they are not comparable, because ours is at demo."),
     ],
 )
 def test_reported_differences_stand_beside_ours_as_intervals(low, high, difference, severity, said):

@@ -29,7 +29,7 @@ def test_the_pool_of_the_invocation_counts_and_the_file_that_asks_is_named(toy):
     path = toy.variant("big", {"extends": "base", "why": "x", "gpu": 4, "lr": 0.5})
     said = pool_refusal(build(toy))
     assert said.startswith(f"{path}: gpu = 4: toy.")
-    assert "asks for more devices than the pool of 2; run with --resources gpu=4" in said
+    assert "needs more devices than the pool of 2; run with --resources gpu=4" in said
     assert "pool of 3" in pool_refusal(build(toy, 3))
     plan = build(toy, 4)
     check_pool(plan, states_of(plan))
@@ -73,7 +73,7 @@ def said(toy, train, gpu=4):
 
 def test_a_stage_that_uses_one_is_warned_of_once(toy):
     assert said(toy, RUN) == [
-        "warning: toy.train is given 4 devices and uses one, the others idle: set gpu: 1 in "
+        "warning: toy.train gets 4 devices but uses only one; set gpu: 1 in "
         "studies.toy.resources.train of the scale, not in a variant (docs/how-to/several-devices.md)"
     ]
     assert not said(toy, RUN, gpu=1)
@@ -109,7 +109,7 @@ def plan(tmp_path):
             "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft: it is "
             "not installed; pip install 'ablation-tracker[lora]', or set it to null",
         ),
-        ("vllm", "sampled.yaml: rollout.engine = 'vllm': gspo.reinforce needs vllm: it is not installed; "),
+        ("vllm", "sampled.yaml: rollout.engine = 'vllm': gspo.reinforce needs vllm, which is not installed; "),
     ],
 )
 def test_the_key_that_asks_and_the_remedy_are_named(plan, monkeypatch, package, said):

@@ -30,7 +30,7 @@ def test_a_missing_program_is_one_line_and_a_dry_run_does_not_need_it(monkeypatc
     check("snakemake>=9", "no-such-scheduler")
     monkeypatch.setattr(sys, "argv", ["snakemake"])
     check("snakemake>=9", "sh")
-    with pytest.raises(SystemExit, match=r"^error: there is no no-such-scheduler here: start snakemake where"):
+    with pytest.raises(SystemExit, match=r"^error: no-such-scheduler is not installed here; start snakemake on"):
         check("snakemake>=9", "no-such-scheduler")
 
 
@@ -39,5 +39,7 @@ def test_a_missing_plugin_is_the_only_line_that_snakemake_adds(tmp_path):
     project.edit("workflow/profiles/slurm/config.yaml", "snakemake-executor-plugin-slurm", "no-such-plugin")
     done = project.snakemake("-n", "--workflow-profile", "slurm", check=False)
     assert done.returncode == 1
-    wanted = "error: no-such-plugin is not installed, which this profile needs: pip install 'no-such-plugin>=2.8,<3'"
+    wanted = (
+        "error: this profile needs no-such-plugin, which is not installed; run pip install 'no-such-plugin>=2.8,<3'"
+    )
     assert done.stdout.strip().splitlines()[1:] == [wanted]

@@ -87,7 +87,7 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
 @pytest.mark.parametrize(
     ("stage", "fields", "parts"),
     [
-        ("train", {"code": ["gone.py"]}, ("_study.yaml: stages.train.code = 'gone.py': names no file in",)),
+        ("train", {"code": ["gone.py"]}, ("_study.yaml: stages.train.code = 'gone.py': matches no file in",)),
         ("train", {"colect": ["items"]}, ("stages.train.colect", "not a key", "did you mean 'collect'? known: code, ")),
         ("train", {"code": ["src/"]}, ("'my train.py' is a file of the project", "add my train.py")),
         ("train", {"command": "x {config} {seed} --a=src/model.py", "code": ["my train.py"]}, ("add src/model.py",)),

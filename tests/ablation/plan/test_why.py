@@ -101,7 +101,7 @@ def test_prune_removes_what_nothing_needs(commands, capsys):
 def test_the_last_words_of_a_failed_grid(commands, capsys, words, again):
     plan = build(commands, seeds=1)
     say_what_failed(plan, words)
-    assert capsys.readouterr().err == "error: the grid did not finish, see above; the same command goes on with it\n"
+    assert capsys.readouterr().err == "error: the grid did not finish (see above); run the same command to continue\n"
     for stage in plan.selected():
         broken = stage.stage == "train" and stage.variants == ("v2",)
         below = stage.stage == "evaluate" and stage.variants == ("v2",)

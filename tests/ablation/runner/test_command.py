@@ -215,7 +215,7 @@ def test_what_it_leaves_running_is_ended(command):
     _, status = command.run()
     assert status["state"] == "ok"
     assert alive(command) == []
-    assert "the command left 3 processes running: ended" in command.log()
+    assert "ended 3 processes that the command had left running" in command.log()
 
 
 def test_it_ends_with_its_parent(command):

@@ -201,7 +201,7 @@ def test_a_stage_that_imports_code_which_its_key_lacks_fails(tmp_path):
         (out.parent / "toy_trainer.py").write_text(late)
         assert run_stage(out).returncode == 0
         reasons.append(status(out)["reason"])
-    assert f"{name}, which no key of the stage holds" in reasons[0]
+    assert f"{name}, which the stage's key does not cover" in reasons[0]
     assert reasons[1] == ""
 
 
@@ -266,7 +266,7 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     assert read_state(out, status(out)["key"]).state == "ok"
     whole = (out / "metrics.parquet").read_bytes()
     (out / "metrics.parquet").unlink()
-    assert read_state(out).reason == "metrics.parquet: it has gone"
+    assert read_state(out).reason == "metrics.parquet: the file has been deleted"
     shorter = pd.read_parquet(BytesIO(whole)).iloc[:-1]
     shorter.to_parquet(out / "metrics.parquet", index=False)
     assert "and the stage left" in read_state(out).reason
@@ -279,7 +279,10 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     (out / "metrics.parquet").write_bytes(flipped)
     assert read_state(out).state == "ok"  # by its length; who reads the rows compares the digest
     run_stage(below, "--input", f"train={out}")
-    assert status(below)["reason"] == "input train: corrupt: metrics.parquet: its content is not what the stage left"
+    assert (
+        status(below)["reason"]
+        == "input train: corrupt: metrics.parquet: the content has changed since the stage ended"
+    )
     assert run_stage(out).returncode == 0  # it runs again, and does not take its own broken result over
     assert read_state(out).state == "ok"
     assert status(out)["attempt"] == 2
