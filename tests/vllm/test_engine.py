@@ -125,6 +125,6 @@ def test_what_it_would_answer_otherwise_is_refused(tied_engine):
 def test_a_shape_that_vllm_cannot_run_is_refused_in_one_line(tmp_path):
     tokenizer = word_tokenizer(["a", "b"])
     save_policy(tmp_path, build_policy(Scratch(hidden=32, heads=2), tokenizer, 0), tokenizer)
-    with pytest.raises(ValueError, match=r"rollout.engine vllm: it cannot run this.*head_dim=16") as caught:
+    with pytest.raises(ValueError, match=r"rollout.engine vllm cannot run this.*head_dim=16") as caught:
         Engine(tmp_path)
     assert "\n" not in str(caught.value)

@@ -44,14 +44,15 @@ class Split(Strict):
     test: float = Field(default=0.3, gt=0, lt=1, description="Share of each domain's terms.")
     seed: int = Field(default=0, ge=0, description="Seed of the split, shared by all training seeds.")
     max_items: MaxItems = Field(
-        default=MaxItems(), description="Items per domain at most, drawn with this seed; by file: the first."
+        default=MaxItems(),
+        description="Maximum number of items per domain, drawn with the split's seed; with by: file, the first ones.",
     )
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Self:
         total = self.train + self.dev + self.test
         if not math.isclose(total, 1.0, abs_tol=1e-9):
-            raise ValueError(f"train + dev + test is {total:g}, not 1")
+            raise ValueError(f"train + dev + test is {total:g}, but must be 1")
         return self
 
 
@@ -74,7 +75,7 @@ class Edit(Strict):
 class Editor(Strict):
     """The MALMEN hypernetwork (arXiv 2311.04661)."""
 
-    rank: int = Field(default=1920, ge=1, description="Rank of its blocks.")
+    rank: int = Field(default=1920, ge=1, description="Rank of the hypernetwork's blocks.")
     n_blocks: int = Field(default=2, ge=1, le=16, description="Number of residual blocks.")
     batch_size: int = Field(default=128, ge=1, description="Tokens per chunk of the backward pass.")
 
@@ -130,7 +131,7 @@ class RcsSettings(Strict):
     @model_validator(mode="after")
     def _ascending(self) -> Self:
         if self.thresholds[0] >= self.thresholds[1]:
-            raise ValueError(f"thresholds must ascend, got {self.thresholds}")
+            raise ValueError(f"thresholds must increase, but are {self.thresholds}")
         return self
 
 
@@ -156,7 +157,7 @@ class Rcs(RcsSettings):
     def _in_order(self) -> Self:
         starts = [phase.after for phase in self.schedule]
         if starts != sorted(set(starts)):
-            raise ValueError(f"schedule must ascend in `after`, got {starts}")
+            raise ValueError(f"schedule must increase in `after`, but has {starts}")
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:

@@ -42,7 +42,8 @@ class Concepts(Strict):
     def _enough(self) -> Self:
         if self.labels > self.concepts:
             raise ValueError(
-                f"labels = {self.labels} exceeds concepts = {self.concepts}: a query needs as many concepts"
+                f"labels = {self.labels} exceeds concepts = {self.concepts}; a query needs at least as many "
+                "concepts as labels"
             )
         return self
 
@@ -108,7 +109,9 @@ class Proposals(Strict):
     def _several(self) -> Self:
         number = self.beam + len(self.temperatures) + self.random
         if number < 2:
-            raise ValueError(f"beam + temperatures + random give {number} sequences per query: 2 are the least")
+            raise ValueError(
+                f"beam + temperatures + random give {number} sequences per query, but at least 2 are needed"
+            )
         return self
 
 
@@ -151,7 +154,7 @@ class Reward(Strict):
     @model_validator(mode="after")
     def _rewards_something(self) -> Self:
         if self.mode == "legacy" and not (self.info_weight or self.correct_weight):
-            raise ValueError("info_weight and correct_weight are both 0: nothing is rewarded")
+            raise ValueError("info_weight and correct_weight are both 0, so nothing is rewarded")
         return self
 
     def without_effect(self) -> dict[str, str]:
@@ -252,23 +255,25 @@ class DemonstrationsConfig(Strict):
             (name != "vision" and self.embedder is not None, f"`embedder` has no effect with task.name {name}"),
             (
                 self.shots > self.task.candidates,
-                f"shots = {self.shots} exceeds task.candidates = {self.task.candidates}: none is chosen twice",
+                f"shots = {self.shots} exceeds task.candidates = {self.task.candidates}, but no candidate is "
+                "chosen twice",
             ),
             (
                 (self.train_shots or self.shots) > self.task.candidates,
-                f"train_shots = {self.train_shots} exceeds task.candidates = {self.task.candidates}: "
-                "none is chosen twice",
+                f"train_shots = {self.train_shots} exceeds task.candidates = {self.task.candidates}, but no "
+                "candidate is chosen twice",
             ),
             (
                 self.rce.weights == "best" and self.rce.best_epochs > 0,
-                f"rce.best_epochs = {self.rce.best_epochs}: rce.weights is best in all epochs: raise rce.epochs",
+                f"rce.best_epochs = {self.rce.best_epochs} makes rce.weights best in all epochs; raise rce.epochs",
             ),
-            (len(self.per_shot) == 1, "per_shot chooses between modes: list at least two"),
+            (len(self.per_shot) == 1, "per_shot chooses between modes, so it needs at least two"),
             (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
-                "reward has no effect: per_shot trains each mode at default weights, random and nearest train nothing",
+                "reward has no effect, because per_shot trains each mode at default weights and random and "
+                "nearest train nothing",
             ),
         ]
         for wrong, problem in problems:

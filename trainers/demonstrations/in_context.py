@@ -101,12 +101,14 @@ def divide_questions(
     queries, rest = drawn[:count], drawn[count:]
     if len(rest) < candidates:
         raise ValueError(
-            f"data: of {len(drawn)} questions to learn from {len(rest)} demonstrations are left for task.candidates = "
-            f"{candidates}: lower task.candidates or task.sizes"
+            f"data: of {len(drawn)} questions to learn from {len(rest)} demonstrations are left, but "
+            f"task.candidates = {candidates}; lower task.candidates or task.sizes"
         )
     if test is not None:
         if len(test) < sizes.test:
-            raise ValueError(f"data: {len(test)} questions to evaluate, task.sizes.test = {sizes.test}: lower it")
+            raise ValueError(
+                f"data: {len(test)} questions to evaluate, but task.sizes.test = {sizes.test}; lower task.sizes.test"
+            )
         queries = [*queries, *test[: sizes.test]]
     generator = torch.Generator().manual_seed(seed)
     pools = torch.stack([torch.randperm(len(rest), generator=generator)[:candidates] for _ in queries])

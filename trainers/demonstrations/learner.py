@@ -44,7 +44,7 @@ def run(stage: Stage) -> None:
     """Train the learner on sequences of its own and save it; a task with a pretrained model needs nothing."""
     task, settings, seed = stage.config.task, stage.config.learner, run_seed(stage.seed)
     if task.name != "concepts":
-        stage.log.info("task %s brings its own model: nothing to train", task.name)
+        stage.log.info("task %s brings its own model, so there is nothing to train", task.name)
         return
     clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
     model = build(task, settings, seed).to(stage.devices[0]).train()

@@ -60,7 +60,7 @@ def rewards_of(parts: Mapping[str, Callable[..., Any]], offline: OfflineData, re
     if (rewards == rewards[0, 0]).all():
         raise ValueError(
             f"reward.mode = {reward.mode}: all {rewards.numel()} sequences have the same reward, "
-            f"{float(rewards[0, 0]):g}: choose another mode, or propose other sequences"
+            f"{float(rewards[0, 0]):g}; choose another mode, or propose other sequences"
         )
     return rewards
 

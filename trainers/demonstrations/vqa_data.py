@@ -59,7 +59,7 @@ def _split(path: Path) -> str:
     """Return train2014 of `OpenEnded_mscoco_train2014_questions.json`."""
     match = re.search(r"mscoco_([a-z0-9-]+)_(questions|annotations)\.json$", path.name)
     if match is None:
-        raise ValueError(f"{path}: its name does not end in mscoco_<split>{QUESTIONS}, as the official one does")
+        raise ValueError(f"{path}: the file name does not end in mscoco_<split>{QUESTIONS}, as the official one does")
     return match[1]
 
 
@@ -77,13 +77,13 @@ def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
         number = str(row["question_id"])
         where = f"{path}, question {number}"
         if number in questions:
-            raise ValueError(f"{where}: it is there twice")
+            raise ValueError(f"{where}: the question occurs twice")
         if number not in answers:
-            raise ValueError(f"{where}: {beside[0].name} has no annotation of it")
+            raise ValueError(f"{where}: {beside[0].name} has no annotation for the question")
         annotated = [str(answer["answer"]) for answer in answers[number]["answers"]]
         image = _image(images, split, int(row["image_id"]), where)
         if not annotated:
-            raise ValueError(f"{where} has no answers: drop it")
+            raise ValueError(f"{where} has no answers; remove the question")
         questions[number] = VisualQuestion(number, row["question"], image, annotated)
     return list(questions.values())
 
@@ -106,7 +106,7 @@ def _image(images: Path, split: str, number: int, where: str) -> Path:
     for path in (images / split / name, images / name):
         if path.is_file():
             return path
-    raise ValueError(f"{where}: {name} is neither in {images / split} nor in {images}: correct task.images")
+    raise ValueError(f"{where}: {name} is neither in {images / split} nor in {images}; correct task.images")
 
 
 # The official accuracy (arXiv 1505.00468), which OK-VQA uses too. Answers are normalised: lower case, no punctuation,

@@ -62,7 +62,7 @@ def run(stage: Stage) -> None:
     """Run one adversarial stage and leave its student and its critic; one that is switched off leaves nothing."""
     name = stage.id.rpartition(".")[2]
     if not getattr(stage.config, name).enabled:
-        stage.log.info("%s.enabled is false: nothing is trained", name)
+        stage.log.info("%s.enabled is false, so nothing is trained", name)
         return
 
     # Some students are kept on the way, as the evaluation averages over checkpoints.
@@ -92,7 +92,7 @@ def run(stage: Stage) -> None:
     except OutOfMemory as error:  # what was trained is saved, and the stage `evaluate` measures on its own
         if stage.ranks.size > 1:
             raise  # the others wait for this one
-        stage.log.warning("the development split is not measured: %s", error)
+        stage.log.warning("the development split is not measured, because %s", error)
         return
     stage.log_metrics(trainer.first_step + steps, figures)
 
@@ -180,7 +180,8 @@ class Trainer:
         missing = max(0, self.settings.critic_warmup - self.steps)
         if missing:
             self.stage.log.warning(
-                "%s has %d steps, of which critic_warmup asks %d for the critic alone: the student does not learn here",
+                "%s has %d steps, but critic_warmup reserves %d for the critic alone, so the student does "
+                "not learn here",
                 self.name,
                 self.steps,
                 self.settings.critic_warmup,
@@ -274,7 +275,7 @@ class Trainer:
         if folder is not None:
             return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory_settings, seed)
         if self.name == "gad":
-            self.stage.log.warning("warmup is skipped: the student meets a critic that has learnt nothing yet")
+            self.stage.log.warning("warmup is skipped, so the student meets a critic that has not learnt anything yet")
         new_head = self._generator("critic head", 0)
         reward_model = asset_files(self.stage, "reward_model")
         made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)

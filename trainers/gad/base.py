@@ -20,7 +20,7 @@ def run(stage: Stage) -> None:
     """Train a model from scratch on worked responses; with an asset `model` there is nothing to do."""
     config: GadConfig = stage.config
     if asset_files(stage, "model") is not None:
-        stage.log.info("the asset `model` is the base model: nothing to train")
+        stage.log.info("the asset `model` is the base model, so there is nothing to train")
         return
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     task, settings = load_task(stage), config.base

@@ -53,9 +53,9 @@ class Data(Strict):
     def _sizes(self) -> Self:
         for name, size in (("dev", self.dev), ("test", self.test)):
             if size >= 1 and size != int(size):
-                raise ValueError(f"{name} = {size}: must be a whole number of rows, or a share below 1")
+                raise ValueError(f"{name} = {size} is neither a whole number of rows nor a share below 1")
         if self.dev < 1 and self.test < 1 and self.dev + self.test > 1:
-            raise ValueError(f"dev {self.dev} and test {self.test}: shares that are more than a whole file")
+            raise ValueError(f"dev {self.dev} and test {self.test} are more than the whole file")
         return self
 
 
@@ -109,7 +109,7 @@ class Sampling(Strict):
     max_response_length: int | None = Field(
         default=None, ge=1, description="In tokens; null: the teacher's 99th percentile."
     )
-    length_factor: float = Field(default=1.0, gt=0, description="Multiplies the limit.")
+    length_factor: float = Field(default=1.0, gt=0, description="Factor by which the limit is multiplied.")
 
 
 class Rollout(Sampled):
@@ -244,21 +244,21 @@ class GadConfig(Strict):
             (self.task is None and self.data_source is None, "task null needs a data_source"),
             *((True, problem) for problem in refused),
             (self.task is None and self.model is None, "task null needs a pretrained `model`"),
-            (self.task is not None and self.data.train is None, "data.train: a generated task needs a number"),
+            (self.task is not None and self.data.train is None, "data.train must be a number for a generated task"),
             (
                 self.task is not None and min(self.data.dev, self.data.test) < 1,
-                "data.dev and data.test: a generated task needs numbers, not shares",
+                "data.dev and data.test must be numbers, not shares, for a generated task",
             ),
             (
                 self.validation_source is None and self.data.dev + self.data.test == 1,
-                "data.dev and data.test take the whole file: nothing to train on",
+                "data.dev and data.test take the whole file, so nothing is left to train on",
             ),
             (
                 self.task is not None and self.data.max_prompt_length is not None,
                 "data.max_prompt_length has no effect on a generated task",
             ),
             *(
-                (self.task is not None and getattr(self, name) is not None, f"{name} is not used: set task to null")
+                (self.task is not None and getattr(self, name) is not None, f"{name} is not used; set task to null")
                 for name in ("data_source", "validation_source")
             ),
             (
@@ -267,7 +267,7 @@ class GadConfig(Strict):
             ),
             (
                 self.critic.init == "student" and self.reward_model is not None,
-                "reward_model is not used: set critic.init to reward_model",
+                "reward_model is not used; set critic.init to reward_model",
             ),
             (
                 self.gad.enabled and self.evaluate.checkpoints > (self.gad.max_steps or math.inf),

@@ -105,7 +105,7 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
     held_out = {row.id for split in ("dev", "test") for row in splits[split]}
     counts["held_out"] = 0 if validation is None else sum(row.id in held_out for row in rows)
     for name, problem in (
-        ("duplicates", "chats that were there before"),
+        ("duplicates", "chats that occur twice"),
         ("too_long", "prompts above data.max_prompt_length"),
         ("held_out", "training rows that are in the development or test split"),
     ):

@@ -47,7 +47,7 @@ def read_teacher_rows(path: Path) -> tuple[list[Problem], int]:
         rows.setdefault(row.id, row)
         read += 1
     if not rows:
-        raise ValueError(f"{path}: it has no rows; expected {' and '.join(FIELDS)}")
+        raise ValueError(f"{path}: the file has no rows; write rows with {' and '.join(FIELDS)}")
     return list(rows.values()), read - len(rows)
 
 
@@ -78,8 +78,9 @@ def split_rows(
     if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
         others = "" if validation is None else f" and {len(held_out)} to validate on"
         raise ValueError(
-            f"data: {n_dev} rows are asked for dev, {n_test} for test and {train or 'at least 1'} for train; there are "
-            f"{len(rows)} different rows{others}; lower data.train, data.dev or data.test"
+            f"data: {n_dev} rows are requested for dev, {n_test} for test and {train or 'at least 1'} for "
+            f"train, but there are {len(rows)} different rows{others}; lower data.train, data.dev or "
+            "data.test"
         )
     return {**splits, "train": rest if train is None else rest[:train]}
 
@@ -111,6 +112,6 @@ def _row(raw: Any) -> Problem:
     messages = [message.model_dump() for message in row.content]
     *earlier, last = messages
     if last["role"] != "user":
-        raise ValueError(f"content ends with the role {last['role']!r}: the last message must be the user's")
+        raise ValueError(f"content ends with the role {last['role']!r}, but the last message must be the user's")
     text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
     return Problem(f"row-{bucket(text, 16**12):012x}", last["content"], row.teacher_response, earlier=earlier)

@@ -22,7 +22,7 @@ def run(stage: Stage) -> None:
     config: GadConfig = stage.config
     settings = config.seqkd
     if not settings.enabled:
-        stage.log.info("seqkd.enabled is false: nothing is trained, the next stage starts from the base model")
+        stage.log.info("seqkd.enabled is false, so nothing is trained and the next stage starts from the base model")
         return
     placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
     folder = latest_student(stage, ["base"])

@@ -50,7 +50,7 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
             raise OSError(errno.ECANCELED, reason) from error
         (job.out / OUTCOME).unlink()
         if outcome["state"] == LESS_MEMORY:
-            log.warning("%s: all ranks start again with half of the micro-batches", outcome["reason"])
+            log.warning("%s: all ranks start again with micro-batches of half the size", outcome["reason"])
             continue
         if outcome["machine"]:
             raise OSError(errno.ECANCELED, outcome["reason"])

@@ -29,7 +29,7 @@ class RewardModel:
             dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
             model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype, local_files_only=True)
             if model.config.num_labels != 1:
-                raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
+                raise ValueError(f"{folder}: a reward model has one output, but this one has {model.config.num_labels}")
             model.config.pad_token_id = self.tokenizer.pad_token_id
             return model.to(placement.before_sharding).eval().requires_grad_(False)
 

@@ -16,7 +16,7 @@ from trainers.assets_config import Asset, Strict
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
 COLDEST = 0.01  # vLLM takes lower temperatures for this one
-VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/how-to/vllm.md), or set it to own"
+VLLM_REMEDY = "use the environment that `make vllm` makes (docs/how-to/vllm.md), or set it to own"
 
 
 class Vllm(Strict):
@@ -54,7 +54,7 @@ class Sampled(Strict):
         if self.engine != "vllm":
             return
         if memory.lora is not None:
-            yield "rollout.engine vllm has not been tried with memory.lora: set one of them to its default"
+            yield "rollout.engine vllm has not been tested with memory.lora; set one of them to its default"
         if temperature < COLDEST:
             below = f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}"
             yield f"{below}: sampling.temperature is {temperature:g}"
@@ -176,7 +176,7 @@ class Reward(Strict):
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.rule == 0 and self.model == 0 and self.function is None:
-            raise ValueError("rule and model are both 0, and there is no function: nothing would be rewarded")
+            raise ValueError("rule and model are both 0 and there is no function, so nothing would be rewarded")
         return self
 
 
@@ -243,7 +243,7 @@ class Kl(Strict):
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
         if self.adaptive and self.kl_coef == 0:
-            raise ValueError("adaptive has no effect at kl_coef 0, where there is no KL: set adaptive to false")
+            raise ValueError("adaptive has no effect at kl_coef 0, where there is no KL; set adaptive to false")
         return self
 
 
@@ -427,15 +427,18 @@ class PolicyConfig(Strict):
         if self.advantage.kind != "gae" and group_size < 2:
             yield "group advantages need rollout.group_size >= 2"
         if self.ema_smoothing is not None and self.ratio != "token":
-            yield "ema_smoothing smooths token ratios: it needs ratio token"
+            yield "ema_smoothing smooths token ratios, so it needs ratio token"
         if self.weight_on != "advantage" and self.gradient_adaptive is None and self.temporal_decay is None:
             yield f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay"
         if self.kl.per == "response" and self.update.aggregation == "token_mean":
-            yield "kl.per response is a mean over responses: it needs update.aggregation sequence_mean"
+            yield "kl.per response is a mean over responses, so it needs update.aggregation sequence_mean"
         if token_level and self.advantage.kind == "batch_normalized":
-            yield "reward.level token needs another advantage than batch_normalized, which is of whole responses"
+            yield (
+                "reward.level token cannot be combined with the advantage batch_normalized, which is for "
+                "whole responses"
+            )
         if token_level and self.reward.model == 0:
-            yield "reward.level token needs reward.model > 0: the rule rewards whole responses"
+            yield "reward.level token needs reward.model > 0, because the rule rewards whole responses"
 
     def _of_models(self) -> Iterator[str]:
         """Yield what is missing of models and data, and what asks for more models than there will be."""
@@ -443,9 +446,11 @@ class PolicyConfig(Strict):
         if self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled:
             yield "reward.model > 0 needs a reward_model, or reward_training.enabled"
         if self.reward_model is not None and self.reward_training.enabled:
-            yield "reward_model and reward_training.enabled: there can be only one reward model"
+            yield "reward_model and reward_training.enabled cannot be combined; there can be only one reward model"
         if self.model is None and self.warm_start.memory.lora is not None:
-            yield "warm_start.memory.lora needs a pretrained `model`: from scratch all weights must learn"
+            yield (
+                "warm_start.memory.lora needs a pretrained `model`, because a model from scratch must learn all weights"
+            )
         if task.reads_source and self.data_source is None:
             yield f"task.name {task.name} needs a data_source"
         if self.model is None and getattr(task, "form", "textual") == "textual":
@@ -461,11 +466,11 @@ class PolicyConfig(Strict):
         if self.reward.rule > 0:
             yield f"{where} reward.rule 0 and a reward model"
         if self.reward_training.enabled:
-            yield f"{where} a reward_model: reward_training learns the rule's rewards"
+            yield f"{where} a reward_model, because reward_training learns the rule's rewards"
         if self.warm_start.steps > 0:
-            yield f"{where} warm_start.steps 0: there are no worked responses"
+            yield f"{where} warm_start.steps 0, because there are no worked responses"
         if self.dynamic_sampling is not None:
-            yield f"{where} dynamic_sampling null: no response is right or wrong"
+            yield f"{where} dynamic_sampling null, because no response is right or wrong"
 
     def _unmeasured(self) -> Iterator[str]:
         """Yield what a warm start that ends at an accuracy cannot do without."""
@@ -473,7 +478,7 @@ class PolicyConfig(Strict):
         if until is None:
             return
         if 0 < steps < until.every:
-            yield f"warm_start.until.every {until.every} is more than the {steps} steps: no check"
+            yield f"warm_start.until.every {until.every} is more than the {steps} steps, so there would be no check"
         if until.problems > self.data.train:
             yield f"warm_start.until.problems {until.problems} is more than data.train, {self.data.train}"
 
@@ -486,7 +491,7 @@ class PolicyConfig(Strict):
         if self.kl.kl_coef == 0:
             keys |= dict.fromkeys(("kl.estimator", "kl.per"), "there is no KL at kl.kl_coef 0")
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
-            keys["temporal_decay.gamma"] = "temporal_decay.lspd takes the place of gamma^(t-1)"
+            keys["temporal_decay.gamma"] = "temporal_decay.lspd replaces gamma^(t-1)"
         if self.model is not None:
             keys["scratch"] = "the policy is `model`"
         if self.warm_start.steps == 0:

@@ -250,14 +250,14 @@ def by_function(
     rewards = [] if returned is None else list(returned)
     if len(rewards) != len(problems):
         raise ValueError(
-            f"reward.function returned {len(rewards)} rewards of {len(problems)} responses; return one each"
+            f"reward.function returned {len(rewards)} rewards for {len(problems)} responses; return one for each"
         )
     for at, reward in enumerate(rewards):
         try:
             float(reward)
         except (TypeError, ValueError):
             said = f"reward.function returned {reward!r} for response {at + 1} of {len(rewards)}"
-            raise ValueError(f"{said}; return a number for each, 0.0 where it does not apply") from None
+            raise ValueError(f"{said}; return a number for each response, 0.0 if the reward does not apply") from None
     return torch.tensor(rewards, dtype=torch.float32)
 
 
@@ -499,7 +499,7 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32
     """
     sequences, sampled = batch.sequences, batch.sequences.logps
     if sampled is None:
-        raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
+        raise ValueError("responses that were not sampled have no log-probabilities to compare with")
     if actor.recompute_logps:
         gap = masked_mean((batch.old_per_token_logps - sampled).abs(), sequences.completion_mask)
     else:

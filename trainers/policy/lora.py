@@ -23,7 +23,9 @@ try:
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 except ImportError as error:
-    raise ImportError("memory.lora needs peft: pip install 'ablation-tracker[lora]', or set it to null") from error
+    raise ImportError(
+        "memory.lora needs peft; run pip install 'ablation-tracker[lora]', or set memory.lora to null"
+    ) from error
 
 NAME = "default"  # of the only adapter, in peft
 Model = TypeVar("Model", bound=nn.Module)

@@ -144,8 +144,8 @@ def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
     for token, number in policy_vocabulary.items():
         if vocabulary.get(token) != number:
             raise ValueError(
-                f"{folder}: its tokenizer is not the policy's ({policy}): {token!r} is {number} there and "
-                f"{vocabulary.get(token)} here, and it is given the policy's token ids; use a model of the same family"
+                f"{folder}: the tokenizer differs from the policy's ({policy}), whose token ids the model gets: "
+                f"{token!r} is {number} there but {vocabulary.get(token)} here; use a model of the same family"
             )
 
 

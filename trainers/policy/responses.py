@@ -124,8 +124,9 @@ class Responder:
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         if positions is not None and longest + limit > positions:
             raise ValueError(
-                f"a prompt of {longest} tokens and a response of up to {limit} need {longest + limit} positions, the "
-                f"model has {positions}: allow shorter responses, leave out long prompts, or take another model"
+                f"a prompt of {longest} tokens and a response of up to {limit} need {longest + limit} "
+                f"positions, but the model has {positions}; allow shorter responses, leave out long prompts, "
+                "or take another model"
             )
 
     def _sampler(self) -> AbstractContextManager[Any]:

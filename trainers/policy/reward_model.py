@@ -37,7 +37,7 @@ def run(stage: Stage) -> None:
     """Leave a sequence classifier in the folder `reward_model`, or nothing."""
     config: PolicyConfig = stage.config
     if not config.reward_training.enabled:
-        stage.log.info("reward_training.enabled is false: nothing is trained")
+        stage.log.info("reward_training.enabled is false, so nothing is trained")
         return
     train(stage)
 

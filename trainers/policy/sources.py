@@ -34,7 +34,7 @@ def policy_folder(stage: Stage, name: str) -> Path:
         return earlier / POLICY
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError("warm_start.steps = 0: there is no `model` to start from")
+        raise ValueError("warm_start.steps = 0, but there is no `model` to start from")
     return model
 
 
@@ -46,7 +46,7 @@ def reward_model_folder(stage: Stage) -> Path:
     earlier = stage.inputs.get("trained_reward_model")
     trained = None if earlier is None else earlier / REWARD_MODEL
     if trained is None or not trained.is_dir():
-        raise ValueError("reward.model > 0: there is neither an asset `reward_model` nor a trained one")
+        raise ValueError("reward.model > 0, but there is neither an asset `reward_model` nor a trained one")
     return trained
 
 
@@ -85,7 +85,8 @@ def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     numbers = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
     if numbers != measured_steps(numbers[-1] + 1 if numbers else 0, checkpoints)[:-1]:
         raise ValueError(
-            f"{folder} has models of the steps {', '.join(map(str, numbers)) or 'none'}: evaluate.checkpoints = "
-            f"{checkpoints} asks for {checkpoints - 1} beside the last; delete {folder.parent}, and it is trained again"
+            f"{folder} has models of the steps {', '.join(map(str, numbers)) or 'none'}: "
+            f"evaluate.checkpoints = {checkpoints} needs {checkpoints - 1} besides the last; delete "
+            f"{folder.parent} to train it again"
         )
     return [folder / str(step) for step in reversed(numbers)]

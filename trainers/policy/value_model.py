@@ -77,8 +77,8 @@ class ValueModel(nn.Module):
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
             raise ValueError(
-                f"{folder}: a reward model has one output, a linear `score` on the hidden states; "
-                f"this one has {model.config.num_labels} outputs and {type(score).__name__}"
+                f"{folder}: a reward model has one output, a linear `score` on the hidden states, but this "
+                f"one has {model.config.num_labels} outputs and {type(score).__name__}"
             )
         made = cls(model.base_model, placement, sees_token=True)
         with torch.no_grad():

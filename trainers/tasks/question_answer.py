@@ -46,14 +46,14 @@ class Questions:
         table = _read(self.source)
         for field in (self.settings.question, self.settings.answer):
             if field is not None and field not in table.columns:
-                raise ValueError(f"{self.source}: no field {field!r}; it has {', '.join(table.columns)}")
+                raise ValueError(f"{self.source}: there is no field {field!r}; choose from {', '.join(table.columns)}")
         if self.settings.answer is None:
             return [Problem(_id(question), str(question), "") for question in table[self.settings.question]]
         answers = table[self.settings.answer]
         if missing := int((answers.isna() | (answers.astype(str).str.strip() == "")).sum()):
             raise ValueError(
-                f"{self.source}: {missing} of {len(table)} rows have no {self.settings.answer!r}; fill them in, or set "
-                "task.answer to null, reward.rule to 0 and use a reward model"
+                f"{self.source}: {missing} of {len(table)} rows have no {self.settings.answer!r}; fill them "
+                "in, or set task.answer to null and reward.rule to 0 and use a reward model"
             )
         problems = []
         for question, text in zip(table[self.settings.question], table[self.settings.answer], strict=True):

@@ -71,15 +71,19 @@ def main() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="of the machine, as 3.12")
-    parser.add_argument("--have", type=Path, help="what `pip list --format=freeze` prints there (default: nothing)")
+    parser.add_argument("--python", required=True, help="Python version of the target machine, such as 3.12")
+    parser.add_argument(
+        "--have",
+        type=Path,
+        help="file with the output of `pip list --format=freeze` there (default: nothing is installed)",
+    )
     parser.add_argument("--to", type=Path, default=Path("wheelhouse"))
-    parser.add_argument("--machine", default="x86_64", help="as `uname -m` prints it there")
-    said = "of pyproject.toml (default: all trainers)"
+    parser.add_argument("--machine", default="x86_64", help="processor of the target machine, as `uname -m` prints it")
+    said = "extra of pyproject.toml (default: all trainers)"
     parser.add_argument("--extras", nargs="*", default=["all", "trainers"], help=said)
     arguments = parser.parse_args()
     if not re.fullmatch(r"3\.\d+", arguments.python):
-        parser.error(f"--python {arguments.python}: is not a version; write that of the machine, as 3.12")
+        parser.error(f"--python {arguments.python}: is not a version; write that of the machine, such as 3.12")
     return arguments
 
 
@@ -107,7 +111,7 @@ def _download(wanted: Requirement, arguments: argparse.Namespace) -> Path:
             subprocess.run([*pip, "wheel", *common, "-w", folder, words], check=False)
         if not list(Path(folder).glob("*-any.whl" if ready.returncode else "*.whl")):
             place = f"Python {arguments.python} on {arguments.machine}"
-            sys.exit(f"error: {words}: there is no wheel for {place}, and none that runs anywhere can be built")
+            sys.exit(f"error: {words}: there is no wheel for {place}, and no pure Python wheel can be built")
         (wheel,) = Path(folder).glob("*.whl")
         return wheel.replace(arguments.to / wheel.name)
 

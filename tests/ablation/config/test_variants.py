@@ -253,4 +253,4 @@ def idle_levels(monkeypatch):
 
 def test_a_change_without_effect_is_refused_with_its_reason(toy, idle_levels):
     toy.variant("v3", {"extends": "v2", "why": "idle", "reward": {"levels": [0.5]}})
-    refused(toy, "v3.yaml", "reward.levels = [0.5]", "has no effect: kind a has no levels", "remove the line")
+    refused(toy, "v3.yaml", "reward.levels = [0.5]", "has no effect because kind a has no levels", "remove the line")

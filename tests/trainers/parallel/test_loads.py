@@ -117,7 +117,7 @@ def test_the_model_of_a_checkpoint_of_several_is_exported_as_that_of_one(folder,
         export(folder / "two", tmp_path / "nameless")
     (folder / "two" / "state.json").rename(folder / "two" / "kept")
     (folder / "two" / "state.json").write_text("{")
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(ValueError, match="is incomplete"):
         export(folder / "two", tmp_path / "torn", described_by=folder / "qwen2")
     (folder / "two" / "kept").rename(folder / "two" / "state.json")
 

@@ -37,7 +37,7 @@ def test_values_are_means_over_the_last_policies(prepared, tmp_path):
     pd.testing.assert_series_equal(found["sampled"], ((alone[0] + alone[1]) / 2)["sampled"])
     pd.testing.assert_series_equal(found["greedy"], alone[0]["greedy"])
     shutil.rmtree(tmp_path / "run" / KEPT)
-    with pytest.raises(ValueError, match=r"run/steps has models of the steps none: .* asks for 1"):
+    with pytest.raises(ValueError, match=r"run/steps has models of the steps none: .* needs 1"):
         items(tmp_path / "lost", config, inputs)
 
 

@@ -30,4 +30,4 @@ def test_without_peft_the_error_says_how_to_get_it():
     done = subprocess.run(
         [sys.executable, "-c", "import trainers.policy.lora"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert "memory.lora needs peft: pip install 'ablation-tracker[lora]'" in done.stderr
+    assert "memory.lora needs peft; run pip install 'ablation-tracker[lora]'" in done.stderr
