@@ -393,6 +393,8 @@ def debias(options: Namespace) -> Iterator[Figures]:
         yield {"what": "snakemake", "wrong": f"exit status {exit_status}, see debias/results.txt"}
     for path in sorted(results.glob("stages/debias/train/*/status.json")):
         status, planned = (json.loads(path.with_name(name).read_text()) for name in (path.name, "config.json"))
+        if not planned["config"]["editing"]:
+            continue  # nothing is trained
         metrics = pd.read_parquet(path.with_name("metrics.parquet"))
         seconds = metrics[metrics["name"] == "train/wall_s"]["value"]
         term = "with" if planned["config"]["grpo"]["weight"] else "without"

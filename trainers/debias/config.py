@@ -166,6 +166,9 @@ class Rcs(RcsSettings):
         return [[rcs_alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 
 
+_MEASURING = {"model", "data", "labels", "dtype", "domains", "split", "edit", "editing"}  # read without editing, too
+
+
 class DebiasConfig(Strict):
     """Everything that a variant of `debias` may change."""
 
@@ -188,6 +191,10 @@ class DebiasConfig(Strict):
         default=["gender", "race", "religion"], min_length=1, description="Edited and measured domains."
     )
     split: Split = Field(default=Split(), description="Training, development and test items.")
+    editing: Annotated[bool, Absent(True)] = Field(
+        default=True,
+        description="false: nothing is trained, and the model is measured as it is.",
+    )
     edit: Edit = Field(default=Edit(), description="What is edited.")
     batches: Annotated[Batches, Absent({"order": "shuffled", "drop_last": False, "mixed": False})] = Field(
         default=Batches(), description="Order of training items."
@@ -262,6 +269,9 @@ class DebiasConfig(Strict):
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        if not self.editing:
+            idle = [name for name in type(self).model_fields if name not in _MEASURING]
+            return dict.fromkeys(idle, "editing is false, so nothing is trained")
         if self.grpo.weight > 0:
             return {}
         return dict.fromkeys(("grpo.reward", "grpo.beta", "grpo.gamma"), "grpo.weight is 0, so there is no GRPO loss")

@@ -3,7 +3,7 @@
 Metrics: docs/studies/metrics/debias.md.
 
 Protocols:
-    unedited  the model as it is, from the scores that `prepare` cached.
+    unedited  the model as it is, from the scores that `prepare` cached; without editing, all three are this one.
     edited    BiasEdit's: for each batch of n_edits test items the hypernetwork edits the model on that batch, and the
               batch is measured under this edit.
     transfer  the training items, in their order, are cut into batches of n_edits; the shifts predicted for the batches
@@ -77,13 +77,15 @@ RANKS = join  # several devices: a process for each, with some of the edit batch
 
 
 class Evaluator:
-    """A trained editor, the model and the prepared items."""
+    """The prepared items and, where the model is edited, the model and a trained editor."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
-        self.model: SuffixModel = load_suffix(files(stage.inputs["model"]), self.prepared)
         self.config: DebiasConfig = stage.config
+        if not self.config.editing:
+            return
+        self.model: SuffixModel = load_suffix(files(stage.inputs["model"]), self.prepared)
         editor = self.config.editor
         self.hypernetwork = Hypernetwork(
             self.prepared.modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=0.0, seed=0
@@ -116,6 +118,7 @@ class Evaluator:
         note: called with the number of items of each batch that this rank has measured.
         """
         size, chunk = self.config.edit.batch_size, self.config.editor.batch_size
+        protocol = protocol if self.config.editing else "unedited"
         shifts = self.transfer_shifts() if protocol == "transfer" else {}
 
         def scores(indices: Sequence[int]) -> list[ItemScores]:

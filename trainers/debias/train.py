@@ -60,7 +60,9 @@ RANKS = join_ranks  # several devices: a process for each, with the items of a b
 
 
 def run(stage: Stage) -> None:
-    """Train, and write `hypernetwork.safetensors`, the one of the best epoch."""
+    """Train, and write `hypernetwork.safetensors`, the one of the best epoch; without editing, do nothing."""
+    if not stage.config.editing:
+        return
     prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
     trainer = Trainer(stage, prepared, load_suffix(files(stage.inputs["model"]), prepared))
     trainer.steps = trainer.state.restore(stage)

@@ -85,6 +85,13 @@ def test_nothing_is_said_where_nothing_changes_or_all_does(parent):
     assert child.unseen_changes(config(grpo={"weight": 0.3}, rcs=parent)) == {}
 
 
+def test_without_editing_only_what_is_measured_matters():
+    idle = config(editing=False).without_effect()
+    assert {"lr", "loc_coef", "grpo", "early_stop", "editor"} <= idle.keys()
+    assert not {"model", "data", "split", "domains", "edit", "editing"} & idle.keys()
+    assert config().without_effect().keys() == {"grpo.reward", "grpo.beta", "grpo.gamma"}
+
+
 def test_what_is_said_is_what_the_curriculum_does():
     """Brute force: alike for every SS that a batch can have, by the module that training uses."""
     from trainers.objectives.curriculum import rcs_alpha

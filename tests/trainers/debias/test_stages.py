@@ -235,6 +235,22 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
         assert scores.unedited[prepared.items[index].id] == prepared.scores[index, 1, 1].item()
 
 
+def test_without_editing_every_protocol_measures_the_model_as_it_is(home, evaluated, tmp_path):
+    settings = config(editing=False)
+    trained = run_train(tmp_path, home[1], settings)
+    assert not (trained.out / train.WEIGHTS_FILE).exists()
+    assert metrics(trained).empty
+    stage = run_evaluate(tmp_path, home[1], settings, trained)
+    rows = ["item", "subset", "name", "value"]
+    items, edited = (pd.read_parquet(each.out / "items.parquet") for each in (stage, evaluated))
+    as_it_is = edited.query("protocol == 'unedited'")
+    for protocol in ("unedited", "edited", "transfer"):
+        found = items[items["protocol"] == protocol]
+        pd.testing.assert_frame_equal(found[rows].reset_index(drop=True), as_it_is[rows].reset_index(drop=True))
+    clusters = [dict(zip(frame["item"], frame["cluster"], strict=True)) for frame in (items, edited)]
+    assert clusters[0] == clusters[1]
+
+
 def test_samples_are_the_sentences_of_the_test_items_with_their_scores_before_and_after(home, evaluated):
     prepared = Prepared(home[1]["prepare"])
     kinds = {"anti-stereotype": "anti", "stereotype": "stereo", "unrelated": "unrelated"}

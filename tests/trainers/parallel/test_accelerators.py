@@ -36,7 +36,7 @@ def test_every_part_runs_on_a_cpu_and_the_report_says_so(tmp_path):
     words, total = debias["equal samples"].split(" of ")
     assert 0 < int(words) == int(total)
     assert (debias["largest first loss difference"], debias["items differ by"], twice["not bit-equal"]) == (0, 0, 0)
-    assert debias["stages"] == twice["stages"] == 3
+    assert debias["stages"] == twice["stages"] == 5  # one that prepares, and two of the unedited model
     assert {"ours", "generate"} <= {each["what"].rpartition(", ")[2] for each in parts["sampling"]}
     assert 0 < parts["step"][0]["of sampling"] < parts["step"][0]["seconds"]
     assert parts["critic"][0]["pairs"] == 4
