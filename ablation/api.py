@@ -129,7 +129,7 @@ class Results:
         return axes
 
     def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
-        """What variant `b` changes with respect to `a`, as `row["changes"]`, and the effect."""
+        """Return the changes from variant `a` to `b`, as `row["changes"]`, and the effect of `b` against `a`."""
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
             among = [name for name in self.studies if study in (None, name)]
@@ -324,7 +324,7 @@ def judge(
 
 
 def _evaluation(given: Any, folder: Callable[[], Path], name: str) -> Files | Values:
-    """What was given as files or values; a frame is written to a file, and so read as any table."""
+    """Return a value given as files or values in the form that `compare` takes; a frame is written to a file first."""
     if isinstance(given, Values):
         return given
     if isinstance(given, str | Path):

@@ -34,7 +34,7 @@ class DataEdited(OSError):
         super().__init__(errno.ESTALE, f"{text}; start snakemake again")
 
     def __str__(self) -> str:
-        """Return the text."""
+        """Return the error as text."""
         return str(self.strerror)
 
 

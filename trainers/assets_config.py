@@ -1,4 +1,4 @@
-"""What a study's configuration says about a model or a data set: a list of places where it can be had.
+"""Configuration of a model or a data set: a list of sources from which it can be fetched.
 
 Only pydantic is imported here: validating and planning read this module, and stay fast.
 """

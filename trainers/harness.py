@@ -1,4 +1,4 @@
-"""What `ablation.runner` asks of the package of an entry: what makes numbers repeatable, and the class of a stage.
+"""Interface that `ablation.runner` expects of an entry's package: repeatable numbers, and the class of a stage.
 
 The key of every stage of a trainer holds this code.
 """

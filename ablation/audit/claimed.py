@@ -138,7 +138,7 @@ def _mde(cell: MeasuredCell, alpha: float) -> float:
 
 
 def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
-    """How many seeds would show the effect, for brackets after the smallest one that these show."""
+    """Return, as a remark in brackets, how many seeds would show a claimed effect that these seeds cannot show."""
     if cell.noise is None:
         return ""
     seeds = seeds_needed(effect, cell.noise, cell.seeds, alpha)
@@ -195,7 +195,7 @@ def _best(published: PublishedFile, standing: Standing, own: MeasuredCell, said:
 
 
 def _lead(published: PublishedFile, standing: Standing) -> float:
-    """By how much the source's own number is ahead of the next one; 0 where it is not the best."""
+    """Return by how much the source's number is ahead of the next one; 0 if it is not the best."""
     index = published.columns.index(standing.column)
     numbers = {name: row[index] for name, row in published.rows.items()}
     values = {name: cell.number.value for name, cell in numbers.items() if cell is not None}

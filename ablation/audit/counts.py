@@ -141,7 +141,7 @@ def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a column was computed: its items, the batches, the target."""
+    """The computation of a column: its items, the batches, the target."""
 
     items: int
     batches: tuple[int, ...]

@@ -25,7 +25,7 @@ class Table:
 
     @classmethod
     def of(cls, published: PublishedFile) -> "Table":
-        """Take the table out of a file; cells without a number are left out."""
+        """Return the table of a published file; cells without a number are left out."""
         sizes = published.batch_size
         return cls(
             rows={

@@ -1,4 +1,4 @@
-"""What a source's figures of a training say beside our curves.
+"""Compares the figures that a source states about a training with the measured curves.
 
 - A number is *reproduced* where it lies within the interval in which another run of ours would fall: of its median, or
   of its mean at the place that the figure names, where `at` names one. Else it is *not seen*.

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Explained:
-    """What is known of the way from A to B: the runs between, what of them is to do, and the answer if there is one."""
+    """The state of an explanation from A to B: the runs in between, the jobs to run, and the answer if there is one."""
 
     def __init__(self, settings: Settings, between: Between, given: Sequence[str]) -> None:
         self.settings, self.between, self.factors, self.given = settings, between, between.factors, given
@@ -121,7 +121,7 @@ class _Explained:
         return measured if {variant.name for variant in self.runs.values()} <= known else None
 
     def head(self) -> Iterator[str]:
-        """Yield what differs."""
+        """Yield lines on the factors in which the two variants differ."""
         between = self.between
         yield f"{between.study.name}: {between.a} and {between.b} differ in {len(self.factors)} factors"
         for factor, changes in between.changes.items():

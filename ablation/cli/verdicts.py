@@ -141,7 +141,7 @@ def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def caveats(comparisons: Sequence[Comparison]) -> str:
-    """What weakens verdicts, each once with the variants that it is about: notes, and rules that runs broke."""
+    """Return the caveats of verdicts: notes and broken health rules, each once with the variants that it concerns."""
     about: dict[str, dict[str, None]] = {}
     for comparison in comparisons:
         broken = [f"unhealthy: {warned.rule.id}" for warned in comparison.warnings]

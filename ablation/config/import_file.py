@@ -22,7 +22,7 @@ _MAPS = ("metrics", "parents", "columns")
 
 
 class RunRules(Strict):
-    """How a run's seed and variant are found, and which of its settings and numbers count."""
+    """Rules for an imported run's seed and variant, and for the settings and numbers that are used."""
 
     seed: Text | None = Field(
         default=None,
@@ -67,7 +67,7 @@ class RunRules(Strict):
 
 
 class Evaluations(Strict):
-    """How `compare --study` reads and weights evaluation files: its options of these names."""
+    """Options by which `compare --study` reads and weights evaluation files."""
 
     item: Text | None = None
     filter: Text | None = None

@@ -23,11 +23,11 @@ _REMEDY = "write a number such as 0.0170, 51.7% or 0.512 ± 0.021"
 
 
 class _Written:
-    """In a configuration: a number or a text, which `of` reads; written as its text."""
+    """A printed number in a configuration: a number or a text that `of` reads; it is written back as its text."""
 
     @classmethod
     def of(cls, text: Any) -> Any:
-        """Read a number or a text."""
+        """Return the printed number of a number or a text."""
         raise NotImplementedError
 
     @classmethod
@@ -81,7 +81,7 @@ class Printed(_Written):
 
     @cached_property
     def value(self) -> float:
-        """The number."""
+        """The printed number as a float."""
         return float(self.exact)
 
     @cached_property
@@ -91,7 +91,7 @@ class Printed(_Written):
 
     @property
     def half(self) -> float:
-        """The same as a float."""
+        """Half a unit of the last printed digit, as a float."""
         return float(self.exact_half)
 
     @property

@@ -26,7 +26,7 @@ _MOST_BYTES = 5_000_000
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the command line says about a table."""
+    """The command line's options about a table."""
 
     items: tuple[str, ...] = ()
     target: str | None = None

@@ -51,7 +51,7 @@ class ResourceOverride(Strict):
 
 
 class ScaleStudy(Strict):
-    """How a scale sizes one study."""
+    """The sizes that a scale sets in one study."""
 
     seeds: Seeds | None = Field(
         default=None, description="The study's number of seeds, or a list of seeds; absent: the scale's seeds."

@@ -28,7 +28,7 @@ COMMAND_ENTRY = "ablation.runner.command"  # what runs a stage that is a command
 
 
 class Resources(Strict):
-    """What one job of a stage asks for."""
+    """Resources that one job of a stage requests."""
 
     threads: int = Field(default=1, ge=1, description="CPU threads.")
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
@@ -215,7 +215,7 @@ _LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
 
 
 class Analysis(Strict):
-    """How comparisons are judged; fixed before there are results."""
+    """The analysis plan: how comparisons are judged. Fixed before there are results."""
 
     value: Text = Field(description="The items.name of the primary metric.")
     protocol: Text = Field(default="test", description="items.protocol.")
@@ -471,7 +471,7 @@ class FigurePanel(CurveDefinition):
 
 
 class FigureAxis(Strict):
-    """What stands on the horizontal axis: another metric of the same stage, step by step."""
+    """The horizontal axis of a panel: another metric of the same stage, step by step."""
 
     metric: Text
     label: Text

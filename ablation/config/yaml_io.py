@@ -39,7 +39,7 @@ class _Problem(yaml.MarkedYAMLError):
 
 
 class _StrictLoader(_Base):
-    """YAML 1.2 core schema."""
+    """Loads YAML by the YAML 1.2 core schema."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own interface: none of YAML 1.1's
 
@@ -98,7 +98,7 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
 class _PrintedLoader(_StrictLoader):
-    """The same, but a number with a point or an exponent stays the text that it is."""
+    """Loads YAML as `_StrictLoader` does, but keeps numbers with a point or an exponent as text."""
 
 
 def _keep_float(loader: Any, node: yaml.ScalarNode) -> str:

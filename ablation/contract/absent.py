@@ -1,4 +1,4 @@
-"""For a config field that is added later: the value that its absence stood for."""
+"""The value that the absence of a config field stands for, so that a field added later changes no key."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -29,7 +29,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Code(NamedTuple):
-    """What a stage is made of.
+    """The code that a stage's key covers.
 
     start: the files, or patterns of files, with which it begins. files: path from the project's folder -> digest.
     parts: slot -> dotted name, of the variant (`ablation.contract.parts`). text: one digest of the files' bytes, which

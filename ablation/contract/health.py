@@ -111,7 +111,7 @@ class Monitor:
         self._latest: dict[str, float] = {}
 
     def observe(self, step: int, values: Mapping[str, float]) -> list[Event]:
-        """Take the values of a step; return the events that begin or continue with it. Steps must not decrease."""
+        """Check the values of a step; return the events that begin or continue with it. Steps must not decrease."""
         self._latest.update((name, value) for name, value in values.items() if name in self._references)
         events = []
         for name, value in values.items():
@@ -169,7 +169,7 @@ class _Watch:
         self._worst = nan
 
     def update(self, step: int, value: float, reference: float | None) -> Event | None:
-        """Take one value; return the stretch outside up to now once it is as long as the window, else None."""
+        """Check one value; return the stretch outside the range once it is as long as the window, else None."""
         rule = self.rule
         if rule.after is not None and step <= rule.after:
             return None

@@ -1,4 +1,4 @@
-"""How a stage ended: `status.json`, which everything reads here, and reasons not to believe it."""
+"""The end of a stage as `status.json` records it, and reasons not to believe the record."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -168,7 +168,7 @@ class Prices:
 
     @staticmethod
     def from_stages(stages: pd.DataFrame) -> "Prices":
-        """From the seeds so far: rows (variant, stage, key, hours) of seeded stages, in the order of the plan.
+        """Return the costs from rows (variant, stage, key, hours) of the seeded stages, in the order of the plan.
 
         Variants that share a stage in the first seed share it in every seed. A stage's price is its mean over the seeds
         where it ran.

@@ -46,14 +46,14 @@ class ChangedItem:
         return self.rank, self.against - self.agreeing, self.subset, self.item
 
     def telling(self) -> list[Beside]:
-        """Its values, the pair of runs with the largest change in the item's direction first."""
+        """The item's values, the pair of runs with the largest change in the item's direction first."""
         direction = np.sign(self.after - self.before)
         return sorted(self.values, key=lambda pair: (-direction * (pair.after - pair.before), pair.parent_seed))
 
 
 @dataclass(frozen=True)
 class ChangedItems:
-    """What changed between two variants.
+    """The items that changed between two variants.
 
     gained, lost: the largest change first, at most POOL of each subset.
     """

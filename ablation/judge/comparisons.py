@@ -48,12 +48,12 @@ class Comparison(Judged):
 
     @property
     def low(self) -> float:
-        """The interval at 1 - alpha for this comparison alone."""
+        """Lower end of the interval at 1 - alpha for this comparison alone."""
         return self._alone[0]
 
     @property
     def high(self) -> float:
-        """Its upper end."""
+        """Upper end of the interval at 1 - alpha for this comparison alone."""
         return self._alone[1]
 
     @cached_property
@@ -66,17 +66,17 @@ class Comparison(Judged):
 
     @property
     def joint_low(self) -> float:
-        """The interval corrected for all comparisons of the study that could be tested; it agrees with the verdict."""
+        """Lower end of the interval corrected for all tested comparisons of the study; it agrees with the verdict."""
         return self._joint[0]
 
     @property
     def joint_high(self) -> float:
-        """Its upper end."""
+        """Upper end of the interval corrected for all tested comparisons of the study."""
         return self._joint[1]
 
     @property
     def p_sign_flip(self) -> float:
-        """Over seeds, the items taken as fixed."""
+        """Two-sided sign-flip p over seeds, with the items taken as fixed."""
         several = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
         return sign_flip(self.estimate.per_seed) if self.estimate and several else _NAN
 
@@ -89,12 +89,12 @@ class Comparison(Judged):
 
     @property
     def single(self) -> bool:
-        """Whether one run of each leaves it unknown how runs vary, and the verdict depends on it."""
+        """Whether the claim is about the recipe but one run per side leaves seed-to-seed noise unknown."""
         return self.seeds == 1 and not self.noise.seeds_known
 
     @cached_property
     def checkpoints(self) -> Estimate | None:
-        """The same comparison of these very runs: only the items are a sample."""
+        """Estimate of the comparison for these runs only, with the items as the only sample."""
         if self.estimate is None:
             return None
         groups = comparable(self.of, self.pair).groups
@@ -109,7 +109,7 @@ class Comparison(Judged):
 
     @property
     def variance(self) -> str:
-        """Of seeds: own, or moderated by the study's other variants."""
+        """Whether the variance of seeds is the comparison's own or moderated by the study's other variants."""
         return "moderated" if self.prior_df > 0 else "own"
 
     @property
@@ -144,7 +144,7 @@ class Comparison(Judged):
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
 
     def _in_how_many(self, verdict: str, interim: Interim) -> str:
-        """The share of the seeds that were run which behave as the verdict says, where some do not."""
+        """Return in how many seeds the verdict holds, if there are seeds in which it does not."""
         apart = np.sign(interim.estimate.per_seed) == (1 if verdict == "better" else -1)
         if verdict not in ("better", "worse") or not len(apart) or apart.all():
             return ""
@@ -152,7 +152,7 @@ class Comparison(Judged):
 
     @property
     def _of_checkpoints(self) -> str:
-        """What these very runs say, and what they do not."""
+        """The statement about these runs only, and what it does not show."""
         numbers, alpha = self.checkpoints, self.of.analysis.alpha
         assert numbers is not None
         if numbers.items_only:
@@ -194,7 +194,7 @@ class Comparison(Judged):
         return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:
-        """The reason, with what would decide the comparison if the true effect were the observed one."""
+        """The reason for no decision, and what would settle the comparison if the true effect equals the estimate."""
         if _no_difference(numbers):
             return "no item differs in any seed, but so few items cannot rule out a rare difference"
         few = f"{numbers.clusters} clusters or items are too few; at least {{}} are needed"
@@ -260,7 +260,7 @@ class Comparison(Judged):
 
     @property
     def _correlated(self) -> Iterator[str]:
-        """How far seeds that were declared to be paired go together."""
+        """Yield the correlation over seeds that were declared to be paired."""
         if self.of.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
             over = f"over {len(self.paired)} seeds"
             yield f"paired seeds: correlation {self.seed_correlation:.2f} {over} (pairing gains power above about 0.3)"
@@ -303,7 +303,7 @@ class Comparison(Judged):
 
     @cached_property
     def warnings(self) -> tuple[Warned, ...]:
-        """Of the runs of either variant."""
+        """Health rules of severity warn that runs of either variant broke."""
         return warnings(self.of, self.pair)
 
     @cached_property
@@ -346,7 +346,7 @@ class Comparison(Judged):
 
     @cached_property
     def _root_interval(self) -> tuple[float, float]:
-        """For all paths of the variant tree at once."""
+        """Interval of the effect since the root, corrected for all paths of the variant tree."""
         since = self._since_root
         return since.interval_at(path_level(self.correction)) if since else (_NAN, _NAN)
 
@@ -362,12 +362,12 @@ class Comparison(Judged):
 
     @property
     def root_low(self) -> float:
-        """Its interval, for all paths of the variant tree at once."""
+        """Lower end of the interval since the root, corrected for all paths of the variant tree."""
         return self._root_interval[0]
 
     @property
     def root_high(self) -> float:
-        """The upper end."""
+        """Upper end of the interval since the root, corrected for all paths of the variant tree."""
         return self._root_interval[1]
 
 

@@ -32,20 +32,20 @@ class Correction:
 
     @classmethod
     def of(cls, study: Measurements, comparisons: Sequence[Measured]) -> "Correction":
-        """For the comparisons that could be tested, by name: random draws must not hang on the order of variants."""
+        """Return the correction of the tested comparisons, ordered by name so that random draws are stable."""
         tested = sorted((each for each in comparisons if not np.isnan(each.p)), key=lambda each: each.pair)
         return cls(study, tested, [comparison.p for comparison in tested])
 
     @property
     def name(self) -> str:
-        """One of CORRECTIONS."""
+        """Name of the correction, one of CORRECTIONS."""
         if self.alone or len(self.tested) < 2:
             return "none" if self.alone else "one"
         return "bh" if self.study.analysis.error == "fdr" else "holm" if self.family is None else "max-t"
 
     @cached_property
     def covariances(self) -> tuple[Array, Array] | None:
-        """Of the tested comparisons' effects, by seeds and by items; None if the correction is Holm's."""
+        """Covariances of the tested effects, over seeds and over items; None for Holm's correction."""
         if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
             return None
         return covariances(self.tested, self.study.prior)

@@ -34,11 +34,11 @@ class Tally:
     hours: float
 
     def __sub__(self, before: "Tally") -> "Tally":
-        """What was decided and spent since."""
+        """Return what was decided and spent between two counts."""
         return Tally(self.decided - before.decided, self.hours - before.hours)
 
     def __str__(self) -> str:
-        """Both, and their ratio."""
+        """Return both counts and their ratio in words."""
         rate = f"{self.decided / self.hours:.3g}" if self.hours > 0 else "no"
         return f"{self.decided} comparisons in {device_time(self.hours)}, {rate} comparisons per device-hour"
 
@@ -73,7 +73,7 @@ def grid_command(study: str, cores: str, gpus: int, settings: Sequence[str]) -> 
 
 
 def run_snakemake(command: Sequence[str], output: TextIO | None = None) -> int:
-    """Run it in the foreground, its standard output going there or to ours; return its exit status."""
+    """Run Snakemake in the foreground; return its exit status."""
     return subprocess.run(command, check=False, stdout=output).returncode
 
 

@@ -61,7 +61,7 @@ def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array)
 
 
 def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool = False) -> ItemVariance:
-    """From each group's contributions [clusters, runs], or draws [replicates, runs], whose mean is then taken out.
+    """Return the items' variance from each group's contributions [clusters, runs], or draws [replicates, runs].
 
     What two runs of one group share estimates the items' part of that group without bias; between groups every pair of
     runs does. One group alone has the weight 1. A group of one run is taken to have as much noise of a run and an item

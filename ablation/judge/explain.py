@@ -25,7 +25,7 @@ _WIDEST = 8.0  # a share further than so many times the effect from the estimate
 
 @dataclass(frozen=True)
 class Part:
-    """What some factors do: effect in units of the statistic, positive is an improvement."""
+    """The effect of some factors, in units of the statistic; positive is an improvement."""
 
     sets: tuple[Corner, ...]  # one factor; a group; an interaction; interactions that cannot be told apart
     effect: float

@@ -60,7 +60,7 @@ def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Ar
 
 
 def _with_variances(covariance: Array, variances: Array) -> Array:
-    """The same correlations with these variances; no correlation where a variance is 0."""
+    """Return the same correlations with other variances; no correlation if a variance is 0."""
     return _correlation(covariance) * np.sqrt(np.outer(variances, variances))
 
 
@@ -96,7 +96,7 @@ class Family:
         weights: Sequence[float] = (1.0,),
         sides: int = 2,
     ) -> "Family":
-        """From the members' covariances."""
+        """Return the family of members with these covariances."""
         degrees_ = np.array([degrees(noise) for noise in noises])
         return cls(_correlation(by_seed + by_item), degrees_, tuple(weights), sides)
 

@@ -154,7 +154,7 @@ def _unless_other_units(answer: Answer) -> Answer:
 
 
 def _why_invalid(comparison: Comparison) -> str:
-    """Why no answer may rest on the runs of a comparison, or nothing."""
+    """Return why the runs of a comparison allow no answer; empty if they allow one."""
     if comparison.detail in NOT_COMPARED:
         return f"{comparison.detail}: {comparison.why}"
     if runs := comparison.missing:
@@ -183,7 +183,7 @@ class Guarded:
 
     @property
     def row(self) -> dict[str, object]:
-        """The columns RAIL_COLUMNS."""
+        """The guardrail's row, with the columns RAIL_COLUMNS."""
         own = ("metric", "verdict", "margin", "p_not_worse")
         return {name: getattr(self if name in own else self.comparison, name) for name in RAIL_COLUMNS}
 

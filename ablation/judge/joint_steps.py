@@ -12,7 +12,7 @@ from ablation.judge.paths import path_level
 
 @dataclass(frozen=True)
 class JointSteps:
-    """What the steps from an ancestor to a variant do together; positive effects are improvements."""
+    """The joint effect of the steps from an ancestor to a variant; positive is an improvement."""
 
     ancestor: str
     child: str

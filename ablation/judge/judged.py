@@ -40,7 +40,7 @@ class Judged(Measured):
 
     @cached_property
     def p_adjusted(self) -> float:
-        """Over the study's comparisons."""
+        """P-value adjusted for the study's comparisons."""
         return self.correction.adjusted.get(self.pair, _NAN)
 
     @cached_property
@@ -63,12 +63,12 @@ class Judged(Measured):
 
     @property
     def detail(self) -> str:
-        """One of VERDICTS: the verdict if the comparison were not confounded."""
+        """The verdict, one of VERDICTS, that the comparison would have if it were not confounded."""
         return self.decision[0]
 
     @property
     def verdict(self) -> str:
-        """One of VERDICTS."""
+        """The verdict, one of VERDICTS."""
         return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
 
     @property

@@ -28,7 +28,7 @@ class Interim:
 
     @property
     def p(self) -> float:
-        """Two-sided, at this interim analysis alone."""
+        """Two-sided p of this interim analysis alone."""
         return self.estimate.p
 
 
@@ -47,12 +47,12 @@ class Measured:
 
     @property
     def study(self) -> str:
-        """Its name."""
+        """Name of the study."""
         return self.of.name
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Child and parent."""
+        """The child and the parent."""
         return self.child, self.parent
 
     @property
@@ -67,12 +67,12 @@ class Measured:
 
     @property
     def estimate(self) -> Estimate | None:
-        """Of all its seeds."""
+        """The estimate from all seeds of the comparison."""
         return self.all_seeds.estimate if self.all_seeds else None
 
     @property
     def noise(self) -> Noise:
-        """Of all its seeds."""
+        """The noise of the estimate from all seeds."""
         return self.estimate.noise if self.estimate else Noise(_NAN, 0, _NAN)
 
     @property
@@ -99,12 +99,12 @@ class Measured:
 
     @property
     def seeds(self) -> int:
-        """How many runs either variant has, at least."""
+        """The smaller number of runs of the two variants."""
         return min(map(len, self.runs))
 
     @property
     def items(self) -> int:
-        """How many were paired, over all subsets."""
+        """Number of paired items, over all subsets."""
         return self.estimate.items if self.estimate else 0
 
 

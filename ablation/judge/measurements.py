@@ -297,12 +297,12 @@ class Problem:
     waiting: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether there is a problem."""
         return bool(self.text)
 
 
 class Compared(NamedTuple):
-    """What of several variants is compared: `runs` are the seeds of each group, in the order they were added."""
+    """The compared runs of several variants: `runs` are the seeds of each group, in the order they were added."""
 
     groups: list[Group]
     runs: list[list[int]]
@@ -342,7 +342,7 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
 
 
 def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """As `_independent_runs`, of the seeds in which the runs of all variants are sound and have the same items."""
+    """Return the seeds in which the runs of all variants are sound and have the same items."""
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
     paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]
@@ -370,7 +370,7 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
 
 
 def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
-    """Which of a variant's runs stands under two seeds."""
+    """Return, in words, which two seeds of a variant have the same values."""
     assert group.copy is not None
     one, other = (seeds[place] for place in group.copy)
     told = f"seeds {one} and {other} of {variant} have the same value on every item, so they may be one run"
@@ -490,7 +490,7 @@ class Warned:
     runs: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The phrase of a reason."""
+        """Return the rule and its runs as part of a reason."""
         return f"unhealthy (warn): {self.rule} ({listed(self.runs)})"
 
 

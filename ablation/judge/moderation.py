@@ -147,7 +147,7 @@ def spreads(gains: Array) -> tuple[Array, Array]:
 
 
 def _plain_spreads(gains: Array) -> tuple[Array, Array]:
-    """Likewise where a seed means nothing: the plain variance over runs."""
+    """Return the plain variance over each variant's runs, for runs whose seeds have no meaning."""
     count = (~np.isnan(gains)).sum(axis=1)
     away = gains - np.nansum(gains, axis=1, keepdims=True) / count[:, None]
     return np.nansum(away**2, axis=1) / np.maximum(count - 1, 1), np.maximum(count - 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""What an item's samples say besides their mean: pass@k, cons@k and pass^k, from how many of them are right."""
+"""Outcomes of an item's samples other than their mean: pass@k, cons@k and pass^k."""
 
 from dataclasses import dataclass
 from math import comb
@@ -23,7 +23,7 @@ class Outcome:
 
     @property
     def option(self) -> str:
-        """Of the command `compare`."""
+        """The outcome's option of the command `compare`."""
         return f"--{self.kind}-at"
 
     def of(self, samples: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""How many seeds and items will find an effect, estimated from a pilot's noise, and how sure that is.
+"""Numbers of seeds and items that detect an effect, estimated from a pilot's noise, with their uncertainty.
 
 The pilot's variances are estimates. The power that is promised is its mean over what the true seed variance may be
 (the estimate times df / chi2_df, as in `ablation.judge.budget`), so that plans keep their promise on average.
@@ -58,7 +58,7 @@ class Pilot:
         return replace(self, samples=samples, checkpoints=checkpoints, drawn=drawn, between=between)
 
     def at(self, samples: int, checkpoints: int) -> "Pilot":
-        """The same pilot, for a study with so many samples of an item and averaged checkpoints."""
+        """Return the pilot for a study with this many samples of an item and averaged checkpoints."""
         return replace(self, planned=(samples, checkpoints))
 
     @property
@@ -67,7 +67,7 @@ class Pilot:
         return (1 / variance_ratios(self.df, _TRUTHS)).tolist()
 
     def clusters(self, items: int) -> float:
-        """How many independent items so many would be worth, as the pilot's."""
+        """Return how many independent items this many items correspond to, judged by the pilot."""
         return (self.item_df + 1) * items / self.items
 
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
@@ -190,7 +190,7 @@ class Cost:
 
     @classmethod
     def of(cls, stages: pd.DataFrame, last: str, variants: Iterable[str], evaluated: Evaluated) -> "Cost":
-        """From rows (variant, stage, key, hours, seed) of the seeded stages, in the order of the plan."""
+        """Return the cost from rows (variant, stage, key, hours, seed) of the seeded stages, in plan order."""
         prices, names = Prices.from_stages(stages), frozenset(variants)
         evaluations = frozenset(map(str, stages.loc[stages["stage"] == last, "key"]))
         counts = stages[stages["hours"] > 0].groupby("variant")["seed"].nunique()

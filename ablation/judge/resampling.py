@@ -112,7 +112,7 @@ def item_degrees(clusters: Clusters, together: float) -> float:
 
 @lru_cache(maxsize=256)
 def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
-    """tr(M) and tr(M^2)."""
+    """Return tr(M) and tr(M^2)."""
     shares, scale = clusters.shares, clusters.corrections
     items = np.array([len(of_items) for of_items in clusters.of_items])
     # Covariance [clusters, subsets, subsets] of a cluster's sums, over the subset's number of items.
@@ -144,7 +144,7 @@ def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
 
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
-    """How often each bootstrap replicate draws each cluster, less the one time it is there: [replicates, clusters].
+    """Return how often each bootstrap replicate draws each cluster, minus 1: [replicates, clusters].
 
     All contrasts of as many clusters meet the same draws.
     """

@@ -105,7 +105,7 @@ class Noise:
         return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
 
     def allowance(self, alpha: float, sides: int = 2) -> float:
-        """What is added to the square that an effect must reach: for what went unseen, and for few items.
+        """Return the term added to the square that an effect must reach: for changes not seen, and for few items.
 
         The items' variance is a difference of two mean squares, and only the first has few degrees of freedom: it
         counts by Student's t, and what is subtracted, by the normal quantile.

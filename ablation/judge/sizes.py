@@ -181,7 +181,7 @@ class Search:
 
     @property
     def first(self) -> Evaluated:
-        """What all pilots are compared at: what the one in the middle evaluated, if that is to be tried."""
+        """The sizes at which all pilots are compared: the middle pilot's, if they are to be tried."""
         own = (self.middle.items, self.middle.samples, self.middle.checkpoints)
         return own if own in self.evaluated else self.evaluated[0]
 
@@ -296,7 +296,7 @@ def _by_noise(pilots: Sequence[Pilot], level: float) -> list[Pilot]:
 
 
 def _stated(request: Request) -> Pilot:
-    """As it is with the first of `items`, `samples` and `checkpoints`."""
+    """Return the pilot with stated noise, at the first of `items`, `samples` and `checkpoints`."""
     assert request.seed_sd is not None
     assert request.item_sd is not None
     items, samples, checkpoints = ((given or [1])[0] for given in (request.items, request.samples, request.checkpoints))

@@ -67,7 +67,7 @@ class Crossing:
         return max(p, min(self.p_value, 4 * self.chance, 1.0))
 
     def p_above(self, bound: float, p: float) -> float:
-        """The same for an effect of `bound` or less: at a target errors lie on one side, so it counts twice."""
+        """Return the p of an effect of `bound` or less: at a target errors lie on one side, so it counts twice."""
         below = 2 * (int(np.sum(self.reach <= bound)) + 1) / (len(self.reach) + 1)
         return max(p, min(below, 4 * self.chance, 1.0))
 
@@ -104,7 +104,7 @@ class Estimate:
 
     @cached_property
     def studentized_p(self) -> float:
-        """Of the bootstrap-t, for checkpoints' values without bounds, whose means may be skewed; else 0."""
+        """P of the bootstrap-t, for checkpoints' values without bounds, whose means may be skewed; else 0."""
         asked = self.design.claim == "checkpoints" and not self.bounded and len(self.units) <= _MANY_UNITS
         return studentized(np.array(self.units), BOOTSTRAP_SEED) if asked else 0.0
 
@@ -115,17 +115,17 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """The lower end of the interval at `confidence`."""
+        """Lower end of the interval at `confidence`."""
         return self.interval(1 - self.confidence)[0]
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """Upper end of the interval at `confidence`."""
         return self.interval(1 - self.confidence)[1]
 
     @cached_property
     def p(self) -> float:
-        """Two-sided, unadjusted; NaN with one seed.
+        """Two-sided unadjusted p; NaN with one seed.
 
         1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
         shown, so neither direction may be called.
@@ -184,7 +184,7 @@ class Estimate:
         return -margin <= low and high <= margin
 
     def _p(self, noise: Noise) -> float:
-        """What went unseen is asked only of graded values: exact flips keep the level of counts without it."""
+        """Return p. Only graded values allow for changes not seen: exact flips keep the level of counts without it."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
         p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=0.0) if self.counts else noise)
@@ -202,7 +202,7 @@ class Estimate:
         return about_runs and self.counts and len(self.units) == self.items
 
     def p_not_worse(self, margin: float | None) -> float:
-        """One-sided p of an effect of -margin or less; NaN with one seed, or without a margin."""
+        """Return the one-sided p of an effect of -margin or less; NaN with one seed, or without a margin."""
         if margin is None or not self.noise.seeds_known:
             return float("nan")
         if self.effect <= -margin:
@@ -232,7 +232,7 @@ class Group:
 
     @cached_property
     def means(self) -> Array:
-        """Of the items [1, seeds, subsets]."""
+        """Means of the items [1, seeds, subsets]."""
         means = np.stack([subset.mean(axis=2) for subset in self.values], axis=2)
         if not np.isfinite(means).all():
             raise ValueError("an item value is not finite")
@@ -290,7 +290,7 @@ class Group:
 
     @cached_property
     def centres(self) -> Array:
-        """The same of the unfolded means."""
+        """The gains [seeds] of the unfolded means."""
         folds = isinstance(self.direction, dict)
         return gain(self.unfolded[0], self.direction).mean(axis=1) if folds else self.gains
 
@@ -497,7 +497,7 @@ def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Nois
 
 
 def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array, Array]:
-    """What draws of the items say of a contrast: its variance, and for each replicate the mean over seeds.
+    """Return the variance of a contrast under draws of the items, and each replicate's mean over seeds.
 
     The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
     """

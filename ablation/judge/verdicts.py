@@ -59,7 +59,7 @@ class JudgedStudy:
 
     @property
     def name(self) -> str:
-        """The study's name."""
+        """Name of the study."""
         return self.measurements.name
 
     @property

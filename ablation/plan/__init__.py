@@ -1,1 +1,1 @@
-"""What runs: variants times seeds as content-addressed stages, and what happens before the first job."""
+"""The plan: variants times seeds as content-addressed stages, and what happens before the first job."""

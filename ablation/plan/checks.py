@@ -1,4 +1,4 @@
-"""What is checked before the first job: devices, machines, packages, and the state of the working tree."""
+"""Checks before the first job: devices, machines, packages, and the state of the working tree."""
 
 import subprocess
 from collections.abc import Iterable, Iterator

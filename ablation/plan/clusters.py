@@ -1,4 +1,4 @@
-"""What a scheduler's profile needs. Profiles call this (`__definitions__`) before Snakemake reads its own options."""
+"""Requirements of a scheduler's profile. Profiles call this (`__definitions__`) before Snakemake reads its options."""
 
 import re
 import shutil

@@ -29,7 +29,7 @@ _MAX_BYTES = 1 << 30
 
 
 class Sources(NamedTuple):
-    """What a database is made from.
+    """The sources that a database is made from.
 
     files: path from the results -> digest of the plan and of the history of analyses, length and time of imported
     files; with them the versions of the tables and of the rules. stages: key -> length and time of each file that

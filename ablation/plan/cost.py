@@ -1,4 +1,4 @@
-"""What stages that are to run will cost, as those of their kind have cost so far."""
+"""The cost of stages that are to run, estimated from stages of the same kind."""
 
 import subprocess
 import sys

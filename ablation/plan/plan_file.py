@@ -1,4 +1,4 @@
-"""What is planned: the form of plan.json, the plan in memory, and the seeds that `add-seeds` adds.
+"""The plan: the form of plan.json, the plan in memory, and the seeds that `add-seeds` adds.
 
 read_plan(results / "plan.json") -> PlanFile
 """

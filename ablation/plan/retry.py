@@ -79,7 +79,7 @@ _SAID = {
 
 
 class Actions(NamedTuple):
-    """What a start does to results that are there, before the first job.
+    """The changes that a start makes to existing results before the first job.
 
     again: stages that have ended, whose status is set aside so that they run again -> why. states: of all stages then.
     collected: what `collect` noted.

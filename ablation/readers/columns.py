@@ -1,4 +1,4 @@
-"""What the columns of a table hold: the names by which they are found, and the notations of their numbers."""
+"""Columns of a table: the names by which they are found, and the notations of their numbers."""
 
 import math
 import re
@@ -45,7 +45,7 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.ASCII)
 _MISSING = ("", "na", "n/a", "#n/a", "null", "none")
 
 Notation = Literal["whole", "point", "comma", "grouped", "either", "missing", "word"]
-"""Of a cell: `5` or `true`; `0.5`; `0,5`; `1,234,567`; `1,758`, which may be two; an empty cell; anything else."""
+"""Notation of a cell: `5` or `true`; `0.5`; `0,5`; `1,234,567`; `1,758`, which may be two; empty; anything else."""
 
 
 @dataclass(frozen=True)

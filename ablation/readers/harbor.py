@@ -38,7 +38,7 @@ def _trials(job: Path) -> list[Path]:
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is the folder of a job."""
+    """Whether a path is the folder of a job."""
     return path.is_dir() and any(map(is_part, _trials(path)))
 
 

@@ -32,7 +32,7 @@ _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFil
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a log: by the suffix `.eval`, or by how the JSON begins."""
+    """Whether a file is a log of Inspect: by the suffix `.eval`, or by how the JSON begins."""
     if path.suffix == ".json":
         with path.open("rb") as handle:
             start = handle.read(4096)

@@ -41,12 +41,12 @@ class Value:
 
     @property
     def identity(self) -> str:
-        """What tells the run from others: the digest of all that it logged, or its name."""
+        """The identity of a run: the digest of all that it logged, or its name."""
         return self.run.rpartition("#")[2]
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a file has one row of."""
+        """The key of a row in a file of past runs."""
         return self.identity, self.metric, self.window
 
 
@@ -121,7 +121,7 @@ def digest(run: ImportedRun) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """What of a run is its value: the mean of the last `count` logged values, up to a step.
+    """The rule for the value of a run: the mean of the last `count` logged values, up to a step.
 
     Attributes:
         text: `last` or `last:N`.
@@ -175,7 +175,7 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
         if until is not None and len(rows) and (window.at is not None or pc.min(rows["step"]).as_py() <= until):
             counted = rows.filter(pc.less_equal(rows["step"], until))  # else logged of the kept model, after training
         if len(counted) < window.count:
-            often = f"has been logged only {len(counted)} times" + (f" up to step {until}" if len(rows) else "")
+            often = f"has been logged only {len(counted)} times" + (f" up to step {until}" if until is not None else "")
             has = often if len(counted) else f"has not been logged{f' up to step {until}' if len(rows) else ''}"
             raise ConfigError(name, metric, None, has, f"name another metric, or a window shorter than {window}")
         last = counted.slice(len(counted) - window.count)  # sorted by step

@@ -35,13 +35,13 @@ class ItemsLost(str):
 
 
 State = Literal["finished", "running", "failed"]
-"""How a run ended, as far as its source says."""
+"""State of a run, as far as its source records it."""
 
 EVALUATION = "evaluation"
 """The protocol of items that the format of the same name reads."""
 
 METRIC_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in METRICS.items()])
-"""Of `ImportedRun.metrics`."""
+"""Schema of `ImportedRun.metrics`."""
 
 ITEM_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (ITEMS | CLUSTER).items()])
 """The columns of `ImportedRun.items`; `cluster` is null in every row if the source has none."""

@@ -43,7 +43,7 @@ ROLES = {
     "value": ["value", "metric_value", "score", "result"],
     "state": ["state", "status"],
 }
-"""What a column can hold, and the names by which it is recognised, the likeliest first."""
+"""Roles of columns, and the names by which each is recognised, the likeliest first."""
 
 _HYPERPARAMETER = re.compile(
     r"(.*[_./-])?(lr|learning_rate|dropout|weight_decay|wd|momentum|beta\d?|gamma|alpha|temperature|batch_size|bs|rank"
@@ -57,7 +57,7 @@ STATES: dict[str, State] = {
     **dict.fromkeys(("crashed", "failed", "killed", "preempted", "error", "timeout", "cancelled"), "failed"),
     **dict.fromkeys(("out_of_memory", "node_fail", "diverged"), "failed"),
 }
-"""How runs ended, in the words of W&B, MLflow and schedulers, in small letters; the worse the later."""
+"""States of runs, in the words of W&B, MLflow and schedulers, in small letters; the worse the later."""
 
 
 @dataclass

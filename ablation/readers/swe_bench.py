@@ -38,7 +38,7 @@ _FEWEST = 20  # numbers in an object of items; a summary of metrics has fewer
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is one of the forms, by its first bytes; an object of numbers must be long and hold nothing else."""
+    """Whether a file begins like one of SWE-bench's; an object of numbers must be long and hold nothing else."""
     if path.is_dir():
         return any(map(is_part, path.glob("*/report.json")))
     if path.suffix != ".json":

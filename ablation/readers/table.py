@@ -68,7 +68,7 @@ class _Names:
 
     @property
     def samples(self) -> list[str]:
-        """Those that may number the answers to one item."""
+        """Columns that may number the answers to one item."""
         return [column for column in self.others if column.lower() in SAMPLE]
 
 

@@ -203,7 +203,7 @@ class _Kept:
             self.files.append((max(before, int(columns[0].max())), columns))
 
     def cut(self, step: int) -> None:
-        """Take back what was logged from a step on; the files before the first such step are not looked at."""
+        """Remove what was logged from a step on; the files before the first such step are not looked at."""
         late = []
         while self.files and self.files[-1][0] >= step:
             late.append(self.files.pop()[1])
@@ -252,7 +252,7 @@ def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Prob
 
 @dataclass
 class _Event:
-    """What one event says."""
+    """The content of one event."""
 
     time: float
     step: int

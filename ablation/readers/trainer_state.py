@@ -277,7 +277,7 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
 
 
 def _is_setting(name: Any) -> bool:
-    """Whether it is a setting of the training, not of the machine, and no secret."""
+    """Whether a key is a setting of the training, not of the machine, and no secret."""
     return (
         isinstance(name, str)
         and not name.startswith("_")

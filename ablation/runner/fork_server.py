@@ -50,7 +50,7 @@ ROOM = 4000  # bytes among the server's arguments into which each fork writes it
 
 
 class Request(NamedTuple):
-    """What a client asks for."""
+    """The request of a client."""
 
     folder: str
     umask: int

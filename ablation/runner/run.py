@@ -1,4 +1,4 @@
-"""Runs one stage.
+"""Runs one stage in its folder: takes the lock, calls the trainer or command, and writes status.json.
 
     python -m ablation.runner.run --config F/config.json --input prepare=DIR --out F --gpus 1 --label "v8 seed 0"
 

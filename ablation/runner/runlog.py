@@ -77,7 +77,7 @@ class Metrics:
 
 
 class Progress:
-    """How far a stage is: `progress.json` for the tracker, and a line on the terminal every ten seconds.
+    """Progress of a stage: `progress.json` for the tracker, and a line on the terminal every ten seconds.
 
     `    debias.train  v8 seed 0   7/12 steps  18 s left`
     """

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def drawn_from(results: Path) -> Any:
-    """What a page is drawn from, to be compared: the sources of its database, and what running stages logged."""
+    """Return what a page is drawn from, to be compared: the sources of its database, and what running stages logged."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
     stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
     return sources_now(results), stamps

@@ -1,1 +1,1 @@
-"""What people see: tables, figures, the variant tree and the page."""
+"""Output for people: tables, figures, the variant tree and the page."""

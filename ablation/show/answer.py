@@ -91,7 +91,7 @@ def interval_words(comparisons: Sequence[Comparison]) -> str:
 
 
 def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> str:
-    """The largest of these effects by name, and how many there are besides."""
+    """Return the largest of these effects by name, and how many more there are."""
     first, *more = sorted(rows, key=lambda row: -abs(row["effect"]))
     sign = 1 if verdict == "better" else -1
     ends = ", ".join(number(sign * end, decimals) for end in shown_interval(first)[::sign] if end is not None)
@@ -103,7 +103,7 @@ def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> st
 
 
 def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
-    """The margin, and how many equivalent variants are nevertheless shown to be worse, or better."""
+    """Return the margin, and how many equivalent variants are nevertheless significantly worse, or better."""
     shown = [row for row in rows if is_number(row.get("p_adjusted")) and row["p_adjusted"] <= analysis.alpha]
     said = f" (within {analysis.margin:g})"
     for sign, verdict in ((-1, "worse"), (1, "better")):
@@ -114,13 +114,13 @@ def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
 
 
 def _rails(row: Mapping[str, Any]) -> str:
-    """What the guardrails of a comparison add to its verdict, unless all hold."""
+    """Return the guardrails' addition to a comparison's verdict, unless all hold."""
     said = row.get("guardrails") or ""
     return "" if said in ("", "guardrails hold") else f", {said}"
 
 
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many of these comparisons made a guardrail worse."""
+    """Return how many of these comparisons made a guardrail worse, in words."""
     lost = sum(_rails(row).startswith(", but worse") for row in rows)
     return f", {f'{lost} of them ' * (len(rows) > 1)}worse in a guardrail" if lost else ""
 
@@ -136,7 +136,7 @@ def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | N
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What to do next: the undecided comparison that needs the fewest more seeds; empty if none has a number."""
+    """Return the next step: the undecided comparison that needs the fewest more seeds; empty if none has a number."""
     nearest = nearest_decision(rows)
     if nearest is None:
         return ""
@@ -145,7 +145,7 @@ def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def steps_in_words(steps: JointSteps) -> str:
-    """Small gains or losses that are shown only together."""
+    """Return a sentence on steps whose joint effect is significant although no single one is."""
     effect, low, high = leveled((steps.effect, steps.low, steps.high), "+")
     verdict = "better" if steps.effect > 0 else "worse"
     together = f"{steps.child} is {verdict} than {steps.ancestor}: {effect} [{low}, {high}]"

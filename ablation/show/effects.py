@@ -83,7 +83,7 @@ def measured_pair(store: Store, study: str, a: str, b: str) -> Measurements:
 
 
 def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:
-    """How two variants differ, and the effect of B against A."""
+    """Return the changes between two variants and the effect of B against A."""
     configs = {variant.name: variant.resolved for variant in study.variants}
     key_changes = differences(configs[a], configs[b])
     changed = [f"{key}: {describe_value(old)} -> {describe_value(new)}" for key, old, new in key_changes]

@@ -1,4 +1,4 @@
-"""All figures of a database as files."""
+"""Draws all figures of a database as files."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -39,12 +39,12 @@ class Gated:
 
     @property
     def status(self) -> int:
-        """The exit status."""
+        """Exit status of the gate."""
         return STATUS[self.outcome]
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know before believing the answer."""
+        """Caveats that a reader should know before believing the answer."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         apart = (steps_apart(self.study, answer.comparison.compared_runs) for answer in self.answers)
         history = [changed] if len(self.study.history) > 1 else []

@@ -1,4 +1,4 @@
-"""How a study's verdicts were made: the analysis plan in words, what changed in it, and a paragraph for a paper
+"""Methods text of a study: the analysis plan in words, what changed in it, and a paragraph for a paper
 (`methods.md`). Formulas are in docs/explanation/statistics.md.
 """
 

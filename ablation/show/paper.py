@@ -1,4 +1,4 @@
-r"""What a paper prints of a study: the LaTeX table of its variants, each with its effect and verdict.
+r"""LaTeX for a paper: the table of a study's variants, each with its effect and verdict.
 
 A row has the value of the main metric, the paired effect with the interval that agrees with the verdict, and the
 verdict as a mark. `paper.tex` is a document with this table and the forest plot, to be looked at.

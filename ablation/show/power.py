@@ -1,4 +1,4 @@
-"""How many seeds and items detect an effect, in words."""
+"""Numbers of seeds and items that detect an effect, in words."""
 
 from collections.abc import Iterator
 
@@ -86,12 +86,12 @@ def _of_one_run(search: Search) -> Iterator[str]:
 
 
 def wanted(search: Search) -> str:
-    """What is to be detected."""
+    """Return the effect to detect, in words."""
     return f"an effect of {search.request.effect:g} with {search.request.power:.0%} power"
 
 
 def size(search: Search, evaluated: Evaluated) -> str:
-    """In words, ` of 400 items`; a metric that was logged has none."""
+    """Return the size of a plan in words, ` of 400 items`; empty for a metric without items."""
     items, samples, checkpoints = evaluated
     several = [any(others[place] > 1 for others in search.evaluated) for place in range(3)]
     of_items = f" of {items:,} items" if several[0] else ""

@@ -187,7 +187,7 @@ def to_html(table: ComparisonTable) -> str:
 
 
 def changed(row: Row) -> str:
-    """What changed from the parent, with a star where that is more than one factor."""
+    """Return the changes from the parent, with a star if more than one factor changed."""
     return f"{row.changed} *" if row.confounded else row.changed
 
 
@@ -220,7 +220,7 @@ def _csv(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Numbers stay numbers."""
+    """Return a CSV cell, in which numbers stay numbers."""
     if value is None:
         return ""
     if isinstance(value, bool):

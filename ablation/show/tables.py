@@ -103,7 +103,7 @@ class ComparisonTable:
 
     @property
     def made(self) -> str:
-        """How its runs were made: `Scale: demo.`, or that others made them."""
+        """How the table's runs were made: `Scale: demo.`, or that others made them."""
         return "Imported." if self.scale == "imported" else f"Scale: {self.scale}."
 
     @property
@@ -317,7 +317,7 @@ def _caption(store: Store, definition: StoredStudy) -> str:
 
 
 def items_in_words(counts: pd.DataFrame) -> str:
-    """How many evaluation items each subset has, DataFrame(subset, items); empty without items."""
+    """Return the number of items of each subset in words, from DataFrame(subset, items); empty without items."""
     by_subset = dict(counts.itertuples(index=False))
     if len(by_subset) > 1 and len(set(by_subset.values())) == 1:
         return f"{next(iter(by_subset.values())):,} evaluation items per subset ({', '.join(map(str, by_subset))})"

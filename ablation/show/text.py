@@ -35,7 +35,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """At most `width` characters, with an ellipsis where something was cut."""
+    """Return at most `width` characters, with an ellipsis if something was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

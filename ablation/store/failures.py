@@ -1,4 +1,4 @@
-"""What failed: a grid goes on past a failure, and the exit status of its last job reports it."""
+"""Lists failed stages: a grid goes on past a failure, and the exit status of its last job reports it."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ _REMEDY = "delete the wrong one, and run stages that are not deterministic at on
 
 @dataclass
 class Merged:
-    """How many stages were added, were in both folders, or are left out as they did not end well or are damaged."""
+    """Numbers of stages that were added, were in both folders, or were left out because they failed or are damaged."""
 
     added: int = 0
     in_both: int = 0

@@ -63,7 +63,7 @@ class ModuleRule(Strict):
 
 
 class Edit(Strict):
-    """What is edited, and with how many items at once."""
+    """Edited modules, and the number of items edited at once."""
 
     modules: ModuleRule | list[str] = Field(
         default=ModuleRule(), description="Edited linear modules: a rule, or a list of dotted names."
@@ -81,7 +81,7 @@ class Editor(Strict):
 
 
 class Batches(Strict):
-    """How items become edit batches; the values that are not defaults are those of BiasEdit's data/base.py."""
+    """Formation of edit batches from items; values that are not defaults are those of BiasEdit's data/base.py."""
 
     order: Literal["shuffled", "file"] = Field(
         default="shuffled", description="Training items: shuffled each epoch, or in the order of the file."
@@ -123,7 +123,7 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 
 
 class RcsSettings(Strict):
-    """How strongly a batch far from balance counts."""
+    """Weights of batches by their distance from balance."""
 
     thresholds: Thresholds = Field(description="[low, high] of the batch's |SS - 0.5|.")
     alphas: Alphas = Field(description="[low, mid, high]: strength below, between, above.")
@@ -142,7 +142,7 @@ class RcsPhase(RcsSettings):
 
 
 class RcsOff(Strict):
-    """Every batch has weight 1."""
+    """No curriculum: every batch has weight 1."""
 
     mode: Literal["off"] = "off"
 

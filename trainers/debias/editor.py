@@ -52,7 +52,7 @@ class RunningMeanStd(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Take in the rows of x [N, size]; call it on training batches only."""
+        """Update the statistics with the rows of x [N, size]; call it on training batches only."""
         n = self.n + len(x)
         delta = x.mean(0) - self.mean
         variance = x.var(0) if len(x) > 1 else torch.zeros_like(self.var)
@@ -141,7 +141,7 @@ class Hypernetwork(nn.Module):
         return network
 
     def update_normaliser(self, name: str, keys: Tensor, value_grads: Tensor) -> None:
-        """Take in the keys [N, d_in] and value gradients [N, d_out] of one module; in training only."""
+        """Update the statistics of one module with keys [N, d_in] and value gradients [N, d_out]; in training only."""
         self.network(name).normaliser.update(torch.cat((keys, value_grads), -1))
 
     @torch.no_grad()

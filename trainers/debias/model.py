@@ -283,7 +283,7 @@ class PrefixTree:
         return cls(torch.tensor(rows), torch.tensor(inverse), torch.tensor(depth), attends)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same on a device."""
+        """Return the batch on a device."""
         return type(self)(*(tensor.to(device) for tensor in (self.rows, self.inverse, self.depth, self.attends)))
 
 
@@ -328,7 +328,7 @@ def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) 
 
 
 def detached(scores: SentenceScores) -> SentenceScores:
-    """The same scores as the beginning of a graph of their own, so that they collect gradients."""
+    """Return the same scores detached, as the beginning of a new graph, so that they collect gradients."""
     named = {name: getattr(scores, name).detach().requires_grad_() for name in ("p", "logp", "hidden", "partition")}
     return SentenceScores(**named, sentence=scores.sentence)
 

@@ -136,7 +136,7 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
 
 
 def _rows(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]) -> dict[str, Sequence[Tensor]]:
-    """What one pass finds, on the CPU: the rows of each item for each tensor."""
+    """Return the rows of each item for each tensor that one pass finds, on the CPU."""
     columns = _prefix_and_unrelated(model, items, chosen)
     pairs = _pairs(model, items, chosen, columns["hidden"])
     lengths = [sum(len(items[i].tokens[kind]) for kind in KINDS) for i in chosen]

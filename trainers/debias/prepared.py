@@ -1,4 +1,4 @@
-"""What `prepare` computes once for all variants and seeds, as files: items with their tokens, and tensors of the
+"""Files that `prepare` computes once for all variants and seeds: items with their tokens, and tensors of the
 unedited model. Tensors are read slice by slice from a memory-mapped safetensors file.
 
     hidden            [sum of lengths, d]  states that enter the first edited block: anti, stereo, unrelated of an item

@@ -304,7 +304,7 @@ class Trainer:
     def _backward_in_parts(
         self, parts: Sequence[Sequence[int]], backward: Callable[[SentenceScores], dict[str, float]]
     ) -> dict[str, float]:
-        """Take the loss of all items, of several parts and ranks, and its gradient back through each part here.
+        """Propagate the loss of all items, of several parts and ranks, back through each part of this rank.
 
         Where memory does not suffice for all parts at once they are scored twice, first without a graph (GradCache,
         arXiv 2101.06983).

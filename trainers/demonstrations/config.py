@@ -116,7 +116,7 @@ class Proposals(Strict):
 
 
 class Selector(Strict):
-    """What chooses the demonstrations."""
+    """The network that chooses the demonstrations."""
 
     kind: Literal["pointer", "random", "nearest"] = Field(
         default="pointer", description="pointer is trained; random and nearest are baselines."

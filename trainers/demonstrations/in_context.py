@@ -1,4 +1,4 @@
-"""What the stages ask of an in-context model; the modules `in_context_<task>` implement it, one kind of task each."""
+"""Interface of in-context models; the modules `in_context_<task>` implement it, one kind of task each."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Division:
 
 @dataclass(frozen=True)
 class Scores:
-    """How well a batch of queries was answered after its demonstrations; tensors are (B,) float32."""
+    """Scores of a batch of queries, answered after its demonstrations; tensors are (B,) float32."""
 
     correct: Tensor  # 1 or 0
     acc_score: Tensor  # soft accuracy in [0, 1]

@@ -1,4 +1,4 @@
-"""What the stages `embed` and `candidates` leave for later ones: queries with their pools, and scored sequences."""
+"""Files of the stages `embed` and `candidates` for later ones: queries with their pools, and scored sequences."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,12 +32,12 @@ class Prepared:
 
     @property
     def candidates(self) -> int:
-        """Size of a pool, K."""
+        """Number of candidates in a pool, K."""
         return self.pools.shape[1]
 
     @property
     def d_embedding(self) -> int:
-        """Size of an embedding."""
+        """Dimension of an embedding."""
         return self.queries.shape[1]
 
     def numbers(self, split: str) -> Tensor:

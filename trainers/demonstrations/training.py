@@ -1,4 +1,4 @@
-"""What stages `rce` and `grpo` share: their data, the loop over epochs with exact resume, and the selectors' files."""
+"""Code shared by stages `rce` and `grpo`: data, the loop over epochs with exact resume, and the selectors' files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

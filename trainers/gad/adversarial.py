@@ -99,7 +99,7 @@ def run(stage: Stage) -> None:
 
 @dataclass
 class Progress:
-    """What a checkpoint holds beside the models and their optimisers."""
+    """State of a checkpoint beside the models and their optimisers."""
 
     student_steps: int = 0  # of the student's optimiser
 

@@ -60,7 +60,7 @@ class Data(Strict):
 
 
 class Base(Strict):
-    """What stands for a base model where `model` is null: a small one that has read worked responses with flaws."""
+    """Replacement of a base model if `model` is null: a small one that has read worked responses with flaws."""
 
     steps: int = Field(default=300, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=48, ge=1, description="Responses per step.")
@@ -103,7 +103,7 @@ class Adversarial(Strict):
 
 
 class Sampling(Strict):
-    """How the student's responses are drawn."""
+    """Sampling of the student's responses."""
 
     temperature: float | None = Field(default=0.8, gt=0, description="null: greedy.")
     max_response_length: int | None = Field(
@@ -120,7 +120,7 @@ class Rollout(Sampled):
 
 
 class Update(UpdateSettings):
-    """How a batch of responses changes the student; the critic takes as many steps."""
+    """Update of the student by a batch of responses; the critic takes as many steps."""
 
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
 
@@ -145,7 +145,7 @@ class Original(Strict):
 
 
 class Hinge(Strict):
-    """What d-v1 and d-v2 share: relu(margin - diff) + ranking_weight * ranking."""
+    """Loss shared by d-v1 and d-v2: relu(margin - diff) + ranking_weight * ranking."""
 
     margin: float = Field(default=1.0, description="Lower bound of the score difference.")
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
@@ -181,7 +181,7 @@ Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(di
 
 
 class Evaluate(Strict):
-    """How a student is measured: alike for all variants, whatever they sample with in training."""
+    """Evaluation of a student: alike for all variants, whatever they sample with in training."""
 
     checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")

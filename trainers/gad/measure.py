@@ -1,4 +1,4 @@
-"""How good responses are: nearness to the teacher (chrF2, ROUGE-L), the task's rule, the critic's verdict, length."""
+"""Measures of responses: nearness to the teacher (chrF2, ROUGE-L), the task's rule, the critic's verdict, length."""
 
 import math
 import re

@@ -89,7 +89,7 @@ class EditedModule:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(d_in, d_out)."""
+        """Shape of the module's weight, (d_in, d_out)."""
         return (self.d_in, self.d_out)
 
 

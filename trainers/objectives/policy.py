@@ -1,4 +1,4 @@
-"""What the losses of all policies share: means over tokens, the KL, and what is measured of batches.
+"""Terms shared by the losses of all policies: means over tokens, the KL, and what is measured of batches.
 
 Shapes in the objectives, unless a docstring says otherwise, are those of `trainers/policy/grpo.py`: N responses, G to
 each prompt, side by side; T tokens of the longest. `mask` (N, T) is 1 (or True) at a response's tokens, its

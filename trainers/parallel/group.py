@@ -186,7 +186,7 @@ class Group(Ranks):
                 module.reshard()
 
     def full_tensor(self, tensor: Any) -> Any:
-        """Return all of a tensor."""
+        """Return the whole of a tensor that is sharded over ranks."""
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def save(self, model: Any, folder: Path) -> None:

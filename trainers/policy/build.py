@@ -1,4 +1,4 @@
-"""What a run of `reinforce` works with: models, optimisers and random generators, from a stage's configuration."""
+"""Builds the models, optimisers and random generators of a run of `reinforce` from a stage's configuration."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields

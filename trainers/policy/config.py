@@ -34,7 +34,7 @@ class Vllm(Strict):
 
 
 class Sampled(Strict):
-    """What the studies' settings of a rollout have in common."""
+    """Settings of a rollout that the studies share."""
 
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
     recompute_logps: bool = Field(default=False, description="Old log-probabilities from a training forward pass.")
@@ -76,7 +76,7 @@ class Lora(Strict):
 
 
 class Memory(Strict):
-    """How a training takes less memory; docs/how-to/several-devices.md says what each saves, and what it changes."""
+    """Ways to save memory in training; docs/how-to/several-devices.md states what each saves and changes."""
 
     lora: Annotated[Lora | None, Absent(None)] = Field(
         default=None, description="Train low-rank adapters and save the merged model; null: all weights."
@@ -133,7 +133,7 @@ class WarmStart(Strict):
 
 
 class Sampling(Strict):
-    """How responses are drawn in training; evaluation shares the longest response and has its own temperature."""
+    """Sampling in training; evaluation shares the longest response and has its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
     temperature: float = Field(default=1.0, gt=0, description="For sampling and all log-probabilities.")
@@ -198,7 +198,7 @@ class RewardTraining(Strict):
 
 
 class UpdateSettings(Strict):
-    """How a batch of responses changes a policy, in every study."""
+    """Updates of a policy by a batch of responses, in every study."""
 
     epochs: int = Field(default=2, ge=1, description="Passes over a step's responses.")
     minibatches: int = Field(default=2, ge=1, description="Optimizer steps per pass.")
@@ -219,7 +219,7 @@ class UpdateSettings(Strict):
 
 
 class Update(UpdateSettings):
-    """How a batch of responses changes the policy."""
+    """Updates of the policy by a batch of responses."""
 
     lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
     warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
@@ -362,7 +362,7 @@ class Precision(Strict):
 
 
 class Evaluate(Strict):
-    """Evaluation."""
+    """Evaluation of a policy."""
 
     checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")

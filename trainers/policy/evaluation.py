@@ -1,4 +1,4 @@
-"""What an evaluation leaves: rows of items, a few responses to each prompt for `samples.parquet`, means."""
+"""Output of an evaluation: rows of items, a few responses to each prompt for `samples.parquet`, means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Quotes:
     def keep(
         self, protocol: str, distinct: Distinct, texts: Sequence[str], values: Mapping[str, Sequence[float]]
     ) -> None:
-        """Take the most common response to each prompt, and the most common one with another outcome, if any."""
+        """Keep the most common response to each prompt, and the most common one with another outcome, if any."""
         shares = distinct.shares.tolist()
         prompts = distinct.prompts.tolist()
         outcomes = values.get(self.outcome)

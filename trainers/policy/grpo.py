@@ -48,7 +48,7 @@ from trainers.tasks.interface import Problem, Task, bucket, by_rule
 
 @dataclass
 class Progress:
-    """What a run carries from step to step, beside weights, optimisers and random generators."""
+    """State that a run carries from step to step, beside weights, optimisers and random generators."""
 
     kl_coef: float
     elapsed: float = 0.0  # seconds of all steps
@@ -180,7 +180,7 @@ def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, f
 
 @dataclass(frozen=True)
 class Rewards:
-    """What rewards the responses of a training: the task's rule, and what the settings add to it.
+    """Rewards of a training's responses: the task's rule, and what the settings add to it.
 
     model: of N prompts and their responses, rewards (N,). token_model: of sequences, their prompts and the
     end-of-sequence token, rewards (N, T); in place of `model`. function: of the user, called as TRL calls one.

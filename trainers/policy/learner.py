@@ -139,7 +139,7 @@ class Learner:
         return results, norm
 
     def allocate(self) -> None:
-        """Take the memory of gradients and optimiser states before the first step, laid out as that step would."""
+        """Allocate gradients and optimiser states before the first step, laid out as that step would."""
         for parameter in self._parameters():
             parameter.grad, mean, square = (torch.zeros_like(parameter) for _ in range(3))
             step = torch.zeros((), device=parameter.device)

@@ -105,7 +105,7 @@ class Reference(nn.Module):
 
 
 class Learning(nn.Module):
-    """What a checkpoint holds of a model with adapters: the parameters that learn."""
+    """Checkpoint of a model with adapters: the parameters that learn."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -151,6 +151,6 @@ def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:
 
 
 class Adapters:
-    """What those need who do not know whether a model has adapters; `adapt` leaves it on the model."""
+    """Interface for callers that do not know whether a model has adapters; `adapt` leaves it on the model."""
 
     adapt, reference, learning, save = staticmethod(adapt), Reference, Learning, staticmethod(save)

@@ -209,7 +209,7 @@ class VllmEngine:
             torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by one that does nothing
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
-        """On a CPU nothing is compiled: that takes longer than sampling, and a C++ compiler."""
+        """Switch compilation off on a CPU, where it takes longer than sampling and needs a C++ compiler."""
         return torch.compiler.set_stance("force_eager") if self.on_cpu else nullcontext()
 
 

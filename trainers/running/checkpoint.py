@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """What `load` returns: the step after which it was taken, tensors by name, and JSON values."""
+    """A loaded checkpoint: the step after which it was taken, tensors by name, and JSON values."""
 
     step: int
     tensors: Tensors

@@ -36,7 +36,7 @@ def _nothing(*_: object) -> None:
 
 
 class MicroBatch:
-    """How many rows go through the model at once; never grows again, since what did not fit once will not later.
+    """Number of rows that go through the model at once; it never grows again after memory ran out.
 
     size: rows; None: all at once. on_halve: called with the new size, after the memory was freed. ranks: the processes
     of the stage, of which each takes its part of the rows; the size is that of each.

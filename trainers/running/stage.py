@@ -1,4 +1,4 @@
-"""What a trainer sees of the stage that it runs; beyond the runner's, what needs torch: micro-batches, checkpoints."""
+"""The stage as a trainer sees it; beyond the runner's, what needs torch: micro-batches, checkpoints."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ States = dict[int, dict[str, Tensor]]  # of an optimizer: its slots by the numbe
 
 @dataclass(frozen=True)
 class State:
-    """What a checkpoint of a run holds: what is learnt, its optimisers, random generators, and JSON values by name.
+    """State of a run in a checkpoint: what is learnt, its optimisers, random generators, and JSON values by name.
 
     `values` is the run's own, a dataclass or a dict: it changes them, `save` writes them and `restore` puts back what
     was written.

@@ -1,4 +1,4 @@
-"""What training made of the weights, small enough to compare two runs by: `weights.json` in a stage's folder.
+"""Summary of the change that training made to the weights: `weights.json` in a stage's folder.
 
     digest  sha256 of the trained tensors: equal for equal weights only
     moved   a count sketch of (trained - start): the distance of two sketches is that of the two ways from the start, to

@@ -1,4 +1,4 @@
-"""What a task gives to policy optimisation: problems, a rule reward, and whether an answer is right.
+"""Interface of a task for policy optimisation: problems, a rule reward, and whether an answer is right.
 
 A task is a module here with `create(settings, source) -> Task`; its settings, of the same name, are in
 `trainers.tasks.settings`.

@@ -39,7 +39,7 @@ _RESPONSE = re.compile(r"(.*?) (\w+) : ([\w ]*?) \. total (\d+) \.(.*)")
 
 @dataclass(frozen=True)
 class Lists:
-    """The task."""
+    """The task of sorted lists in a template."""
 
     settings: TemplatedLists
     words: tuple[str, ...] = WORDS

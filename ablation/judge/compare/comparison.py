@@ -101,7 +101,7 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a comparison is to be judged; None: as the files say."""
+    """Rules of judging a comparison; None: as the files state."""
 
     direction: Direction | None = None
     margin: float | None = None
@@ -147,7 +147,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """All of it."""
+    """The result of `compare`: its comparisons, notes and measurements."""
 
     name: str
     groups: Mapping[str, Group]

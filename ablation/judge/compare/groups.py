@@ -63,7 +63,7 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
 
 @dataclass(frozen=True)
 class Options:
-    """How files are to be read."""
+    """Options of reading evaluation files."""
 
     wanted: Wanted = ANY
     seed_from: str | None = None  # a regular expression with one group
@@ -85,12 +85,12 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        """In order."""
+        """The group's seeds, in order."""
         return sorted(self.runs)
 
     @property
     def sheets(self) -> list[Sheet]:
-        """Of all runs."""
+        """The sheets of all runs of the group."""
         return [sheet for seed in self.seeds for sheet in self.runs[seed].values()]
 
 
@@ -238,7 +238,7 @@ def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
 
 
 def _one_of(sources: Sequence[Path]) -> str:
-    """How to choose one of several evaluations of one run, or to say that they are runs of several seeds."""
+    """Return the remedy for several evaluations of one run: choose one, or name the seeds."""
     sources = list(dict.fromkeys(sources))
     if len(sources) < 2:
         return REPEATED
@@ -315,7 +315,7 @@ def _numbered(sheets: Sequence[Sheet]) -> list[int | None]:
 
 
 def _seed_of(sheet: Sheet) -> int | None:
-    """What the file says, or the last `seed<n>` in its path; None where there is neither."""
+    """Return the seed that a file states, or the last `seed<n>` in its path; None if there is neither."""
     if sheet.seed is not None:
         return sheet.seed
     named = seed_in(str(sheet.source), only_seed=True)
@@ -573,7 +573,7 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
 
 
 def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
-    """How a group scored on the items that it alone has, beside the common ones: they may be the hard ones."""
+    """Return a group's score on items that only it has, and on the common ones: those left out may be the hard ones."""
     means = []
     for of in [run[subset] for run in group.runs.values()]:
         common = of.items.isin(kept)

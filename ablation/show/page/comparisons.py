@@ -164,7 +164,7 @@ class Strip:
 
     @property
     def radius(self) -> float:
-        """Of a point."""
+        """Radius of a point of the strip."""
         return round(min(4.0, 0.4 * (self.width - self.left) / max(len(self.comparisons), 1)), 2)
 
     def y(self, value: float) -> float:

@@ -48,7 +48,7 @@ EFFECTS = ("effect", "low", "high", "joint_low", "joint_high", "p", "p_adjusted"
 
 
 class StudyPage(SimpleNamespace):
-    """What the templates say of one study; `study_page` gathers it."""
+    """One study as the templates show it; `study_page` gathers it."""
 
     name: str
     anchor: str
@@ -176,7 +176,7 @@ def _moved(comparisons: Iterable[Comparison], verdict: str) -> list[Comparison]:
 
 
 def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespace]:
-    """What `ablation explain` says of each change of several factors whose runs in between are there.
+    """Return the answers of `ablation explain` for each change of several factors whose runs in between exist.
 
     {(parent, child): what it says in words, and the parts of factors and interactions as the page draws a comparison}.
     """
@@ -241,7 +241,7 @@ def _next_cost(store: Store, study: str, verdicts: pd.DataFrame) -> float:
 
 
 def _audited(store: Store, definition: StoredStudy, ours: Measurements) -> tuple[Sequence[Finding], Sequence[Claimed]]:
-    """What the audit finds in the published numbers, and the source's claims beside what was measured."""
+    """Return the audit's findings in the published numbers, and the source's claims beside the measured values."""
     published = definition.published
     if published is None:
         return (), ()
@@ -322,7 +322,7 @@ def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:
-    """What is not ok, by stage, state and reason: {stage, state, reason, runs, dirs of stages with a log}.
+    """Return the stages that are not ok, by stage, state and reason: {stage, state, reason, runs, dirs with a log}.
 
     What only waits for another stage of the same run is left out. Failures come first, then what was not run.
     """

@@ -52,7 +52,7 @@ GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed
 
 @dataclass(frozen=True)
 class CurveBudget:
-    """What the page holds: `kept` DataFrame(study, stage, metric, steps, series, seeds), and bins and seeds of each."""
+    """The page's curves: `kept` DataFrame(study, stage, metric, steps, series, seeds), bins and seeds of each."""
 
     kept: pd.DataFrame
     left_out: dict[str, int]

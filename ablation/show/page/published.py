@@ -44,7 +44,7 @@ class DotPlot:
         return ROW * len(self.rows) + FOOT
 
     def x(self, value: float) -> float:
-        """Position of a value."""
+        """Return the horizontal position of a value."""
         return round(LEFT + PLOT * (value - self.low) / (self.high - self.low or 1.0), 2)
 
     @property

@@ -56,7 +56,7 @@ class SampleItem:
 
 @dataclass(frozen=True)
 class ComparisonSamples:
-    """What changed along one comparison: counts over all items, and some of them in words, the largest first."""
+    """The items that changed along one comparison: counts over all, and the largest changes with their texts."""
 
     seeds: int
     better: int

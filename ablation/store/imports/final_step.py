@@ -1,4 +1,4 @@
-"""At which step the final metrics of imported runs are taken: `--at`."""
+"""The step at which the final metrics of imported runs are taken: `--at`."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass

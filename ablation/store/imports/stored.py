@@ -78,7 +78,7 @@ class StoredRecord(Record):
 
 
 class PlacedRun(Strict):
-    """A run in its study."""
+    """An imported run with its place in the study."""
 
     key: str
     format: str

@@ -34,7 +34,7 @@ def test_all_combinations_are_written_and_lead_to_no_comparison(toy, capsys):
     out = typed.output(capsys, "explain", "v2", "far", "--dry-run")
     assert "8 configurations (all combinations): 6 new" in out
     assert "    reward.weight: 0.5 -> 0.2" in out
-    assert "without --dry-run the new ones are written" in out
+    assert "without --dry-run the new variants go to" in out
     assert set(load(toy).variants) == {"base", "v2", "v3", "v10", "far"}
     found = explained(capsys, "v2", "far")
     assert found["written"] is True
@@ -93,7 +93,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
         "v2 with lr of far is not a valid configuration: patience cannot be combined with lr = 0.03 (it would not end)"
         in error
     )
-    assert "let what belongs together be one factor" in error
+    assert "join the keys that belong together into one factor" in error
     assert not list(toy.folder.glob("v2.*.yaml"))
 
 

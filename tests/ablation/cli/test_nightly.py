@@ -85,7 +85,7 @@ def test_past_runs_without_the_metric_are_left_out(nights, tmp_path, capsys):
     state = nights / "night5/trainer_state.json"
     state.write_text(state.read_text().replace("reward", "other"))
     said = nightly(capsys, nights, "--new", write(tmp_path / "new", 0.7004), status=0)
-    assert "night5: left out of the past runs, reward has not been logged" in said
+    assert "night5: left out of the past runs because reward has not been logged" in said
     assert "what 5 past runs predict" in said
 
 
@@ -122,7 +122,7 @@ def test_the_model_that_was_kept_is_judged(options, value, tmp_path, capsys):
     words = ("nightly", tmp_path / "nights", "--new", tmp_path / "new", "--metric", "eval_loss:min")
     found = json.loads(output(capsys, *words, *options, "--json", status=0))
     assert found["rows"][0]["value"] == pytest.approx(value)
-    assert any("kept, at step 300; --at last" in note for note in found["notes"]) == (not options)
+    assert any("kept model, at step 300; for the last step" in note for note in found["notes"]) == (not options)
 
 
 @pytest.mark.parametrize("head", ["step,reward", "step,name,value"])
@@ -163,15 +163,15 @@ NIGHT = ["--new", "nights/night0"]
     ("words", "said"),
     [
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
-        (["--new", "nights", "--metric", "reward"], "hold 6 runs, and 1 were named; name each run's own folder"),
+        (["--new", "nights", "--metric", "reward"], "hold 6 runs, but 1 were named; name each run's own folder"),
         ([*NIGHT, "--metric", "rewad:max"], "did you mean 'reward'"),
         ([*NIGHT, "--metric", "kl"], "write kl:max if larger is better, kl:min if smaller is, kl:both if neither"),
         ([*NIGHT, "--metric", "kl:both", "--at", "best"], "is not defined for kl:both"),
         ([*NIGHT, "--metric", "reward", "--window", "20"], "write last or last:20"),
-        ([*NIGHT, "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),
+        ([*NIGHT, "--metric", "reward", "--window", "last:200"], "has been logged only 100 times"),
         ([*NIGHT, "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
         ([*NIGHT, "--metric", "reward", "--at", "end"], "is not a step; write last, best or a number"),
-        ([*NIGHT, "--metric", "reward", "--at", "101"], "ends at step 100; name a step that all runs"),
+        ([*NIGHT, "--metric", "reward", "--at", "101"], "ends at step 100; pass --at with a step that all runs"),
         ([*NIGHT, "--metric", "reward:max", "reward:min"], "names reward twice"),
         ([*NIGHT, "--metric", "reward", "reward:min"], "names reward twice"),
         ([*NIGHT, NIGHT[1], "--metric", "reward"], "names the same run twice"),
@@ -214,8 +214,8 @@ def ended(folder, value, steps=100, extra=()):
 @pytest.mark.parametrize(
     "tried",
     [
-        ([v / 2 for v in GOOD], 35.0, 12, "shares beside percent or ratings?"),
-        ([*GOOD[:5], 70.1], 0.35, 2, "shares beside percent or ratings?"),
+        ([v / 2 for v in GOOD], 35.0, 12, "so they may mix shares with percent or ratings"),
+        ([*GOOD[:5], 70.1], 0.35, 2, "so they may mix shares with percent or ratings"),
         (GOOD * 2, 0.2, 2, "have the same value to the last digit, so they may be copies"),
         (
             [*GOOD[:4], *[0.212345678] * 4],
@@ -239,7 +239,7 @@ def test_a_file_that_was_cut_is_refused(tmp_path, capsys):
     file, run = past_file(tmp_path / "past.csv", GOOD), ended(tmp_path / "new", 0.2)
     file.write_text(file.read_text()[: -len(".7032345678\n")])
     words = ("nightly", file, "--new", run, "--metric", "reward")
-    assert "line 7 = 'n5,reward,last,100,0': its last line has no end" in refused(capsys, *words)
+    assert "line 7 = 'n5,reward,last,100,0': the last line has no end" in refused(capsys, *words)
     assert "its last line has no end" in refused(capsys, *words, "--update")
     past_file(file, [*GOOD, 0.5], names=[*(f"n{k}" for k in range(6)), "n0"])
     assert "line 8 = 0.5: n0 has another value of reward above" in refused(capsys, *words)

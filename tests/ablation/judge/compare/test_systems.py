@@ -62,7 +62,7 @@ def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):
     for seed in range(2):
         (tmp_path / f"base-s{seed}.csv").write_text("item,value\na,1\n")
     seeds = [tmp_path / f"base-s{seed}.csv" for seed in range(2)]
-    assert "differ in their seed only" in refused(capsys, *seeds)
+    assert "differ only in their seed" in refused(capsys, *seeds)
     assert "two evaluations are needed" in refused(capsys, paths[0])
 
 
@@ -94,7 +94,7 @@ def test_a_side_for_each_value_of_a_column(tmp_path, capsys):
     one.to_csv(tmp_path / "one.csv", index=False)
     assert "finds only one system, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")
     assert "cannot be combined with --with" in refused(capsys, *words, "model", "--with", paths[0])
-    assert "there are 3 systems; name each" in refused(capsys, *paths, "--names", "a", "b")
+    assert "is not one name for each of 3 systems" in refused(capsys, *paths, "--names", "a", "b")
 
 
 def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):

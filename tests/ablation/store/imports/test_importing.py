@@ -556,7 +556,7 @@ def judged(capsys, values, *words, status, seed="seed"):
 def test_percent_beside_shares_passes_no_gate(capsys, seed):
     told = judged(capsys, lambda acc, at: 100 * acc - at, status=12, seed=seed)
     assert "acc: one run has values 0.8, another 80, and none lies between 0.8" in told
-    assert "shares beside percent or ratings?" in " ".join(typed.output(capsys, "verdicts", "s").split())
+    assert "so they may mix shares with percent or ratings" in " ".join(typed.output(capsys, "verdicts", "s").split())
     assert "passed: new" in judged(capsys, lambda acc, at: acc + 0.1 + at / 1000, status=0, seed=seed)
 
 
