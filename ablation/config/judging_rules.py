@@ -40,6 +40,8 @@ RULES = (
     "2026-11-29: Items of 0 and 100 are right or wrong as those of 0 and 1 are: the exact tests judge them, too.",
     "2026-11-29: The variants that `explain` writes between two others do not form the prior of the seeds' noise: "
     "other intervals in a study that has them.",
+    "2026-11-29: From two clusters of items on, their number gives the degrees of freedom, and an exact test of sign "
+    "flips is asked from sixteen on: fewer verdicts with two to four clusters, more with five to fifteen.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

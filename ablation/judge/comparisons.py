@@ -399,8 +399,8 @@ def _no_difference(numbers: Estimate) -> bool:
 def _these_items(numbers: Estimate, analysis: Analysis) -> str:
     if analysis.protocol == LOGGED:
         return "final metrics without items: the interval does not include evaluation noise"
-    clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
-    return f"items of {clusters} are too few to generalise, so this is about these items only"
+    what = "all items" if numbers.clusters == 1 else "all items of a subset"
+    return f"{what} are in one cluster, which cannot represent others, so this is about these items only"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from ablation.judge.planning import (
 )
 from ablation.judge.power import POWER, minimal_detectable_effect
 from ablation.judge.significance import interim_weights
-from ablation.judge.statistics import FEWEST_CLUSTERS
 from ablation.judge.stored import read_measurements
 from ablation.readers.sheet import Wanted
 from ablation.store.database import Store
@@ -259,7 +258,7 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
             problem, remedy = f"{' and '.join(study.analysis.subsets)} was logged without items", "leave --items out"
             raise ConfigError("power", "--items", request.items[0], problem, remedy)
     for few in request.items:
-        if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < FEWEST_CLUSTERS), 0.0):
+        if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < 2), 0.0):
             problem = f"corresponds to {clusters:.1f} independent items, too few to generalise to other items"
             raise ConfigError("power", "--items", few, problem, "plan more items")
     pilots = _by_noise(pilots, level)

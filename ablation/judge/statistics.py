@@ -34,7 +34,7 @@ Direction = str | dict[str, float]
 
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
-FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is about these items only
+_FLIPPED = 16  # clusters of several items from which on signs are flipped: a flip of few can reach no small p
 _MANY_UNITS = 5_000  # clusters whose mean is not skewed any more
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
 _SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
@@ -83,7 +83,7 @@ class Estimate:
     seeds: int
     items: int
     clusters: int  # of items
-    items_only: bool  # too few clusters to generalise: the effect is about these items only
+    items_only: bool  # one cluster, or a subset of one, shows no noise: the effect is about these items only
     own_df: float  # of the seeds' variance, before it was moderated
     item_noise: Noise  # the items' alone, as if these very seeds were the population
     per_seed: tuple[float, ...]
@@ -184,16 +184,21 @@ class Estimate:
         return -margin <= low and high <= margin
 
     def _p(self, noise: Noise) -> float:
-        """Return p. Only graded values allow for changes not seen: exact flips keep the level of counts without it."""
+        """Return p. Changes not seen are allowed for only where no exact flips keep the level without that."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
-        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=0.0) if self.counts else noise)
+        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=0.0) if self.flipped else noise)
         return max(self.crossing.p(p), self.exact_p, self.studentized_p)
 
     @property
     def verdict_noise(self) -> Noise:
         """The noise by which better and worse are judged."""
-        return replace(self.noise, unseen=0.0) if self.counts else self.noise
+        return replace(self.noise, unseen=0.0) if self.flipped else self.noise
+
+    @property
+    def flipped(self) -> bool:
+        """Whether an exact test over units guards better and worse, in place of an allowance for what went unseen."""
+        return self.counts and bool(self.units)
 
     @property
     def mcnemar(self) -> bool:
@@ -419,7 +424,7 @@ def contrast_groups(
     apart = [_weigh(weighed, of) if design.paired else _mean(weighed, of)[None] for of in by_subset]
     per_item = [subset.mean(axis=0) for subset in apart]  # the contrast of each item
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(per_item, drawn))
-    items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.estimable
+    items_only = item_df <= 0 or not drawn.estimable
     between, by_cluster = _between(groups, weighed, design)
     noise = _seed_noise(groups, weighed, design)
     draw_items: Callable[[], Array] = partial(draw_sums, by_cluster, first.replicates, BOOTSTRAP_SEED)
@@ -442,7 +447,8 @@ def contrast_groups(
     if design.claim == "checkpoints":
         noise = Noise(float("nan"), 0, 0.0) if items_only else item_noise
     units: tuple[float, ...] = ()
-    if counts or (design.claim == "checkpoints" and len(groups) > 1):
+    flipped = counts and (drawn.single or drawn.count >= _FLIPPED)
+    if flipped or (design.claim == "checkpoints" and len(groups) > 1):
         units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(per_item)], axis=0).tolist())
     return Estimate(
         effect=float(effect),

@@ -86,9 +86,25 @@ def test_clusters_of_items_that_move_together_widen_the_interval():
     assert not other.items_only
 
 
-@pytest.mark.parametrize("clusters", [np.arange(60) % 4, np.zeros(60, int)])
-def test_with_fewer_than_five_clusters_an_effect_is_one_on_these_items(clusters):
-    numbers = contrast([crossed(items=60)], (1, -1), "max", clusters=[clusters])
+@pytest.mark.parametrize("count", [2, 3, 5, 15])
+@pytest.mark.parametrize("right_or_wrong", [False, True])
+def test_few_clusters_meet_students_t_of_their_means(count, right_or_wrong):
+    """Where seeds add nothing, p is that of a t test over clusters, whatever their number; none needs an exact flip."""
+    rng, clusters = np.random.default_rng(count), np.repeat(np.arange(count), 12)
+    difference = np.where(rng.random(12 * count) < 0.5 + rng.normal(0, 0.15, count)[clusters], 1.0, 0.0)
+    if not right_or_wrong:
+        difference += rng.normal(0, 0.5, 12 * count)
+    child = np.tile(difference, (4, 1))
+    child[1:, 1:3] += [[1e-7, -1e-7]] if not right_or_wrong else 0.0  # else they would be one run
+    numbers = contrast([np.stack([child, 0 * child])], (1, -1), "max", clusters=[clusters])
+    by_hand = stats.ttest_1samp(difference.reshape(count, 12).mean(axis=1), 0).pvalue
+    assert (numbers.noise.item_df, numbers.exact_p) == (pytest.approx(count - 1), 0)
+    alone = replace(numbers.noise, seed_variance=0.0, unseen=0.0)
+    assert replace(numbers, noise=alone).p == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_one_cluster_shows_no_noise_so_an_effect_is_one_on_these_items():
+    numbers = contrast([crossed(items=60)], (1, -1), "max", clusters=[np.zeros(60, int)])
     assert numbers.items_only
     assert (numbers.noise.item_variance, numbers.noise.unseen) == (0, 0)
     assert np.isnan(numbers.item_p)
