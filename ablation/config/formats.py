@@ -91,10 +91,11 @@ FORMATS = {
         "`<model>.<run>.json` of the harness; a folder of `<instance>/report.json`; SWE-bench Pro's "
         "`eval_results.json`, or any JSON object of item and true, false or a number",
         "an item is an instance, 1 if resolved, 0 if not or without a patch; a repository's instances are a cluster; "
-        "`error_ids`, `infra_errors.json` and instances without a report have an error: [Errors](../how-to/agents.md)",
+        "`error_ids`, `infra_failure_ids`, `infra_errors.json` and instances without a report have an error: "
+        "[Errors](../how-to/agents.md#errors)",
         patterns=("*.json",),
-        left_out="instances that were not submitted; the tests of an instance",
-        tried="none, but files in the form of its code (schema 2)",
+        left_out="instances that were not submitted, or whose empty patch left no folder; the tests of an instance",
+        tried="SWE-bench 5.0.2; by hand, SWE-bench Pro's nine published results of May 2026",
     ),
     "tau2": Format(
         ("compare",),
@@ -109,12 +110,13 @@ FORMATS = {
     "harbor": Format(
         ("compare",),
         "jobs of Harbor and Terminal-Bench",
-        "a job's folder with `<trial>/result.json`; of Terminal-Bench 1 `<task>/<trial>/results.json`",
+        "a job's folder with `<trial>/result.json`, or its `result.json` with all trials; of Terminal-Bench 1 "
+        "`<task>/<trial>/results.json`, or the run's `results.json`",
         "an item is a task; attempts are samples; the metric is `reward`, or another of the verifier's; a trial "
-        "without a reward or a result has an error",
+        "without a reward or a result, or with `reward_valid: false`, has an error",
         patterns=("result.json", "results.json"),
         left_out="trajectories, tokens, times",
-        tried="none, but files in their form",
+        tried="by hand: models of Harbor 0.26.0; eleven submissions to Terminal-Bench 1 (terminal-bench-core 0.1.1)",
     ),
     "promptfoo": Format(
         ("compare",),

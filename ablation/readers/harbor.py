@@ -2,14 +2,17 @@
 
     <job>/<trial>/result.json                of Harbor: `verifier_result.rewards`, `exception_info`
     <run>/<task>/<trial>/results.json        of Terminal-Bench 1: `is_resolved`, `failure_mode`
+    <job>/result.json, <run>/results.json    summaries with a list of trials, for those that have no folder
 
 The evaluation is the job; an item is a task, and its attempts are samples. A trial that the verifier rewarded counts,
-even if the agent ran out of time; one without a reward, or without a result, was not judged.
+even if the agent ran out of time; one without a reward or a result, or whose `reward_valid` is false (of Harbor 0.26),
+was not judged.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
@@ -18,43 +21,64 @@ from ablation.readers.sheet import Facts, Sample, Sheet, Wanted, no_texts, read_
 FILES = FORMATS["harbor"].patterns
 _NAMES = {"result.json": (b'"trial_name"', b'"task_name"'), "results.json": (b'"trial_name"', b'"is_resolved"')}
 
+_LIST = re.compile(rb'\s*\{\s*("id": "[^"]*",\s*)?"results": \[\s*\{[^{}]*"trial_name"')
+
 
 def is_part(path: Path) -> bool:
-    """Whether a file is the result of one trial; a job's own has the same name."""
-    if path.name not in _NAMES:
-        return False
-    with path.open("rb") as handle:
-        start = handle.read(1 << 16)
-    return all(key in start for key in _NAMES[path.name]) and b'"results": [' not in start
+    """Whether a file is the result of one trial, or the summary of the job, which has the same name."""
+    return _holds(path) != ""
 
 
 def whole(path: Path) -> Path:
-    """Return the folder of the job that a trial is a part of."""
-    return path.parents[1 if path.name == "result.json" else 2]
+    """Return the folder of the job that a result is a part of."""
+    above = 0 if _holds(path) == "job" else 1 if path.name == "result.json" else 2
+    return path.parents[above]
+
+
+def _holds(path: Path) -> Literal["trial", "job", ""]:
+    if path.name not in _NAMES:
+        return ""
+    with path.open("rb") as handle:
+        start = handle.read(1 << 16)
+    if b'"n_total_trials"' in start or _LIST.match(start):
+        return "job"
+    return "trial" if all(key in start for key in _NAMES[path.name]) else ""
+
+
+def _summary(job: Path) -> Path | None:
+    return next((file for name in _NAMES if (file := job / name).is_file() and _holds(file) == "job"), None)
 
 
 def _trials(job: Path) -> list[Path]:
-    return sorted([*job.glob("*/result.json"), *job.glob("*/*/results.json")])
+    files = sorted([*job.glob("*/result.json"), *job.glob("*/*/results.json")])
+    return [file for file in files if _holds(file) == "trial"]
 
 
 def recognises(path: Path) -> bool:
     """Whether a path is the folder of a job."""
-    return path.is_dir() and any(map(is_part, _trials(path)))
+    return path.is_dir() and (_summary(path) is not None or bool(_trials(path)))
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read the trials of a job. Raises ConfigError for a damaged result, and as `sample_sheets`."""
-    trials = [(file, read_evaluation(file)) for file in _trials(path) if is_part(file)]
-    samples = []
-    for file, content in trials:
-        try:
-            samples.append(_sample(content))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(file, "", None, f"is damaged ({error!r})", "copy it again") from None
+    trials = [(file, read_evaluation(file)) for file in _trials(path)]
     done = {file.parent for file, _ in trials}
+    samples = []
+    try:
+        if (file := _summary(path)) is not None:  # published ones may be all that is left of some trials
+            content = read_evaluation(file)
+            names = {trial["trial_name"] for _, trial in trials}
+            listed = content.get("trial_results") or content.get("results") or ()
+            trials += [(file, trial) for trial in listed if trial["trial_name"] not in names]
+        for file, trial in trials:  # noqa: B007 - the error names it
+            samples.append(_sample(trial))
+        agents = [_agent(trial) for _, trial in trials]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(file, "", None, f"is damaged ({error!r})", "copy it again") from None
     begun = {file.parent for file in path.glob("*/config.json")} - done
     samples += [_unfinished(folder, samples) for folder in sorted(begun)]
-    agents = [_agent(content) for _, content in trials]
+    if not samples:
+        raise ConfigError(path, "", None, "has no trial with a result", "run the job to its end")
     settings = agents[0] if all(agent == agents[0] for agent in agents) else {}
     facts = Facts(tool="Harbor", larger_is_better=True, settings=settings)
     yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
@@ -67,9 +91,11 @@ def _sample(trial: dict[str, Any]) -> Sample:
         error = None if values else f"failure mode {trial.get('failure_mode')}"
         return Sample("all", str(trial["task_id"]), values, repeat=str(trial["trial_name"]), error=error)
     rewards = (trial.get("verifier_result") or {}).get("rewards") or {}
-    values = {name: rewards[name] for name in sorted(rewards, key=lambda name: name != "reward")}
+    valid = trial.get("reward_valid") is not False
+    values = {name: rewards[name] for name in sorted(rewards, key=lambda name: name != "reward") if valid}
     broken = trial.get("exception_info") or {}
-    error = None if values else str(broken.get("exception_type", "the verifier gave no reward"))
+    why = "the verifier gave no reward" if valid else "reward_valid is false"
+    error = None if values else str(broken.get("exception_type", why))
     subset = str(trial.get("source") or "all")
     return Sample(subset, str(trial["task_name"]), values, repeat=str(trial["trial_name"]), error=error)
 

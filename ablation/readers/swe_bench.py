@@ -1,11 +1,13 @@
 """SWE-bench: the harness's report of a run, its folders of a report for each instance, and SWE-bench Pro's results.
 
-    <model>.<run>.json                  `resolved_ids`, `unresolved_ids`, `error_ids`, `empty_patch_ids`
+    <model>.<run>.json                  `resolved_ids`, `unresolved_ids`, `error_ids`, `empty_patch_ids`, and of
+                                        SWE-bench 5 `infra_failure_ids`, which are among the second and the third
     <run>/<model>/<instance>/           `report.json` of one instance; the folder <model> is the evaluation
     eval_results.json                   of Pro, {instance: resolved}, beside `infra_errors.json`, {instance: reason}
 
-An item is an instance, 1 if resolved; without a patch it is not. Instances of one repository are a cluster. What has an
-error, or a folder without a report, was not judged. The last form is read for any {item: true or false, or a number}.
+An item is an instance, 1 if resolved; without a patch it is not. Instances of one repository are a cluster. An instance
+with an error or `infra_failure`, or without a report in its folder, was not judged. The last form is read for any
+{item: true or false, or a number}.
 """
 
 import json
@@ -126,11 +128,13 @@ def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
     for item, of in content.items():
         if not isinstance(of, Mapping) or not isinstance(of.get("resolved"), bool):
             raise ConfigError(report, short(item), None, "does not state whether it is resolved", "evaluate it again")
-        yield item, of["resolved"]
+        broken = f"infrastructure: {of.get('infra_failure_reason')}" if of.get("infra_failure") else None
+        yield item, broken or of["resolved"]
 
 
 def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     found: dict[str, str] = {}
+    broken, why = set(content.get("infra_failure_ids", ())), content.get("failure_reasons", {})
     for name, value in _LISTS.items():
         ids, count = content.get(name), content.get(name.replace("_ids", "_instances"))
         if not isinstance(ids, list):
@@ -143,4 +147,5 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
             if str(item) in found:
                 raise ConfigError(path, short(str(item)), name, f"is also in {found[str(item)]}", "evaluate it again")
             found[str(item)] = name
-            yield str(item), "the harness has no result: its evaluation ended with an error" if value is None else value
+            error = "the harness has no result: its evaluation ended with an error" if value is None else None
+            yield str(item), f"infrastructure: {why.get(item, 'infra_failure')}" if item in broken else error or value

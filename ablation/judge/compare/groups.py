@@ -255,8 +255,8 @@ def _one_of(sources: Sequence[Path]) -> str:
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
-    """An expression that finds the one number in each of these names, in the paths that hold them."""
-    split = [re.fullmatch(r"(\D*)(\d+)(\D*)", name) for name in names]
+    """An expression that finds the last number in each of these names, in the paths that hold them."""
+    split = [re.fullmatch(r"(|.*\D)(\d+)(\D*)", name) for name in names]
     around = {(match[1], match[3]) for match in split if match}
     if None in split or len(around) != 1:
         return None

@@ -1,10 +1,17 @@
 """`ablation compare` of what benchmarks of agents write: SWE-bench, tau2-bench, Harbor, Terminal-Bench."""
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from ablation.readers.evaluation import reader_of
+from ablation.readers.sheet import Wanted
 from tests.ablation.readers.command import read, refused, told
+from tests.peers.environment import python_of
+
+HERE = Path(__file__).parent
 
 REPOSITORIES = ("astropy__astropy", "django__django", "sympy__sympy", "psf__requests", "pylint-dev__pylint")
 INSTANCES = [f"{REPOSITORIES[at % 5]}-{10000 + at}" for at in range(60)]
@@ -80,6 +87,45 @@ def test_errors_of_the_infrastructure_beside_the_results_of_swe_bench_pro(tmp_pa
     assert read(capsys, a, "--with", b, "--errors", "leave-out")["items"] == 58
     (tmp_path / "infra_errors.json").write_text(json.dumps(dict.fromkeys(INSTANCES[:3], "no image")))
     assert "is also in infra_errors.json" in refused(capsys, a, "--with", b)
+
+
+def test_failures_of_the_infrastructure_are_errors_although_swe_bench_5_counts_them_as_failures(tmp_path, capsys):
+    of = {"infra_failure_ids": INSTANCES[57:60], "failure_reasons": {INSTANCES[58]: "out_of_memory"}}
+    a = report(tmp_path / "a.json", A, errors=INSTANCES[59:], **of)
+    b = instances(tmp_path / "b", B)
+    said = refused(capsys, a, "--with", b)
+    assert "infrastructure: out_of_memory; errors: a 3 of 60, b 0 of 60" in said
+    result = b / INSTANCES[58] / "report.json"
+    of = {"patch_is_None": False, "resolved": False, "infra_failure": True, "infra_failure_reason": "out_of_memory"}
+    result.write_text(json.dumps({INSTANCES[58]: of}))
+    assert "errors: a 3 of 60, b 1 of 60" in refused(capsys, a, "--with", b)
+    assert read(capsys, a, "--with", b, "--errors", "fail")["effect"] == pytest.approx(-20 / 60)
+
+
+def written_by(peer, script, folder):
+    """What the library itself writes."""
+    done = subprocess.run([python_of(peer), HERE / script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def values(path, metric=None):
+    """{item: value, None for an error} as the reader has them."""
+    (sheet,) = reader_of(path).sheets(path, Wanted(metric))
+    return dict(zip(sheet.items, sheet.values, strict=True)) | dict.fromkeys(sheet.unscored)
+
+
+@pytest.mark.peers
+def test_what_the_harness_of_swe_bench_itself_writes(tmp_path):
+    written_by("swebench", "write_swebench.py", tmp_path)
+    names = [f"{('astropy__astropy', 'django__django', 'sympy__sympy')[at % 3]}-{1000 + at}" for at in range(24)]
+    base = {name: float(at % 3 > 0) for at, name in enumerate(names)}
+    new = {name: float((at + 1) % 3 > 0) for at, name in enumerate(names)}
+    new |= {names[3]: 0, names[6]: None, names[9]: None, names[12]: None, names[15]: 0}
+    assert values(tmp_path / "lab__base.run.json") == base
+    assert values(tmp_path / "lab__new.run.json") == new
+    del new[names[3]]  # an empty patch has no folder
+    for model, truth in (("base", base), ("new", new)):
+        assert values(tmp_path / "logs/run_evaluation/run" / f"lab__{model}") == truth
 
 
 @pytest.mark.parametrize(
@@ -180,7 +226,8 @@ def harbor(job, rewards, broken=(), unfinished=()):
             content["exception_info"] = {"exception_type": "EnvironmentStartError"} if failed else None
             if (task, attempt) not in unfinished:
                 (job / name / "result.json").write_text(json.dumps(content, indent=4))
-    (job / "result.json").write_text(json.dumps({"id": "job", "n_total_trials": 99, "stats": {}}))
+    summary = {"id": "job", "n_total_trials": 99, "stats": {}, "trial_results": [content]}
+    (job / "result.json").write_text(json.dumps(summary, indent=4))
     return job
 
 
@@ -194,11 +241,17 @@ def test_attempts_of_harbor_are_samples_of_a_job(tmp_path, capsys):
     assert found["effect"] == pytest.approx(-sum(of[0] for of in TASKS.values()) / 60)
     assert (found["items"], found["metric"]) == (20, "reward")
     assert "terminus-2" not in told(capsys, a, "--with", b)  # which is no change
+    for first in ([a / "result.json", "--with", b / "result.json"], [tmp_path, "--by", "model"]):
+        assert read(capsys, *first)["effect"] == found["effect"]
     assert read(capsys, a, "--with", b, "--metric", "tests", "--margin", "1", "--direction", "max")["effect"] == 0
     one = next(iter(TASKS))
     broken = harbor(tmp_path / "c", WORSE, broken={(one, 1)}, unfinished={("task-07-" + "x" * 40, 2)})
     assert "errors: a 0 of 20, c 2 of 20" in refused(capsys, a, "--with", broken)
     assert read(capsys, a, "--with", broken, "--errors", "leave-out")["items"] == 18
+    result = next((tmp_path / "c").glob("task-03*__0/result.json"))
+    result.write_text(result.read_text().replace('"exception_info": null', '"reward_valid": false'))
+    assert "errors: a 0 of 20, c 3 of 20" in refused(capsys, a, "--with", broken)
+    result.write_text(result.read_text().replace('"reward_valid": false', '"reward_valid": true'))
     found = read(capsys, a, "--with", broken, "--errors", "fail")
     assert found["items"] == 20
     assert "samples without a value count as 0" in " ".join(found["notes"])
@@ -214,9 +267,15 @@ def test_trials_of_terminal_bench(tmp_path, capsys):
                 content |= {"is_resolved": bool(reward), "failure_mode": "unset"}
                 (place / "results.json").write_text(json.dumps(content, indent=4))
         (tmp_path / job / "results.json").write_text(json.dumps({"id": "run", "results": [content]}, indent=4))
+        only = [json.loads(file.read_text()) for file in (tmp_path / job).glob("*/*/results.json")]
+        (tmp_path / f"{job}-published").mkdir()
+        published = tmp_path / f"{job}-published/results.json"
+        published.write_text(json.dumps({"id": "run", "results": only}, indent=4))
     found = read(capsys, tmp_path / "a", "--with", tmp_path / "b")
     assert (found["items"], found["metric"]) == (20, "resolved")
     assert found["effect"] == pytest.approx(-sum(of[0] for of in TASKS.values()) / 60)
+    for summaries in ([tmp_path / job / "results.json" for job in "ab"], sorted(tmp_path.glob("*-published"))):
+        assert read(capsys, summaries[0], "--with", summaries[1])["effect"] == found["effect"]
 
 
 def promptfoo(path, successes, broken=(), *, providers=("small", "large"), prompts=("short", "long")):
