@@ -133,8 +133,8 @@ def test_what_the_harness_of_swe_bench_itself_writes(tmp_path):
     [
         (lambda text: text[:900], "cannot be read"),
         (lambda text: text.replace('"resolved_instances": 40', '"resolved_instances": 41'), "but the report counts 41"),
-        (lambda text: text.replace("astropy-10000", "astropy-10010", 1), "is in resolved_ids, too"),
-        (lambda text: text.replace("astropy-10000", "astropy-10055", 1), "is in resolved_ids, too"),
+        (lambda text: text.replace("astropy-10000", "astropy-10010", 1), "is also in resolved_ids"),
+        (lambda text: text.replace("astropy-10000", "astropy-10055", 1), "is also in resolved_ids"),
     ],
 )
 def test_reports_with_a_fault_are_refused(harm, said, tmp_path, capsys):
@@ -209,7 +209,7 @@ def test_simulations_that_tau2_does_not_judge_are_errors(tmp_path, capsys):
     b.write_text(json.dumps(again))
     assert "item 0 occurs twice (repeat 0)" in refused(capsys, a, "--with", b)
     other = tau2(tmp_path / "c.json", FEWER, domain="airline")
-    assert "a alone has retail; c alone has airline" in refused(capsys, a, "--with", other)
+    assert "only a has retail; only c has airline" in refused(capsys, a, "--with", other)
 
 
 def harbor(job, rewards, broken=(), unfinished=()):
