@@ -94,7 +94,7 @@ def _owner() -> int:
 
 def _connected() -> socket.socket:
     """Return a connection to the server, which the first worker starts."""
-    address = f"{fork_client.address_of(_owner())}-tests"
+    address = fork_client.address_of(_owner(), "tests")
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:

@@ -1,12 +1,8 @@
 """Turns a command's output into the metrics and items of its stage, by the readers that its `collect` names.
 
-    python -m ablation.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]'
-
-PLACE/left.json lists files of an earlier attempt that was killed and that this one did not touch. They do not count,
-except in a folder of a run's logs to which this attempt added.
-
-Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
-readers are those that ablation.config.formats names for `collect`.
+The stage's runner calls `collect` when the command has ended well. The readers are those that ablation.config.formats
+names for `collect`. Files of an earlier attempt that was killed and that this one did not touch do not count, except in
+a folder of a run's logs to which this attempt added.
 
 Readers name evaluations during training as subsets `step N`. Items of the largest N of their protocol are repeated as
 the subset `last`.
@@ -18,7 +14,6 @@ Each protocol, subset and name of items gives a metric `<protocol>/<subset>/<nam
 one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
 """
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +25,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from ablation.contract.atomic import replacing
 from ablation.contract.errors import ConfigError, Mistakes, TrackerError
-from ablation.contract.reading import read_json
 from ablation.contract.rows import KEPT_STEP
 from ablation.readers.kept import MAY_KEEP, kept_step
 from ablation.readers.run import (
@@ -48,27 +40,9 @@ from ablation.readers.run import (
     metric_table,
 )
 from ablation.readers.walk import is_aside
-from ablation.runner.runlog import spare_pandas
 
 _OWN = ("items", "metrics")  # readers for which a stage may have several files
 Metrics = dict[tuple[int, str], float]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Read what a command left; return the exit status."""
-    output, place, wanted = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2])
-    if all(each["reader"] in _OWN for each in wanted):  # others read with pandas
-        spare_pandas()
-    try:
-        metrics, items = collect(output, wanted, read_json(place / "left.json"))
-        for name, table in (("metrics", metrics), ("items", items)):
-            with replacing(place / f"{name}.parquet") as aside:
-                pq.write_table(table, aside, compression="zstd")
-    except (TrackerError, OSError) as error:
-        said = "; and ".join(map(str, (error, *getattr(error, "others", ()))))  # the runner takes the last line
-        print(f"error: {said}", file=sys.stderr)
-        return 2
-    return 0
 
 
 def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
@@ -188,7 +162,3 @@ def _with_last(items: pa.Table, kept: int | None) -> pa.Table:
         place = items.schema.get_field_index("subset")
         tables.append(copies.set_column(place, "subset", pa.array(["last"] * copies.num_rows, pa.string())))
     return pa.concat_tables(tables)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -91,7 +91,7 @@ class SettingsFile(Strict):
         bool, BeforeValidator(lambda value: {"true": True, "false": False}.get(str(value).lower(), value))
     ] = Field(
         default=True,
-        description="Whether local stages are forked from a process that has already imported torch, which saves "
+        description="Whether local stages are forked from a process that has already imported libraries, which saves "
         "start-up time.",
     )
     group_minutes: _Count = Field(

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,7 @@ class Jobs:
 
     def __init__(self, plan: Plan, workflow: Any, states: States | None = None) -> None:
         self.plan, self.workflow = plan, workflow
-        self._server: subprocess.Popen[bytes] | None = None
+        self._servers: list[subprocess.Popen[bytes]] = []
         if states is not None:
             self.states = states
 
@@ -86,7 +87,7 @@ class Jobs:
 
     @property
     def _forks(self) -> bool:
-        """Return whether jobs start from a process that has torch imported.
+        """Return whether jobs are forks of a process that has imported what they use.
 
         Never on a scheduler's nodes, where each job has a Snakemake of its own, and not in an environment of the job.
         """
@@ -107,20 +108,26 @@ class Jobs:
         if self.runs_here and self.workflow.scheduling_settings is not None:
             # 100 jobs a second by default: each round of the scheduler starts a timer, and each timer another round.
             self.workflow.scheduling_settings.max_jobs_per_timespan = None
-        self._start_fork_server()
+        self._start_fork_servers()
         if not self._only_missing:
             return self.plan.statuses()
         return [stage.status for stage in to_do(self.plan, self.states)]
 
-    def _start_fork_server(self) -> None:
-        """Start it if this Snakemake will run stages of trainers: it imports what they use meanwhile."""
+    def _start_fork_servers(self) -> None:
+        """Start one for the stages of trainers that this Snakemake will run, and one for its commands if it has two."""
         only_told = self.workflow.output_settings.dryrun or self.workflow.execution_settings is None
-        if self._server or only_told or self.workflow.touch or not (self._forks and self.runs_here):
+        if self._servers or only_told or self.workflow.touch or not (self._forks and self.runs_here):
             return
         waiting = pending(self.plan, self.states) if self._only_missing else self.plan.selected()
-        if any(stage.entry != COMMAND_ENTRY and stage.resources.threads == 1 for stage in waiting):
-            with contextlib.suppress(OSError):  # without it each stage is a process of its own
-                self._server = fork_server.start()
+        counts = Counter((stage.entry == COMMAND_ENTRY, stage.resources.threads == 1) for stage in waiting)
+        if counts[False, True]:
+            self._start(fork_client.TRAINERS)
+        if counts[True, True] + counts[True, False] > 1:
+            self._start(fork_client.COMMANDS)
+
+    def _start(self, kind: str) -> None:
+        with contextlib.suppress(OSError):  # without it each stage is a process of its own
+            self._servers.append(fork_server.start(kind))
 
     def render_what_is_there(self) -> None:
         """Collect and render after an error that stopped the rules: a stage that left no status.
@@ -192,15 +199,12 @@ class Jobs:
         return lambda wildcards, output: self.plan.stage(id, wildcards.key).label
 
     def command_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return the function for Python's arguments: a fork of a process that has torch imported, or a new process.
-
-        A command is a process of its own in any case.
-        """
+        """Return the function for Python's arguments: a fork of a process that has its libraries, or a new process."""
 
         def command(wildcards: Any, output: Any) -> str:
             stage = self.plan.stage(id, wildcards.key)
-            forks = self._forks and stage.entry != COMMAND_ENTRY
-            start = ["-I", "-S", fork_client.__file__] if forks else ["-m", "ablation.runner.run"]
+            kind = fork_client.COMMANDS if stage.entry == COMMAND_ENTRY else fork_client.TRAINERS
+            start = ["-I", "-S", fork_client.__file__, kind] if self._forks else ["-m", "ablation.runner.run"]
             return shlex.join([*start, *stage.arguments])
 
         return command

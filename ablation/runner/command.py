@@ -12,21 +12,26 @@ import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
 from ablation.contract.atomic import write_json, write_text
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
+from ablation.contract.display import one_line
+from ablation.contract.errors import TrackerError
 from ablation.contract.reading import read_json
 from ablation.contract.status import ENDED
 from ablation.runner.guarded import failure, last_words, run_guarded, tail
 from ablation.runner.runlog import spare_pandas
 from ablation.runner.stage import Stage
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm: ` 12/100 [00:03<00:25,  3.4it/s]`
-_COLLECTED = "collected"
 
 
 class CommandPlan(NamedTuple):
@@ -58,14 +63,15 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
         NoResult: it was ended from outside.
         Diverged: an abort rule trips on the metrics that it left.
     """
-    spare_pandas()
+    if {each["reader"] for each in plan.collect} <= {"items", "metrics"}:  # others read with pandas
+        spare_pandas()
     output = (stage.out / OUTPUT).absolute()
     output.mkdir(exist_ok=True)
     ended = _ended_earlier(stage, output)
     if ended and not (ended["read"] and ended["reading"] == plan.reading):
         stage.log.info("the command has already ended well, so only its files are read again")
         try:
-            _read(stage, plan, output, ended, locks)
+            _read(stage, plan, output, ended)
             return float(ended["seconds"])
         except (RuntimeError, ValueError) as error:
             if ended["reading"] != plan.reading:
@@ -94,7 +100,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     after = _files(output)
     ended = {"seconds": round(time.time() - began, 3), "files": {path: stamp[1:] for path, stamp in after.items()}}
     ended["left"] = [path for path, stamp in after.items() if before.get(path) == stamp]
-    _read(stage, plan, output, ended, locks)
+    _read(stage, plan, output, ended)
     return 0.0
 
 
@@ -108,16 +114,18 @@ def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
     return ended if same else {}
 
 
-def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any], locks: Sequence[int]) -> None:
+def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any]) -> None:
     """Let the readers read the command's output, and record whether they could."""
     (stage.out / "items.parquet").unlink(missing_ok=True)
     note = {**ended, "reading": plan.reading, "read": False}
     write_json(stage.out / ENDED, note)
+    steps: dict[int, dict[str, float]] = {}
     if plan.collect:
-        _collect(stage, plan, output, ended["left"], locks)
+        for row in _collect(stage, plan, output, ended["left"]).to_pylist():
+            steps.setdefault(row["step"], {})[row["name"]] = row["value"]
     write_json(stage.out / ENDED, {**note, "read": True})
-    if plan.collect:
-        _log(stage)
+    for step in sorted(steps):
+        stage.log_metrics(step, steps[step])
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
@@ -173,38 +181,22 @@ def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
     return fitting[-1] if fitting else None
 
 
-def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], locks: Sequence[int]) -> None:
-    """Let the readers read the command's output, and log the items.
+def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str]) -> "pa.Table":
+    """Save the items that the readers find in the command's output; return the metrics.
 
     left: files of an earlier attempt that this one did not touch.
     """
-    import pyarrow.parquet as pq
-
-    place = stage.out / _COLLECTED
-    log = stage.out / "log.txt"
-    begin = log.stat().st_size
-    write_json(place / "left.json", left)  # an argument has 128 KiB at most
-    words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
-    code = run_guarded(words, locks, lambda: None)
-    if code < 0:
-        raise failure(code, last_words(log, begin), "the reader")
-    if code != 0:
-        said = last_words(log, begin).removeprefix("error: ").replace(f"{output}/", "").replace(str(output), OUTPUT)
-        raise RuntimeError(f"collect: {said}")
-    items = pq.read_table(place / "items.parquet")
+    try:
+        metrics, items = import_module(plan.reader).collect(output, plan.collect, left)
+    except Exception as error:  # whatever a reader meets in a file is the command's
+        said = "; and ".join(map(str, (error, *getattr(error, "others", ()))))
+        kind = "" if isinstance(error, TrackerError | OSError) else f"{type(error).__name__}: "
+        place = said.replace(f"{output}/", "").replace(str(output), OUTPUT)
+        raise RuntimeError(f"collect: {kind}{one_line(place, 300)}") from error
     if items.num_rows:
         columns = items.to_pydict()
         names = ("item", "subset", "protocol", "name", "value")
         clusters = dict(zip(columns["item"], columns["cluster"], strict=True))
         item_clusters = None if None in clusters.values() else clusters
         stage.save_items(zip(*(columns[name] for name in names), strict=True), item_clusters)
-
-
-def _log(stage: Stage) -> None:
-    import pyarrow.parquet as pq
-
-    steps: dict[int, dict[str, float]] = {}
-    for row in pq.read_table(stage.out / _COLLECTED / "metrics.parquet").to_pylist():
-        steps.setdefault(row["step"], {})[row["name"]] = row["value"]
-    for step in sorted(steps):
-        stage.log_metrics(step, steps[step])
+    return metrics

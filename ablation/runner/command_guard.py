@@ -18,8 +18,10 @@ import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    import psutil
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform.startswith("linux")
@@ -72,6 +74,10 @@ def _ask_at_end_of(parent: int, number: int) -> None:
 def end_below(grace: float) -> int:
     """End all processes below this one; return how many there were."""
     first = left = _below()
+    if not left:
+        return 0
+    import psutil
+
     signalled: set[psutil.Process] = set()
     deadline = time.monotonic() + grace
     while left and time.monotonic() < deadline + _STUBBORN:
@@ -85,15 +91,20 @@ def end_below(grace: float) -> int:
     return len(first)
 
 
-def _below() -> set[psutil.Process]:
+def _below() -> "set[psutil.Process]":
     """Return the live processes below this one."""
-    return {process for process in psutil.Process().children(recursive=True) if _is_alive(process)}
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:  # without children there is nothing below; psutil loads longer than a short command runs
+        return set()
+    import psutil
 
+    def is_alive(process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return process.status() != psutil.STATUS_ZOMBIE
+        return False
 
-def _is_alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
+    return set(filter(is_alive, psutil.Process().children(recursive=True)))
 
 
 def _reap() -> dict[int, int]:

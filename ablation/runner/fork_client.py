@@ -1,12 +1,13 @@
 """Starts a stage as a fork of the grid's fork server, or else as a new process.
 
-    python -I -S ablation/runner/fork_client.py --config F/config.json --out F ... --parent PID
+    python -I -S ablation/runner/fork_client.py trainers --config F/config.json --out F ... --parent PID
 
-Takes the arguments of `ablation.runner.run` and ends as it does; a signal that ended the stage becomes the exit status
-that a shell makes of it. The process that the caller waits for is this one; the stage runs in a fork of a process that
-has torch imported (ablation/runner/fork_server.py), which gets this process's arguments, environment and open files 0,
-1 and 2. This process only waits: when it ends, however that happens, the server kills the stage. If there is no server,
-or it cannot serve for any reason, the stage runs as if there were none.
+Takes the kind of the stage, `trainers` or `commands`, and the arguments of `ablation.runner.run`, and ends as it does;
+a signal that ended the stage becomes the exit status that a shell makes of it. The process that the caller waits for is
+this one; the stage runs in a fork of a process that has imported the libraries of its kind
+(ablation/runner/fork_server.py), which gets this process's arguments, environment and open files 0, 1 and 2. This
+process only waits: when it ends, however that happens, the server kills the stage. If there is no server, or it cannot
+serve for any reason, the stage runs as if there were none.
 
 Only what starts in 0.01 s is imported: `socket`, `signal`, `json` and `ctypes` would take 0.02 s more for every stage.
 """
@@ -17,14 +18,16 @@ import os
 import sys
 
 KILLED = 128  # an exit status above it names a signal
+TRAINERS, COMMANDS = "trainers", "commands"
 
 
-def main(arguments: list[str]) -> None:
-    """Run a stage; end as it ends."""
+def main(kind: str, arguments: list[str]) -> None:
+    """Run a stage of this kind; end as it ends."""
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # which a job in the background of a shell ignores
     parent = int(arguments[arguments.index("--parent") + 1])
-    if arguments[arguments.index("--threads") + 1] == "1":  # libraries count their threads when they are loaded
-        code, refused = ask(address_of(parent), arguments, listener=parent)
+    # A trainer's libraries count their threads when they are loaded; a command loads its own.
+    if kind == COMMANDS or arguments[arguments.index("--threads") + 1] == "1":
+        code, refused = ask(address_of(parent, kind), arguments, listener=parent)
         if refused:
             print(f"not a fork of the fork server: {refused}", file=sys.stderr, flush=True)
         if code is not None:
@@ -32,9 +35,9 @@ def main(arguments: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "ablation.runner.run", *arguments])
 
 
-def address_of(parent: int) -> str:
-    """Return the address of the fork server for the jobs of process `parent`: an abstract one, gone with the server."""
-    return f"\0ablation-tracker-{os.getuid()}-{parent}"
+def address_of(parent: int, kind: str) -> str:
+    """Return the address of a fork server for the jobs of process `parent`: an abstract one, gone with the server."""
+    return f"\0ablation-tracker-{os.getuid()}-{parent}-{kind}"
 
 
 def ask(address: str, arguments: list[str], *, listener: int | None = None) -> tuple[int | None, str]:
@@ -70,4 +73,4 @@ def peer_of(connection: _socket.socket) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

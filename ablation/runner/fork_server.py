@@ -1,6 +1,8 @@
 """The fork server of one grid: imports torch and transformers once, and forks for each stage.
 
-    python -m ablation.runner.fork_server --parent PID      serves the socket that is its file 0
+    python -m ablation.runner.fork_server --parent PID trainers      serves the socket that is its file 0
+
+Stages that are commands have a second one (`commands`), which imports what reads their files, and no torch.
 
 Snakemake starts it before the first stage, and it ends with Snakemake. It has one thread, no accelerator and no code of
 the project: a fork imports `ablation.runner.run` itself and so sees the code as it is then. It inherits installed
@@ -27,13 +29,16 @@ from glob import escape, glob
 from typing import NamedTuple
 
 from ablation.contract.process import end_with_parent
-from ablation.runner.fork_client import KILLED, address_of, peer_of
+from ablation.runner.fork_client import COMMANDS, KILLED, TRAINERS, address_of, peer_of
 
 MODELS = ("llama", "qwen2", "lfm2", "gpt2")
 # Imported here, so that no stage has to. Whatever is not installed, or renamed in another version, is left out.
+READING = (
+    *("argparse", "email.parser", "importlib.metadata", "numpy", "pandas", "psutil", "pydantic", "pyarrow"),
+    *("pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", "statistics", "yaml"),
+)
 PACKAGES = (
-    *("argparse", "asyncio", "email.parser", "importlib.metadata", "numpy", "pandas", "pydantic", "pyarrow"),
-    *("pyarrow.parquet", "pyarrow.dataset", "jinja2", "PIL.Image", "sacrebleu.metrics", "statistics"),
+    *(*READING, "asyncio", "jinja2", "PIL.Image", "sacrebleu.metrics"),
     *("torch", "torch.fx.experimental.symbolic_shapes", "transformers", "safetensors.torch", "tokenizers"),
     *("transformers.modeling_utils", "transformers.models.auto.modeling_auto", "transformers.generation"),
     *("transformers.models.auto.tokenization_auto", "transformers.tokenization_utils_fast"),
@@ -70,12 +75,12 @@ class Refused(Exception):
     """A fork of this process would differ from a new process."""
 
 
-def start() -> subprocess.Popen[bytes]:
-    """Start the server for the jobs of this process. Raises OSError where its address is taken."""
+def start(kind: str = TRAINERS) -> subprocess.Popen[bytes]:
+    """Start the server for the jobs of this process, of a kind. Raises OSError where its address is taken."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(address_of(os.getpid()))
+        listener.bind(address_of(os.getpid(), kind))
         listener.listen(256)
-        words = [sys.executable, "-m", "ablation.runner.fork_server", "--parent", str(os.getpid()), " " * ROOM]
+        words = [sys.executable, "-m", "ablation.runner.fork_server", "--parent", str(os.getpid()), kind, " " * ROOM]
         null, environment = subprocess.DEVNULL, os.environ  # without what readline, say, has put beside it
         return subprocess.Popen(words, env=environment, stdin=listener.fileno(), stdout=null, stderr=null)
 
@@ -88,7 +93,7 @@ def main() -> None:
     environment, installed, problem = _comparable(os.environ), _installed(places), ""
     os.environ.update(SETTINGS)
     try:
-        import_packages()
+        import_packages(READING if sys.argv[3] == COMMANDS else PACKAGES)
         must_be_able_to_fork()
     except BaseException as error:  # whatever it is: all are refused
         problem = f"the server cannot fork: {type(error).__name__}: {error}"
@@ -116,15 +121,16 @@ def _installed(places: Sequence[str]) -> set[tuple[str, int]]:
     return {(path, os.stat(path).st_mtime_ns) for at in places for path in glob(f"{escape(at)}/*.dist-info")}
 
 
-def import_packages() -> None:
+def import_packages(names: Sequence[str] = PACKAGES) -> None:
     """Import what stages use."""
-    for name in PACKAGES:
+    for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     with contextlib.suppress(ImportError):  # it loads most of its parts, and its plugins, at the first model
         importlib.import_module("pydantic").create_model("First", number=(int, 0))
-    with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
-        importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
+    if names is PACKAGES:
+        with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
+            importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
     gc.collect()
     gc.freeze()  # forks share what their collectors never touch
 

@@ -30,7 +30,7 @@ _WRAPPERS = ("CalledProcessError", "ChildFailedError")  # of launchers, which sa
 
 
 class NoResult(OSError):
-    """The command or its reader was ended from outside, or the machine is misconfigured: not the stage's fault."""
+    """The command was ended from outside, or the machine is misconfigured: not the stage's fault."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.ECANCELED, text)
@@ -104,15 +104,15 @@ def _grace() -> str:
     raise NoResult(f"ABLATION_GRACE = {written!r}: is not a number of seconds of at least 0; correct it, or unset it")
 
 
-def failure(code: int, words: str, who: str = "the command") -> Exception:
+def failure(code: int, words: str) -> Exception:
     """Return the error of an exit status that is not 0; `words` are the last that it said."""
     said = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
     if number in _FROM_OUTSIDE:
-        return NoResult(f"{who} was ended by {Signals(number).name}{said}")
+        return NoResult(f"the command was ended by {Signals(number).name}{said}")
     if code < 0:
         name = Signals(number).name if number in {*Signals} else f"signal {number}"
-        return RuntimeError(f"{who} was ended by {name}{said}")
+        return RuntimeError(f"the command was ended by {name}{said}")
     return RuntimeError(f"exit status {code}{said}")
 
 

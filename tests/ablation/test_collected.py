@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ablation.cli.collected import collect, main
+from ablation.cli.collected import collect
 from ablation.contract.errors import ConfigError
 
 
@@ -87,19 +87,6 @@ def test_files_as_spreadsheets_and_pandas_write_them(tmp_path, name, text, expec
 
 
 PREDICTIONS = "id,label,prediction,right,task\n7,1,2,0,a\n8,1,1,1,b\n"
-
-
-def test_everything_that_does_not_fit_is_said_at_once(tmp_path, capsys):
-    output, place = tmp_path / "output", tmp_path / "place"
-    for folder in (output, place):
-        folder.mkdir()
-    (output / "history.csv").write_text("step,loss\n1,2\n")
-    (output / "predictions.csv").write_text(PREDICTIONS)
-    (place / "left.json").write_text("[]")
-    wanted = [{"reader": name, "place": "."} for name in ("metrics", "items")]
-    assert main([str(output), str(place), json.dumps(wanted)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.index("`{metrics: history.csv}`; and ") < line.index("`{items: predictions.csv}`")
 
 
 def test_plain_items_in_all_their_forms(tmp_path):

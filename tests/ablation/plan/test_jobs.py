@@ -55,16 +55,33 @@ def test_what_has_ended_is_left_out_unless_all_is_asked_for(toy):
 )
 def test_a_fork_server_is_started_once_for_stages_of_trainers_that_are_to_run_here(toy, monkeypatch, call, starts):
     started = []
-    monkeypatch.setattr("ablation.plan.jobs.fork_server.start", lambda: started.append("server") or started)
+    monkeypatch.setattr("ablation.plan.jobs.fork_server.start", started.append)
     plan = build(toy)
     jobs = jobs_of(toy, plan=plan, **call)
     for _ in range(2):
         jobs.statuses(None)
-    assert len(started) == (starts if sys.platform == "linux" else 0)
+    assert started == ["trainers"] * (starts if sys.platform == "linux" else 0)
     for stage in plan.content.stages:
         finish(stage)
     jobs_of(toy, plan=plan, **call).statuses(None)
     assert len(started) == (starts if sys.platform == "linux" else 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs pidfd and Unix sockets")
+def test_commands_have_a_server_without_torch_if_there_are_several(commands, monkeypatch):
+    started = []
+    monkeypatch.setattr("ablation.plan.jobs.fork_server.start", started.append)
+    plan = build(commands)
+    for stage in plan.content.stages[1:]:
+        finish(stage)
+    jobs_of(commands, plan=plan).statuses(None)
+    assert started == []
+    finish(plan.content.stages[1], "{}")
+    jobs = jobs_of(commands, plan=plan)
+    jobs.statuses(None)
+    assert started == ["commands"]
+    stage = plan.content.stages[0]
+    assert "fork_client.py commands --config" in jobs.command_of(stage.id)(Some(key=stage.key), None)
 
 
 def test_a_scheduler_is_asked_in_its_own_words_for_a_group_as_a_whole(toy):

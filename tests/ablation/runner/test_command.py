@@ -242,7 +242,8 @@ sys.path.remove({str(own)!r})
 del sys.modules["psutil"]
 import psutil
 """)
-    _, status = command.write(["true"]).run(PYTHONPATH=f"{ROOT}:{own}")
+    program = "import subprocess; subprocess.Popen(['sleep', '1000'])"
+    _, status = command.write(PYTHON, program).run(PYTHONPATH=f"{ROOT}:{own}")
     assert status["state"] == "ok"
     assert "own packages of command_guard.py" in command.log()
 
@@ -272,6 +273,11 @@ ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
         ({"reader": "metrics"}, "", "output = 'metrics': does not exist; let the program write one of metrics.csv"),
         ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': holds nothing to read"),
         ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,nan\\n')", "line 2: value = 'nan': cannot"),
+        (
+            {"reader": "metrics", "columns": 5},
+            "open('metrics.csv', 'w').write('step,a\\n1,2\\n')",
+            "collect: AttributeError: ",
+        ),
     ],
 )
 def test_files_that_cannot_be_read_fail_the_stage(command, collect, program, reason):
@@ -279,6 +285,18 @@ def test_files_that_cannot_be_read_fail_the_stage(command, collect, program, rea
     _, status = command.write([*PYTHON, "{output}"], program, [collect]).run()
     assert status["state"] == "failed"
     assert reason in status["reason"], status["reason"]
+
+
+def test_everything_that_does_not_fit_is_said_at_once(command):
+    program = """
+import os, sys
+os.chdir(sys.argv[1])
+open("history.csv", "w").write("step,loss\\n1,2\\n")
+open("predictions.csv", "w").write("id,label,prediction,right,task\\n7,1,2,0,a\\n8,1,1,1,b\\n")
+"""
+    _, status = command.write([*PYTHON, "{output}"], program, [{"reader": "metrics"}, {"reader": "items"}]).run()
+    assert status["reason"].startswith("RuntimeError: collect: output = 'metrics': ")
+    assert "`{metrics: history.csv}`; and output = 'items'" in status["reason"]
 
 
 def test_what_a_finished_command_left_is_read_again_without_running_it(command):

@@ -69,7 +69,7 @@ def stage(toys, tmp_path):
 def words(out, *extra, threads="1", parent=None):
     """The command by which Snakemake starts a stage."""
     alone = command(out, "--threads", threads, *extra, "--parent", str(parent or os.getpid()))
-    return [sys.executable, "-I", "-S", CLIENT, *alone[3:]]
+    return [sys.executable, "-I", "-S", CLIENT, "trainers", *alone[3:]]
 
 
 def surroundings(toys, **values):
@@ -267,7 +267,7 @@ def test_a_killed_snakemake_takes_stage_and_server_with_it(toys, stage):
     line = [sys.executable, "-c", f"{SNAKEMAKE}subprocess.run(stage)"]
     parent = subprocess.Popen([*line, *words(out)[:-1]], env=surroundings(toys))
     wait_for((out / "checkpoint/state.json").exists)
-    process, server, address = process_of(out), server_of(parent.pid), address_of(parent.pid)
+    process, server, address = process_of(out), server_of(parent.pid), address_of(parent.pid, "trainers")
     assert server is not None
     connected(address).close()
     parent.kill()

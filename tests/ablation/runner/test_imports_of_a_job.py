@@ -1,30 +1,35 @@
 """What a short job does not import."""
 
-import json
 import subprocess
 import sys
 
-from tests.repository import ROOT
+import pytest
 
-READ = """
+from tests.ablation.runner.test_command import Command
+
+RUN = """
 import sys
-from ablation.cli.collected import main
+from ablation.runner.run import main
 assert main(sys.argv[1:]) == 0
-assert "pandas" not in sys.modules
+assert not {"pandas", "psutil"} & {*sys.modules}, "imported"
 import pandas, pyarrow
 assert len(pyarrow.table(pandas.DataFrame({"a": [1, 2]})).to_pandas()) == 2
 """
+WRITE = """
+import os, sys
+os.chdir(sys.argv[1])
+open("metrics.csv", "w").write("step,loss\\n1,0.5\\n")
+open("items.csv", "w").write("item,value\\na,1\\nb,0\\n")
+"""
 
 
-def test_reading_metrics_and_items_does_not_import_pandas(tmp_path):
-    """pyarrow would, to ask whether a list is an array of pandas: two of the three seconds of a job."""
-    output, place = tmp_path / "output", tmp_path / "collected"
-    output.mkdir()
-    place.mkdir()
-    (output / "metrics.csv").write_text("step,loss\n1,0.5\n")
-    (output / "items.csv").write_text("item,value\na,1\nb,0\n")
-    (place / "left.json").write_text("[]")
-    wanted = [{"reader": name, "place": ".", "columns": {}, "values": [], "at": None} for name in ("metrics", "items")]
-    words = [sys.executable, "-c", READ, str(output), str(place), json.dumps(wanted)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.slow
+@pytest.mark.parametrize("readers", [("metrics", "items"), ()])
+def test_a_job_that_leaves_metrics_and_items_or_neither_imports_no_pandas_and_no_psutil(tmp_path, readers):
+    """pyarrow would import pandas to ask whether a list is an array of it: two of the three seconds of a job."""
+    command = Command(tmp_path)
+    wanted = [{"reader": name, "columns": {}, "values": [], "at": None} for name in readers]
+    command.write(["{python}", "program.py", "{output}"], WRITE, wanted)
+    words = [sys.executable, "-c", RUN, *command.words()[3:]]
+    done = subprocess.run(words, cwd=command.root, env=command.environment(), capture_output=True, check=False)
+    assert done.returncode == 0, command.log()
