@@ -62,7 +62,9 @@ class Explanation:
 
     def in_words(self, factors: Sequence[str]) -> str:
         """The answer in a sentence."""
-        carriers, named = self.carriers, [_named(part, factors) for part in self.carriers]
+        carriers = self.carriers
+        opposed = len({part.effect > 0 for part in carriers}) > 1  # shares of what cancels exceed the whole
+        named = [_named(part, factors, shares=not opposed) for part in carriers]
         if not self.total.shown:
             answer = "neither the combined change nor any single change has a significant effect"
             if carriers:
@@ -72,6 +74,8 @@ class Explanation:
                 )
         elif not carriers:
             answer = "no single change has a significant effect: the effect is spread, or there are too few seeds"
+        elif opposed:
+            answer = f"{joined(named)} work against each other"
         elif 2 * len(carriers) > len(factors) and len(carriers) > 2 and max(abs(part.share) for part in carriers) < 0.5:
             answer = f"the effect is spread over {joined(named)}"
         else:
@@ -101,8 +105,10 @@ def group_name(part: Part, factors: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys([factors[min(group)], factors[max(group)]]))
 
 
-def _named(part: Part, factors: Sequence[str]) -> str:
-    return f"{group_name(part, factors)} ({f'{part.effect:+.4g}' if isnan(part.share) else _shares(part)})"
+def _named(part: Part, factors: Sequence[str], *, shares: bool) -> str:
+    return (
+        f"{group_name(part, factors)} ({_shares(part) if shares and not isnan(part.share) else f'{part.effect:+.4g}'})"
+    )
 
 
 def _shares(part: Part) -> str:

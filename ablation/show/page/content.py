@@ -33,7 +33,7 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import findings, interval_words, nearest_decision
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
-from ablation.show.page.comparisons import Comparison, bound_of, study_comparisons, within
+from ablation.show.page.comparisons import Comparison, bound_of, forest_axis, study_comparisons, within
 from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, study_pairs
 from ablation.show.page.published import DotPlot, dot_plots
 from ablation.show.page.samples import Quoted, page_samples
@@ -208,7 +208,10 @@ def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespac
             )
             for name, part in named
         ]
-        found[variant.parent, variant.name] = SimpleNamespace(words=answer.in_words(variant.factors), parts=parts)
+        bounds = [end for part in parts for end in part.interval]
+        axis = forest_axis(bounds, measured.analysis.margin)
+        words = answer.in_words(variant.factors)
+        found[variant.parent, variant.name] = SimpleNamespace(words=words, parts=parts, axis=axis)
     return found
 
 

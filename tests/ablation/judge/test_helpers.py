@@ -86,5 +86,7 @@ def test_the_page_draws_what_explain_found_at_its_comparison(tmp_path):
         "clip": "worse",
         "interaction of clip x lr": "undecided",
     }
+    assert re.search(r"<p>clip \(-0\.\d+\) and lr \(\+0\.\d+\) work against each other\.</p>", html)
+    assert "ablation explain toy/v0" not in html  # it was done
     assert effects["lr"][1] == pytest.approx(0.15, abs=0.03)
     assert effects["clip"][1] == pytest.approx(-0.2, abs=0.03)
