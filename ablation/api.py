@@ -145,8 +145,10 @@ class Results:
             remedy = suggest(absent[0], known) if absent else f"name two variants of one study ({self.studies})"
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
-        told = tell_pair(measured, self._store.meta()["scale"], a, b)
-        return Verdict({**(told.effect or {}), "changes": plain(told.changes)}, "\n".join([*told.changed, *told.lines]))
+        effect = tell_pair(measured, self._store.meta()["scale"], a, b)
+        return Verdict(
+            {**(effect.effect or {}), "changes": plain(effect.changes)}, "\n".join([*effect.changed, *effect.lines])
+        )
 
     def power(
         self,

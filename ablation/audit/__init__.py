@@ -27,6 +27,6 @@ def audit(published: PublishedFile, measured: Measured | None = None) -> list[Fi
 
 def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
     """Hold each claim of a source against what was measured: changes, superlatives, bounds, figures of the training."""
-    ours = measured or Measured({})
+    measurement = measured or Measured({})
     claims = claimed_changes, claimed_standings, claimed_figures
-    return [line for of in claims for line in of(published, ours)]
+    return [line for claims_of in claims for line in claims_of(published, measurement)]

@@ -49,21 +49,21 @@ class Claimed:
     visible: str = ""
 
 
-def claimed_changes(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
     """Yield the claims on the change of a number from one variant to another."""
     for claim in published.claims:
         said = f"{claim.column} {claim.percent.value:+g}% against {claim.against}: {claim.text}"
-        cell = ours.deltas.get((claim.variant, claim.against, claim.column))
-        base = ours.rows.get(claim.against, {}).get(claim.column)
+        cell = measured.deltas.get((claim.variant, claim.against, claim.column))
+        base = measured.rows.get(claim.against, {}).get(claim.column)
         unit = _Unit("%", 100 / abs(base.value) if base is not None and base.value else nan)
-        change = _Change(cell, unit, claim.percent.value, claim.percent.value, ours.margin, ours.alpha)
-        yield change.claimed(claim.variant, said, ours.reached.get((claim.variant, claim.against), ""))
+        change = _Change(cell, unit, claim.percent.value, claim.percent.value, measured.margin, measured.alpha)
+        yield change.claimed(claim.variant, said, measured.reached.get((claim.variant, claim.against), ""))
     for delta in published.deltas:
         low, high = delta.low.value, delta.high.value
         said = f"{delta.column} {low:+g} to {high:+g} against {delta.against}: {delta.text}"
-        cell = ours.deltas.get((delta.variant, delta.against, delta.column))
-        change = _Change(cell, _Unit("", 1.0), low, high, ours.margin, ours.alpha)
-        yield change.claimed(delta.variant, said, ours.reached.get((delta.variant, delta.against), ""))
+        cell = measured.deltas.get((delta.variant, delta.against, delta.column))
+        change = _Change(cell, _Unit("", 1.0), low, high, measured.margin, measured.alpha)
+        yield change.claimed(delta.variant, said, measured.reached.get((delta.variant, delta.against), ""))
 
 
 @dataclass(frozen=True)
@@ -145,26 +145,26 @@ def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
     return f" (claimed: over {MOST_SEEDS:,} seeds)" if seeds is None else f" (claimed: {seeds:,} seeds)"
 
 
-def claimed_standings(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
     """Yield the superlatives and bounds."""
     for standing in published.standings:
-        own = ours.rows.get(standing.variant, {}).get(standing.column)
+        cell = measured.rows.get(standing.variant, {}).get(standing.column)
         said = f"{standing.column}: {standing.text}"
-        if own is None or not own.seeds:
-            yield Claimed(standing.variant, said, NOT_RUN if own is None else own.problem, "not testable here")
+        if cell is None or not cell.seeds:
+            yield Claimed(standing.variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
         elif standing.best:
-            yield _best(published, standing, own, said, ours)
-        elif not _known(own):
-            yield Claimed(standing.variant, said, _unknown(own, f"{own.value:.4f}"), "not testable here")
+            yield _best(published, standing, cell, said, measured)
+        elif not _known(cell):
+            yield Claimed(standing.variant, said, _unknown(cell, f"{cell.value:.4f}"), "not testable here")
         elif standing.below is not None:
             bound = standing.below.value
-            inside, outside = own.value + own.half < bound, own.value - own.half >= bound
-            text = f"{own.value:.4f} ± {own.half:.4f} ({counted(own.seeds, 'seed')})"
+            inside, outside = cell.value + cell.half < bound, cell.value - cell.half >= bound
+            text = f"{cell.value:.4f} ± {cell.half:.4f} ({counted(cell.seeds, 'seed')})"
             verdict: Verdict = "reproduced" if inside else "contradicted" if outside else "too small to see here"
             yield Claimed(standing.variant, said, text, verdict)
 
 
-def _best(published: PublishedFile, standing: Standing, own: MeasuredCell, said: str, ours: Measured) -> Claimed:
+def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, said: str, measured: Measured) -> Claimed:
     """Compare the variant with each of the others, at a level that is divided by their number.
 
     Contradicted by one that is shown better, reproduced where all are shown worse.
@@ -173,16 +173,16 @@ def _best(published: PublishedFile, standing: Standing, own: MeasuredCell, said:
     rivals = {
         rival: cell
         for rival in published.rows
-        if (cell := ours.deltas.get((name, rival, column))) is not None and cell.seeds and isfinite(cell.value)
+        if (cell := measured.deltas.get((name, rival, column))) is not None and cell.seeds and isfinite(cell.value)
     }
     if not rivals:
-        return Claimed(name, said, f"{own.value:.4f}; no other variant was run", "not testable here")
-    level = ours.alpha / len(rivals)
+        return Claimed(name, said, f"{leader.value:.4f}; no other variant was run", "not testable here")
+    level = measured.alpha / len(rivals)
     ahead = {rival: sign * cell.value for rival, cell in rivals.items()}
     known = {rival: cell for rival, cell in rivals.items() if cell.noise is not None and _known(cell)}
     reach = {rival: half_width(cell.noise, level) for rival, cell in known.items() if cell.noise is not None}
     nearest = min(ahead, key=ahead.__getitem__)
-    text = f"{own.value:.4f}; {nearest} {own.value - rivals[nearest].value:.4f}, of {len(rivals) + 1} variants"
+    text = f"{leader.value:.4f}; {nearest} {leader.value - rivals[nearest].value:.4f}, of {len(rivals) + 1} variants"
     if any(ahead[rival] < -reach[rival] for rival in known):
         return Claimed(name, said, text, "contradicted")
     if len(known) == len(rivals) and all(ahead[rival] > reach[rival] for rival in known):
@@ -199,8 +199,8 @@ def _lead(published: PublishedFile, standing: Standing) -> float:
     index = published.columns.index(standing.column)
     numbers = {name: row[index] for name, row in published.rows.items()}
     values = {name: cell.number.value for name, cell in numbers.items() if cell is not None}
-    own = values.pop(standing.variant, nan)
+    value = values.pop(standing.variant, nan)
     if not values:
         return 0.0
-    lead = min(values.values()) - own if published.target is not None else own - max(values.values())
+    lead = min(values.values()) - value if published.target is not None else value - max(values.values())
     return max(lead, 0.0) if isfinite(lead) else 0.0

@@ -156,8 +156,8 @@ def _difference(store: Store, study: Measurements, published: PublishedFile) -> 
     elif not all(published.model in model for model in models):
         reasons.append(f"the source's model is {published.model}, which these runs do not use")
     counted = {subset: len(series.index) for run in study.values.values() for subset, series in run.items()}
-    theirs = published.items
-    if unequal := [subset for subset, count in counted.items() if theirs.get(subset, count) != count]:
-        listed = ", ".join(f"{subset} {counted[subset]} against {theirs[subset]}" for subset in unequal)
+    published_items = published.items
+    if unequal := [subset for subset, count in counted.items() if published_items.get(subset, count) != count]:
+        listed = ", ".join(f"{subset} {counted[subset]} against {published_items[subset]}" for subset in unequal)
         reasons.append(f"the items differ ({listed})")
     return " and ".join(reason for reason in reasons if reason)

@@ -64,13 +64,13 @@ class Measured:
 def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
     """Compare the reported cells with our prediction intervals."""
     for variant, row in table.rows.items():
-        ours = measured.rows.get(variant, {})
-        if problems := {cell.problem for cell in ours.values() if not cell.seeds}:
+        cells = measured.rows.get(variant, {})
+        if problems := {cell.problem for cell in cells.values() if not cell.seeds}:
             text = f"{variant}: not measured ({'; '.join(sorted(problems))})."
             yield Finding("reproduction", variant, "", "note", text)
             continue
         for column, reported in row.items():
-            cell, number = ours.get(column), reported.number
+            cell, number = cells.get(column), reported.number
             if cell is None or not isfinite(cell.value):
                 continue
             start = f"{variant}, {column}: reported {number}, measured {_shown(cell, number)}"

@@ -27,11 +27,11 @@ ZERO = 1e-6  # what counts as 0: rounding of sums of numbers of order 1
 _UNTESTED: tuple[Verdict, ...] = ("not logged", "set by the scale", "true by construction", "not testable here")
 
 
-def claimed_figures(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator[Claimed]:
     """Yield one line for each reading."""
     for reading in published.training:
         figures = [_Stated(reading, metric, value) for metric, value in reading.values.items()]
-        outcomes = [figure.outcome(ours) for figure in figures]
+        outcomes = [figure.outcome(measurement) for figure in figures]
         place = f"step {reading.at.step} of {reading.at.of}" if isinstance(reading.at, Step) else reading.at
         notes = "; ".join(part for part in (reading.kind, place, reading.text) if part)
         said = f"{', '.join(map(str, figures))} ({notes})"
@@ -65,22 +65,22 @@ class _Stated:
             return f"{self.metric} {low:g} and more"
         return f"{self.metric} {high:g} and less" if low == -inf else f"{self.metric} {low:g} to {high:g}"
 
-    def outcome(self, ours: Measured) -> tuple[str, Verdict]:
+    def outcome(self, measured: Measured) -> tuple[str, Verdict]:
         """Return what was measured, and the word."""
         reading = self.reading
-        if reading.variant not in ours.ran:
+        if reading.variant not in measured.ran:
             return NOT_RUN, "not testable here"
-        if reading.scale not in (None, ours.scale):
+        if reading.scale not in (None, measured.scale):
             return f"a length of the source's data, compared at scale {reading.scale}", "not testable here"
-        return self._compared(ours)
+        return self._compared(measured)
 
-    def _compared(self, ours: Measured) -> tuple[str, Verdict]:
+    def _compared(self, measured: Measured) -> tuple[str, Verdict]:
         reading = self.reading
-        courses = self._courses(ours)
+        courses = self._courses(measured)
         if not courses:
             return f"{self.metric} is not logged", "not logged"
         if key := reading.set_by.get(self.metric):
-            setting = dotted.get(ours.settings.get(reading.variant, {}), key, None)
+            setting = dotted.get(measured.settings.get(reading.variant, {}), key, None)
             if not isinstance(self.value, Printed) or setting != self.value.value:
                 return f"{self._median(courses)}; {key} is {setting}", "set by the scale"
         if possible := reading.possible.get(self.metric):
@@ -91,14 +91,14 @@ class _Stated:
         if len(courses) < 2:
             return f"{self._median(courses)} (1 seed)", "not testable here"
         parts = [course[window(len(course), reading.at)] for course in courses]
-        return self._number(parts, ours.alpha) if isinstance(self.value, Printed) else self._range(parts)
+        return self._number(parts, measured.alpha) if isinstance(self.value, Printed) else self._range(parts)
 
-    def _courses(self, ours: Measured) -> list[Array]:
+    def _courses(self, measured: Measured) -> list[Array]:
         """Return our finite values by step, one array for each seed, its stages one after the other."""
         name = self.metric.strip("|")
         stages = [
             by_seed
-            for (variant, stage, metric), by_seed in ours.curves.items()
+            for (variant, stage, metric), by_seed in measured.curves.items()
             if (variant, metric) == (self.reading.variant, name) and self.reading.stage in (None, stage)
         ]
         found = [np.concatenate(of_seed) for of_seed in zip(*stages, strict=False)]

@@ -48,11 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     grid = partial(run_snakemake, command, output)
     run = decide(arguments.study, arguments.budget, results, grid, say, dry_run=arguments.dry_run)
     if arguments.json:
-        told = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
+        summary = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
         print_json(
             "add-seeds",
             clean_records(verdicts.comparison_rows(run.comparisons)),
-            **told,
+            **summary,
             offers=[asdict(each) for each in run.offers],
         )
         return 0

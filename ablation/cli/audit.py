@@ -95,10 +95,10 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
         return measured(store, read_measurements(store, arguments.study, value), published)
 
 
-def _print(arguments: argparse.Namespace, what: str, published: PublishedFile, ours: Measured | None) -> int:
+def _print(arguments: argparse.Namespace, what: str, published: PublishedFile, measured: Measured | None) -> int:
     from ablation.audit import audit
 
-    findings = audit(published, ours)
+    findings = audit(published, measured)
     if arguments.json:
         print_json("audit", map(asdict, findings), file=what)
     else:

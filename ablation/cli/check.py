@@ -77,11 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
 def left_of_the_example(study: Study) -> Iterator[str]:
     """Yield a note for each text of `ablation init` about its own program that was kept for another program."""
     example = TEMPLATE / "configs" / "studies" / "example"
-    theirs = load_yaml(example / "_study.yaml")
-    if [stage.command for stage in study.stages.values()] == [stage["command"] for stage in theirs["stages"].values()]:
+    example_study = load_yaml(example / "_study.yaml")
+    if [stage.command for stage in study.stages.values()] == [
+        stage["command"] for stage in example_study["stages"].values()
+    ]:
         return
     whys = {load_yaml(path)["why"] for path in example.glob("[!_]*.yaml")}
-    kept = [(study.file, key) for key in ("title", "question") if getattr(study.written, key) == theirs[key]]
+    kept = [(study.file, key) for key in ("title", "question") if getattr(study.written, key) == example_study[key]]
     kept += [(variant.file, "why") for variant in study.variants.values() if variant.why in whys]
     for file, key in kept:
         yield f"note: {file}: {key} is still the example's text; write your own, since the page shows it"
@@ -129,10 +131,10 @@ def _found(store: Store) -> Iterator[str]:
                FROM finals JOIN items USING (key) GROUP BY ALL ORDER BY ALL"""
     rows = store.rows(query)[1]
     same = {name for name, _, _, low, high in rows if low == high}
-    told = [
+    found = [
         f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
     ]
-    yield f"items: {listed(told, _SHOWN) or 'none, but verdicts need items: name a reader of items in `collect`'}"
+    yield f"items: {listed(found, _SHOWN) or 'none, but verdicts need items: name a reader of items in `collect`'}"
 
 
 def _memory(states: Mapping[str, StageState]) -> str:

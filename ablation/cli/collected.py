@@ -154,7 +154,9 @@ def _with_last(items: pa.Table, kept: int | None) -> pa.Table:
         if match := A_STEP.fullmatch(row["subset"]):
             every.setdefault(row["protocol"], set()).add(int(match[1]))
     until = math.inf if kept is None else kept
-    steps = {protocol: max({step for step in own if step <= until} or own) for protocol, own in every.items()}
+    steps = {
+        protocol: max({step for step in steps_of if step <= until} or steps_of) for protocol, steps_of in every.items()
+    }
     tables = [items]
     for protocol, step in steps.items():
         chosen = pc.and_(pc.equal(items["protocol"], protocol), pc.equal(items["subset"], f"step {step}"))

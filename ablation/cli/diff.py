@@ -34,8 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
     if has_results and not (settings and all(studies_having(settings, [name], only) for name in wanted)):
         from ablation.show.effects import tell_stored  # late: without results nothing of this is needed
 
-        if told := tell_stored(results, only, *wanted):
-            return _print_diff(arguments, told.changes, [*told.changed, *told.lines], None, told.effect)
+        if effect_lines := tell_stored(results, only, *wanted):
+            return _print_diff(
+                arguments, effect_lines.changes, [*effect_lines.changed, *effect_lines.lines], None, effect_lines.effect
+            )
         if settings is None:
             problem, remedy = "no study in the results has both", "`ablation verdicts` lists the variants"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
@@ -47,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.results or has_results:
         from ablation.show.effects import tell_effect
 
-        told = tell_effect(results, study, settings.scale, *wanted)
-        effect, lines = told.effect, [*lines, *told.lines]
+        effect_lines = tell_effect(results, study, settings.scale, *wanted)
+        effect, lines = effect_lines.effect, [*lines, *effect_lines.lines]
     return _print_diff(arguments, [change.model_dump(by_alias=True) for change in changes], lines, why, effect)
 
 

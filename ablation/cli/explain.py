@@ -149,8 +149,8 @@ class _Explained:
         """Yield the answer, and the numbers behind it."""
         answer, between = self.answer, self.between
         assert answer is not None
-        whole, of = " ".join(_numbers_shown([answer.total])[0]), f"{answer.seeds} seeds"
-        yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {of} of {answer.items:,} items"
+        whole, seeds = " ".join(_numbers_shown([answer.total])[0]), f"{answer.seeds} seeds"
+        yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {seeds} of {answer.items:,} items"
         yield paragraph(answer.in_words(self.factors))
         joint = [part for part in answer.joint if len(part.sets[0]) > 1]
         alone = [part for part in answer.joint if len(part.sets[0]) == 1]

@@ -65,8 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     check_margins(comparisons, judged.guarded)
     required = arguments.require or "not-worse"
-    of = apply_guardrails(answers(judged.measurements, judged.comparisons, required, comparisons), judged.guarded)
-    gated = Gated(judged.measurements, required, of, price_per_hour(), judged.guarded)
+    judged_answers = apply_guardrails(
+        answers(judged.measurements, judged.comparisons, required, comparisons), judged.guarded
+    )
+    gated = Gated(judged.measurements, required, judged_answers, price_per_hour(), judged.guarded)
     if arguments.json:
         print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)
     else:

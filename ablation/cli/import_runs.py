@@ -138,8 +138,8 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
     for each, metric in product(tables, FinalStep.of(written).metrics):
         refuse_words(each.path, each.words, metric)
     parents = {safe_name(name): parent for table in tables for name, parent in table.parents.items()}
-    told = {name: safe_name(parent) for name, parent in parents.items() if parent and safe_name(parent) in parents}
-    update: dict[str, Any] = {"parents": {name: told.get(name) for name in parents} | rules.parents}
+    parent_of = {name: safe_name(parent) for name, parent in parents.items() if parent and safe_name(parent) in parents}
+    update: dict[str, Any] = {"parents": {name: parent_of.get(name) for name in parents} | rules.parents}
     if rules.variant is None:
         update |= {"variant": "variant", "ignore": [*rules.ignore, "variant"]}
     if rules.seed is None and not any("seed" in table.roles for table in tables):

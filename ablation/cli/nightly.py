@@ -128,16 +128,16 @@ def _past(path: Path, names: Sequence[str], window: Window, *, new: Set[str], no
     usual = {name: _usual_end(value.last_step for value in values if value.metric == name) for name in names}
     seen = dict.fromkeys(new, "")
     past: dict[str, list[Value]] = {name: [] for name in names}
-    for name, own in by_run.items():
+    for name, run_values in by_run.items():
         shown = name.partition("#")[0] if path.is_dir() else name
-        if why := _unusable(own, seen, usual):
+        if why := _unusable(run_values, seen, usual):
             note(f"{shown}: left out of the past runs because {why}")
             continue
-        seen[own[0].identity] = shown
-        for value in own:
+        seen[run_values[0].identity] = shown
+        for value in run_values:
             past[value.metric].append(value)
-    for of in filter(None, past.values()):
-        _check(path, of)
+    for values_of_metric in filter(None, past.values()):
+        _check(path, values_of_metric)
     return past
 
 
@@ -153,12 +153,12 @@ def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> 
             note(f"{run.name}: left out of the past runs because {error.key} {error.problem}")
 
 
-def _unusable(own: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
+def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
     """Return why a past run does not count; `seen`: the identities of the runs that do, and of the new ones."""
-    same = seen.get(own[0].identity)
+    same = seen.get(values[0].identity)
     if same is not None:
         return f"it is a copy of {same}" if same else "it is the new run"
-    for value in own:
+    for value in values:
         if not math.isfinite(value.value):
             return f"{value.metric} is {value.value}"
         if value.last_step < usual[value.metric]:
@@ -200,15 +200,15 @@ def _fault(
         last = logged[-1].as_py() if window.ends_the_run else value.value
         if odd := next((each for each in (value.value, last) if not math.isfinite(each)), None):
             return f"{value.run}: {value.metric} is {odd}"
-        of = past[value.metric]
-        steps = [each.last_step for each in of]
+        past_values = past[value.metric]
+        steps = [each.last_step for each in past_values]
         if steps and value.last_step < min(steps):
             ended = f"ends at step {value.last_step}, but at {min(steps)} or later in all past runs"
             return f"{value.run}: {value.metric} {ended}"
         if steps and value.last_step > max(steps):
             note(f"{value.run}: {value.metric} goes on to step {value.last_step}, past runs only to {max(steps)}")
-        both = sorted([value.value, *(each.value for each in of)])
-        if of and (why := unlike([np.array([each]) for each in both])):
+        both = sorted([value.value, *(each.value for each in past_values)])
+        if past_values and (why := unlike([np.array([each]) for each in both])):
             return f"{value.run}: {value.metric}: {why}"
     return ""
 

@@ -42,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     for study in plan.studies.values():
         stages = plan.selected(study.name)
-        own = sum(stage.study == study.name for stage in stages)
+        count = sum(stage.study == study.name for stage in stages)
         variants = len(study.variants)
         refused = [f"{problem.problem}; {problem.remedy}" for problem in pool_problems(plan, stages)]
-        sizes = {"variants": variants, "runs": variants * len(settings.seeds_of(study.name)), "stages": own}
-        rows.append({"study": study.name, **sizes, "assets": len(stages) - own, "refused": refused})
+        sizes = {"variants": variants, "runs": variants * len(settings.seeds_of(study.name)), "stages": count}
+        rows.append({"study": study.name, **sizes, "assets": len(stages) - count, "refused": refused})
     unlogged = list(_unlogged(plan))
     margins = [(study.name, study.analysis.margin or 0.0) for study in plan.content.studies]
     wide = "{}: margin {:g} is as wide as the scale if values are shares (0 to 1); then `ablation gate` refuses it"

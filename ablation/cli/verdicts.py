@@ -62,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))
         rails = clean_records(verdicts.guardrail_table(studies))
-        together = [{"study": study.name} | vars(of) for study in studies for of in joint_steps(study.comparisons)]
+        together = [
+            {"study": study.name} | vars(steps_row) for study in studies for steps_row in joint_steps(study.comparisons)
+        ]
         found = clean_records(verdicts.comparison_table(studies))
         print_json("verdicts", found, guardrails=rails, interactions=combinations, joint_steps=together)
         return 0
@@ -174,8 +176,8 @@ def as_text(frame: pd.DataFrame) -> str:
     """Return aligned lines; numbers of one metric have the same decimals, device time is shown where there is any."""
     shown = frame.astype(object)
     unit = [name for name in frame if name in IN_UNIT]
-    of = frame.get("metric", frame.get("study", pd.Series("", frame.index)))
-    for rows in of.groupby(of).groups.values():
+    names = frame.get("metric", frame.get("study", pd.Series("", frame.index)))
+    for rows in names.groupby(names).groups.values():
         shown.loc[rows, unit] = np.reshape(leveled(frame.loc[rows, unit].to_numpy().ravel()), (-1, len(unit)))
     for name, said in SAID.items():
         if name in frame:

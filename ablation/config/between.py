@@ -45,8 +45,8 @@ class Between:
                 if factors
                 else "the variants are equal"
             )
-            told = f"use `ablation diff {study.name}/{a} {b}`, which shows its effect"
-            remedy = told if factors else "name two variants that differ"
+            diff_command = f"use `ablation diff {study.name}/{a} {b}`, which shows its effect"
+            remedy = diff_command if factors else "name two variants that differ"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:

@@ -162,8 +162,8 @@ def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the analysis with the direction that its metrics' names tell, where it states none."""
     metrics = values.get("metric") or values.get("value") or []
-    told = {known_direction(str(name)) for name in (metrics if isinstance(metrics, list) else [metrics])}
-    known = {"direction": told.pop()} if len(told) == 1 and None not in told else {}
+    directions = {known_direction(str(name)) for name in (metrics if isinstance(metrics, list) else [metrics])}
+    known = {"direction": directions.pop()} if len(directions) == 1 and None not in directions else {}
     return known | dict(values)
 
 

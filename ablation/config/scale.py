@@ -140,12 +140,12 @@ def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, An
     """Return the values without those for another kind of a tagged union, such as another task's `people`."""
     fitting = dict(values)
     for name, field in type(written).model_fields.items():
-        below, own = values.get(name), getattr(written, name)
+        below, current = values.get(name), getattr(written, name)
         if (
             field.discriminator
             and isinstance(below, Mapping)
             and field.discriminator not in below
-            and not below.keys() <= type(own).model_fields.keys()
+            and not below.keys() <= type(current).model_fields.keys()
         ):
             del fitting[name]
     return fitting

@@ -24,7 +24,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
     for name, definition in definitions.items():
         if name not in item_definitions:
             definition.pop("required", None)
-    own = {
+    fields = {
         "extends": {"type": "string", "description": "The variant's parent; absent only for a root."},
         "why": {"type": "string", "minLength": 1, "description": "Why this variant exists, in a sentence."},
         "label": {
@@ -51,7 +51,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         "title": f"A variant of {study.name}",
         "description": study.written.title,
         "type": "object",
-        "properties": {**own, **schema["properties"]},
+        "properties": {**fields, **schema["properties"]},
         "required": ["why"],
         "additionalProperties": False,
         "$defs": definitions,

@@ -55,19 +55,19 @@ def _reader_and_place(item: Any) -> Any:
     if isinstance(item, str):
         return {"reader": item}
     if isinstance(item, dict) and len(item) == 1 and "reader" not in item:
-        (reader, told), *_ = item.items()
-        if not isinstance(told, dict):
-            return {"reader": reader, "place": told}
-        columns = {key: column for key, column in told.items() if key not in ("path", "values", "at")}
-        place = {"place": told["path"]} if "path" in told else {}
-        at = {"at": told["at"]} if "at" in told else {}
-        return {"reader": reader, **place, "columns": columns, "values": told.get("values", []), **at}
+        (reader, options), *_ = item.items()
+        if not isinstance(options, dict):
+            return {"reader": reader, "place": options}
+        columns = {key: column for key, column in options.items() if key not in ("path", "values", "at")}
+        place = {"place": options["path"]} if "path" in options else {}
+        at = {"at": options["at"]} if "at" in options else {}
+        return {"reader": reader, **place, "columns": columns, "values": options.get("values", []), **at}
     return item
 
 
 def _list_of_readers(value: Any) -> Any:
     """Return `{metrics: log.csv, items: ...}` as the list of its entries."""
-    return [{reader: told} for reader, told in value.items()] if isinstance(value, dict) else value
+    return [{reader: options} for reader, options in value.items()] if isinstance(value, dict) else value
 
 
 class Collected(Strict):
@@ -296,8 +296,8 @@ class Analysis(Strict):
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A plan that does not use a later key keeps the digest that it had before this key existed."""
-        told: dict[str, Any] = plain(self)
-        return {key: value for key, value in told.items() if value or key not in _LATER}
+        content: dict[str, Any] = plain(self)
+        return {key: value for key, value in content.items() if value or key not in _LATER}
 
     @property
     def k(self) -> int:

@@ -45,9 +45,9 @@ def _unknown(
     for key, item in data.items():
         full = f"{above}{key}"
         if full not in allowed_keys:
-            here = sorted(name for name in allowed_keys if name.startswith(above) and "." not in name[len(above) :])
+            siblings = sorted(name for name in allowed_keys if name.startswith(above) and "." not in name[len(above) :])
             elsewhere = sorted(name for name in allowed_keys if name.rsplit(".", 1)[-1] == key)
-            remedy = f"did you mean {elsewhere[0]!r}?" if elsewhere else suggest(full, here)
+            remedy = f"did you mean {elsewhere[0]!r}?" if elsewhere else suggest(full, siblings)
             shown = None if isinstance(item, Mapping) else item
             yield ConfigError(file, f"{prefix}{full}", shown, "is not a key of this configuration", remedy)
         elif isinstance(item, Mapping) and any(name.startswith(f"{full}.") for name in allowed_keys):
@@ -65,8 +65,8 @@ def _mistakes(
     by_key: dict[str, ConfigError] = {}
     for detail in error.errors(include_url=False, include_context=False):
         key, value = _place(detail["loc"], data, missing=detail["type"] == "missing")
-        message, own, advice = detail["msg"].removeprefix("Value error, ").rpartition("; ")
-        problem = message if own else advice
+        message, separator, advice = detail["msg"].removeprefix("Value error, ").rpartition("; ")
+        problem = message if separator else advice
         problem = problem[:1].lower() + problem[1:]
         if detail["type"] == "missing":
             problem, value = "is missing", None
@@ -78,7 +78,7 @@ def _mistakes(
         if detail["type"] == "extra_forbidden":
             *above, last = key.split(".")
             correct = suggest(last, sorted({name for each in _models_at(model, above) for name in each.model_fields}))
-        remedy = f"expected: {description}" if description else advice if own else correct
+        remedy = f"expected: {description}" if description else advice if separator else correct
         by_key.setdefault(key, ConfigError(file, f"{prefix}{key}".rstrip("."), shown, problem, remedy))
     return list(by_key.values())
 

@@ -176,9 +176,9 @@ def _offence(exclusion: Exclusion, config: Mapping[str, Any], changed: list[str]
     """Return the key that is forbidden here, if there is one."""
     if exclusion.forbid and _holds(exclusion.forbid, config):
         return next(iter(exclusion.forbid))
-    own = [key for key in changed if any(dotted.covers(cause, key) for cause in exclusion.if_)]
+    causing = [key for key in changed if any(dotted.covers(cause, key) for cause in exclusion.if_)]
     forbidden = [key for key in changed if any(dotted.covers(other, key) for other in exclusion.forbid_change)]
-    return forbidden[0] if own and forbidden else None
+    return forbidden[0] if causing and forbidden else None
 
 
 def _holds(condition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

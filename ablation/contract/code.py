@@ -210,15 +210,15 @@ class Sources:
 
     def _imported(self, name: str, folders: Iterable[str], *, of_trainer: bool) -> Iterator[str]:
         """Yield the files that a file imports; a trainer's from the project's packages, and of ours no further."""
-        here = os.path.dirname(name)
+        folder = os.path.dirname(name)
         # Where it is the program, or next to it:
-        own = [here] if not of_trainer and not (self.root / here / "__init__.py").exists() else []
+        namespace_folders = [folder] if not of_trainer and not (self.root / folder / "__init__.py").exists() else []
         for level, module in () if of_trainer and name.startswith(_OURS) else self.read(name).imports:
             if level:
-                above = os.path.join(here, *[".."] * (level - 1))
+                above = os.path.join(folder, *[".."] * (level - 1))
                 yield from self.modules(module or "__init__", [above])
             elif not of_trainer or module.partition(".")[0] in PACKAGES:
-                yield from self.modules(module, [*own, *folders])
+                yield from self.modules(module, [*namespace_folders, *folders])
 
     def text(self, files: Iterable[str]) -> str:
         """Return one digest of the bytes of files."""
@@ -263,11 +263,11 @@ def _files_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
     A pipe would be waited for, and two links to a folder above them lead to 2^40 paths.
     """
     for place, folders, files in os.walk(folder, followlinks=True):
-        here = _inode(place)
-        if here is None or here in visited:
+        inode = _inode(place)
+        if inode is None or inode in visited:
             folders.clear()
             continue
-        visited.add(here)
+        visited.add(inode)
         folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(place, name)), name))  # links after real folders
         for name in files:

@@ -86,12 +86,12 @@ def placeholders(words: Sequence[str]) -> list[Placeholder]:
     """
     collected = []
     for word in words:
-        here = [part for part in _parts(word) if isinstance(part, Placeholder)]
-        for placeholder in here:
+        placeholders = [part for part in _parts(word) if isinstance(part, Placeholder)]
+        for placeholder in placeholders:
             _check(placeholder)
             if placeholder.kind == "overrides" and word != str(placeholder):
                 raise ValueError(f"{placeholder} expands to several words, so it cannot be a part of {word!r}")
-        collected += here
+        collected += placeholders
     return collected
 
 

@@ -83,8 +83,8 @@ def find_changed_items(study: Measurements, parent: str, child: str, pool: int =
     lost: list[ChangedItem] = []
     for subset in study.analysis.subsets:
         groups = [
-            [study.values[name, seed].get(subset) for seed in own]
-            for name, own in zip((parent, child), seeds, strict=True)
+            [study.values[name, seed].get(subset) for seed in variant_seeds]
+            for name, variant_seeds in zip((parent, child), seeds, strict=True)
         ]
         items, before, after = _aligned(*groups)
         if not len(items):

@@ -84,8 +84,8 @@ class Comparison(Judged):
     def cost_hours(self) -> float:
         """Device-hours of the child's stages that the parent does not share."""
         shared = self.of.stage_hours.get(self.parent, {})
-        own = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
-        return float(np.array(own).sum()) if own else 0.0
+        child_hours = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
+        return float(np.array(child_hours).sum()) if child_hours else 0.0
 
     @property
     def single(self) -> bool:
@@ -158,10 +158,10 @@ class Comparison(Judged):
         if numbers.items_only:
             return _these_items(numbers, self.of.analysis)
         p, one = numbers.p, max(map(len, self.runs)) == 1
-        ours, theirs = f"{self.child}'s checkpoint{'s are' if not one else ' is'}", f"{self.parent}'s"
-        said = f"{ours} {'better' if numbers.effect > 0 else 'worse'} than {theirs}"
+        child, parent = f"{self.child}'s checkpoint{'s are' if not one else ' is'}", f"{self.parent}'s"
+        said = f"{child} {'better' if numbers.effect > 0 else 'worse'} than {parent}"
         if p > alpha:
-            said = f"{ours} not significantly different from {theirs}"
+            said = f"{child} not significantly different from {parent}"
         shown = f" (p = {p:.2g})" if self.of.design.claim == "recipe" else ""
         recipe = "is" if p <= alpha else "differs"
         if one:
@@ -281,8 +281,8 @@ class Comparison(Judged):
         if self.identical:
             yield "all values of both variants are identical; check that they are not the same evaluation"
         for place in self.estimate.copied if self.estimate else ():
-            told = f"all {self.seeds} seeds of {self.pair[place]} have the same value on every item"
-            yield f"{told}, so they count as one run; check that the runs use their seeds"
+            copies = f"all {self.seeds} seeds of {self.pair[place]} have the same value on every item"
+            yield f"{copies}, so they count as one run; check that the runs use their seeds"
 
     @property
     def identical(self) -> bool:

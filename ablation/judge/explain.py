@@ -40,7 +40,7 @@ class Part:
 
     def name(self, factors: Sequence[str], join: str = " x ") -> str:
         """The factors' names: `lr`, `lr x kl`, `lr x kl or beta x gamma`."""
-        return " or ".join(join.join(factors[index] for index in sorted(of)) for of in self.sets)
+        return " or ".join(join.join(factors[index] for index in sorted(corner)) for corner in self.sets)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def joint_effects(n: int, runs: Sequence[Corner]) -> dict[tuple[Corner, ...], Ar
     alike: dict[tuple[float, ...], list[Corner]] = {}
     for chosen in sets:
         alike.setdefault(tuple(_effect(chosen, runs).tolist()), []).append(chosen)
-    return {tuple(of): np.array(weights) for weights, of in alike.items()}
+    return {tuple(factor_set): np.array(weights) for weights, factor_set in alike.items()}
 
 
 def _effect(chosen: Corner, runs: Sequence[Corner]) -> Array:

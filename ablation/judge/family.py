@@ -41,12 +41,12 @@ def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Ar
     if noises[0].groups:  # of a variant's runs, those in one comparison are the first of those in another
         runs = np.zeros(signs.shape)
         for row, (pair, interim) in enumerate(zip(pairs, latest, strict=True)):
-            runs[row, [names.index(name) for name in pair]] = [len(of) for of in interim.runs]
+            runs[row, [names.index(name) for name in pair]] = [len(seeds) for seeds in interim.runs]
         by_seed = np.zeros((len(tested), len(tested)))
         for variance, sign, count in zip(variances, signs.T, runs.T, strict=True):
-            own = np.flatnonzero(sign)
-            shared = variance / np.maximum.outer(count[own], count[own])
-            by_seed[np.ix_(own, own)] += np.outer(sign[own], sign[own]) * shared
+            members = np.flatnonzero(sign)
+            shared = variance / np.maximum.outer(count[members], count[members])
+            by_seed[np.ix_(members, members)] += np.outer(sign[members], sign[members]) * shared
     else:
         every = list(dict.fromkeys(seed for interim in latest for seed in interim.runs[0]))
         made = np.array([np.isin(every, interim.runs[0]) for interim in latest], dtype=float)

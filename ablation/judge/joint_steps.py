@@ -27,7 +27,9 @@ def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
     if not comparisons or comparisons[0].of.analysis.comparisons != "parent":
         return []
     correction, study = comparisons[0].correction, comparisons[0].of
-    parents = {of.child: of.parent for of in comparisons if of.pair in correction.adjusted and not of.significant}
+    parents = {
+        step.child: step.parent for step in comparisons if step.pair in correction.adjusted and not step.significant
+    }
     shown = []
     for child in parents.keys() - set(parents.values()):
         path = [child]

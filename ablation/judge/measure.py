@@ -156,10 +156,16 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
 
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     """The factors that differ on the way from one to the other, through their last common ancestor."""
-    own = {variant.name: variant.factors for variant in study.variants}
-    ours, theirs = ([name, *ancestors(name, study.parents)] for name in (child, parent))
-    steps = [name for name in ours if name not in theirs] + [name for name in theirs if name not in ours]
-    return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
+    factors_of = {variant.name: variant.factors for variant in study.variants}
+    child_path, parent_path = ([name, *ancestors(name, study.parents)] for name in (child, parent))
+    steps = [name for name in child_path if name not in parent_path] + [
+        name for name in parent_path if name not in child_path
+    ]
+    return (
+        factors_of[steps[0]]
+        if len(steps) == 1
+        else tuple(sorted({factor for name in steps for factor in factors_of[name]}))
+    )
 
 
 def interim_shares(analysis: Analysis) -> list[float]:

@@ -134,13 +134,13 @@ def spreads(gains: Array) -> tuple[Array, Array]:
         centred = gains - np.where(made, gains, 0.0).sum(axis=1, keepdims=True) / made.sum(axis=1, keepdims=True)
         order = np.argsort(centred, axis=0)  # of the variants in each seed, NaN last
         rank, ordered = np.argsort(order, axis=0), np.take_along_axis(centred, order, 0)
-        of = made.sum(axis=0) - made  # how many others there are [variants, seeds]
+        others = made.sum(axis=0) - made  # how many others there are [variants, seeds]
         # The k-th of the others is the k-th of all, or the next where the variant itself comes before it.
-        places = (np.maximum(k, 0) for k in ((of - 1) // 2, of // 2))
+        places = (np.maximum(k, 0) for k in ((others - 1) // 2, others // 2))
         middle = sum(np.take_along_axis(ordered, k + (k >= rank), 0) for k in places) / 2
-        seen = made & (of > 0)
+        seen = made & (others > 0)
         count, left = seen.sum(axis=1), np.where(seen, gains - middle, 0.0)
-        extra = (seen * _median_noise(of)).sum(axis=1) / count
+        extra = (seen * _median_noise(others)).sum(axis=1) / count
         away = np.where(seen, left - (left.sum(axis=1) / count)[:, None], 0.0)
         variances = (away**2).sum(axis=1) / np.where(count > 1, count - 1, np.nan) / (1 + extra)
     return variances, np.maximum(count - 1.0, 0.0)
@@ -191,7 +191,7 @@ def seed_prior(gains: Mapping[str, Mapping[int, float]], *, paired: bool = True)
         prior = max(prior, float(np.average(np.minimum(variances, bound), weights=df)))
     most, comparisons = MOST_PRIOR_DF[min(int(np.median(df)) + 1, max(MOST_PRIOR_DF))]
     prior_df = min(prior_df, most, (len(names) - 1) / comparisons)
-    own = above < UNSTABLE
-    posterior = np.where(own, variances, squeeze(variances, df, prior, prior_df))
-    unstable = frozenset(name for name, alone in zip(names, own, strict=True) if alone)
+    stable = above < UNSTABLE
+    posterior = np.where(stable, variances, squeeze(variances, df, prior, prior_df))
+    unstable = frozenset(name for name, alone in zip(names, stable, strict=True) if alone)
     return SeedPrior(prior, prior_df, unstable, dict(zip(names, posterior.tolist(), strict=True)))

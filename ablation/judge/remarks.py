@@ -41,12 +41,12 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
 def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
     """Final metrics of different steps, as when runs of one variant ended earlier."""
     steps = {run: study.steps[run] for run in runs if run in study.steps}
-    if len({tuple(of) for of in steps.values()}) < 2:
+    if len({tuple(run_steps) for run_steps in steps.values()}) < 2:
         return
     ends: dict[str, list[int]] = {}
-    for (variant, _), of in steps.items():
-        ends.setdefault(variant, []).extend(of)
-    listed = ", ".join(f"{name} at {_span(of)}" for name, of in ends.items())
+    for (variant, _), run_steps in steps.items():
+        ends.setdefault(variant, []).extend(run_steps)
+    listed = ", ".join(f"{name} at {_span(run_steps)}" for name, run_steps in ends.items())
     if study.kept:
         yield f"values are of the models that were kept: {listed}"
     else:
@@ -92,10 +92,10 @@ def _trained(
     """Yield remarks on stages that both variants trained on their own to equal or nearly equal weights."""
     distances: dict[str, list[float]] = {}
     for seed in seeds if weights else ():
-        ours, theirs = weights.get((child, seed), {}), weights.get((parent, seed), {})
-        for stage in ours.keys() & theirs.keys():
-            if ours[stage].key != theirs[stage].key and ours[stage].moved:
-                distances.setdefault(stage, []).append(_distance(ours[stage], theirs[stage]))
+        child_weights, parent_weights = weights.get((child, seed), {}), weights.get((parent, seed), {})
+        for stage in child_weights.keys() & parent_weights.keys():
+            if child_weights[stage].key != parent_weights[stage].key and child_weights[stage].moved:
+                distances.setdefault(stage, []).append(_distance(child_weights[stage], parent_weights[stage]))
     for stage, apart in sorted(distances.items()):
         equal, in_seeds = sum(distance == 0 for distance in apart), f"in {len(apart)} of {len(apart)} seeds"
         if equal == len(apart):
@@ -133,8 +133,8 @@ def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, pare
         }
 
     return bool(seeds) and all(
-        (ours := measured(child, seed)) == measured(parent, seed)
-        and any(weights[child, seed][stage].last for stage in ours)
+        (digests := measured(child, seed)) == measured(parent, seed)
+        and any(weights[child, seed][stage].last for stage in digests)
         for seed in seeds
     )
 
@@ -146,9 +146,13 @@ def _environments(
     for name, words in _WORDS.items() if environments else ():
         differing: dict[tuple[int, str], tuple[str, str]] = {}
         for seed in seeds:
-            ours, theirs = environments.get((child, seed), {}), environments.get((parent, seed), {})
-            for stage in (stage for stage in ours if stage in theirs and ours[stage].key != theirs[stage].key):
-                one, other = getattr(ours[stage], name), getattr(theirs[stage], name)
+            child_stages, parent_stages = environments.get((child, seed), {}), environments.get((parent, seed), {})
+            for stage in (
+                stage
+                for stage in child_stages
+                if stage in parent_stages and child_stages[stage].key != parent_stages[stage].key
+            ):
+                one, other = getattr(child_stages[stage], name), getattr(parent_stages[stage], name)
                 if one and other and one != other:
                     differing[seed, stage] = one, other
         if differing:

@@ -119,13 +119,13 @@ def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
     covariance = together * shares[:, :, None] * shares[:, None, :]
     covariance[:, range(len(items)), range(len(items))] += (1 - together) * shares / items
     # M = D + P Q', of low rank but for the diagonal D: the means of the subsets are taken out.
-    own = np.einsum("gk,gl,gkl->g", scale, scale, covariance)
+    variance = np.einsum("gk,gl,gkl->g", scale, scale, covariance)
     out, weighed = np.einsum("gk,gkl->gl", scale, covariance), scale * shares
     left = np.concatenate([-out, -weighed, weighed @ covariance.sum(axis=0)], axis=1)
     right = np.concatenate([weighed, out, weighed], axis=1)
     small = right.T @ left
-    trace = own.sum() + np.trace(small)
-    squares = (own**2).sum() + 2 * np.einsum("gr,g,gr->", right, own, left) + (small * small.T).sum()
+    trace = variance.sum() + np.trace(small)
+    squares = (variance**2).sum() + 2 * np.einsum("gr,g,gr->", right, variance, left) + (small * small.T).sum()
     return float(trace), float(squares)
 
 
@@ -209,9 +209,9 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
     for index, subset in enumerate(values):
         if subset.shape[2] < 2:  # one item shows no noise
             continue
-        own = subset.var(axis=2, ddof=1).sum(axis=1)
-        shared = (subset.sum(axis=1).var(axis=1, ddof=1) - own) / (seeds * (seeds - 1))
-        noise[:, index] = np.maximum(own / seeds - shared, 0) / subset.shape[2]
+        item_noise = subset.var(axis=2, ddof=1).sum(axis=1)
+        shared = (subset.sum(axis=1).var(axis=1, ddof=1) - item_noise) / (seeds * (seeds - 1))
+        noise[:, index] = np.maximum(item_noise / seeds - shared, 0) / subset.shape[2]
     variance = means.var(axis=1, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         kept = np.where(variance > 0, 1 - noise / variance, 0)
@@ -244,7 +244,10 @@ def unseen(
     """
     if np.count_nonzero(weights) < 2:
         return 0.0
-    wide = [_range(min(low for low, _ in of), max(high for _, high in of)) for of in zip(*ranges, strict=True)]
+    wide = [
+        _range(min(low for low, _ in subset_ranges), max(high for _, high in subset_ranges))
+        for subset_ranges in zip(*ranges, strict=True)
+    ]
     positive = float(weights[weights > 0].sum())
     most = clusters.shares @ (np.array(wide) * positive / len(apart))  # [clusters]: each item changes as it can at most
     if not most.any():

@@ -34,8 +34,10 @@ def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
     if "scale" in study.allowed or not (study.imported or not study.planned):
         return ""
     for subset in study.analysis.subsets:
-        of = [values for run in runs if len(values := study.values[run][subset].values)]
-        if of and (why := unlike(sorted(of, key=lambda values: (float(values.max()), float(values.mean()))))):
+        run_values = [values for run in runs if len(values := study.values[run][subset].values)]
+        if run_values and (
+            why := unlike(sorted(run_values, key=lambda values: (float(values.max()), float(values.mean()))))
+        ):
             return f"{subset}: {why}"
     return ""
 
@@ -75,9 +77,13 @@ def margin_is_the_scale(study: Measurements, parent: str) -> str:
         return ""
     room = []
     for subset in study.analysis.subsets:
-        runs = {run: of[subset].values for run, of in study.values.items() if subset in of and len(of[subset].values)}
-        own = [values.mean() for (variant, _), values in runs.items() if variant == parent]
-        if not own:
+        runs = {
+            run: by_subset[subset].values
+            for run, by_subset in study.values.items()
+            if subset in by_subset and len(by_subset[subset].values)
+        }
+        parent_means = [values.mean() for (variant, _), values in runs.items() if variant == parent]
+        if not parent_means:
             return ""
         every = np.concatenate([*runs.values()])
         ends = [every.min(), every.max()]
@@ -85,7 +91,7 @@ def margin_is_the_scale(study: Measurements, parent: str) -> str:
             ends = [0.0, 1.0 if ends[1] <= 1 else _FAR * ends[1]]
         elif logged:
             ends = [-_FAR * np.abs(every).max(), _FAR * np.abs(every).max()]
-        centre, *worst = gain(np.array([np.mean(own), *ends]), study.direction)
+        centre, *worst = gain(np.array([np.mean(parent_means), *ends]), study.direction)
         room.append(float(centre - min(worst)))
     if np.mean(room) > margin:
         return ""

@@ -201,7 +201,7 @@ def flip_p(values: Sequence[float] | Array) -> float:
     """
     units = np.asarray(values, dtype=float)
     size = np.abs(units)
-    units, size = (of[size > _NOT_ZERO * size.max(initial=0.0)] for of in (units, size))
+    units, size = (array[size > _NOT_ZERO * size.max(initial=0.0)] for array in (units, size))
     count = len(units)
     if not count:
         return 1.0

@@ -170,19 +170,27 @@ class Search:
     @cached_property
     def plans(self) -> dict[Evaluated, int]:
         """The fewest seeds that detect the effect on the pilot in the middle, by what is evaluated; sizes that do."""
-        return {of: seeds for of in self.evaluated if (seeds := self._fewest_seeds(self.middle, of)) is not None}
+        return {
+            evaluated: seeds
+            for evaluated in self.evaluated
+            if (seeds := self._fewest_seeds(self.middle, evaluated)) is not None
+        }
 
     @cached_property
     def cheapest(self) -> tuple[float, int, Evaluated] | None:
         """(device-hours to run, seeds, evaluated) of the cheapest plan, as far as costs are known."""
-        costs = [(hours, seeds, of) for of, seeds in self.plans.items() if (hours := self.hours(seeds, of)) is not None]
+        costs = [
+            (hours, seeds, evaluated)
+            for evaluated, seeds in self.plans.items()
+            if (hours := self.hours(seeds, evaluated)) is not None
+        ]
         return min(costs, default=None)
 
     @property
     def first(self) -> Evaluated:
         """The sizes at which all pilots are compared: the middle pilot's, if they are to be tried."""
-        own = (self.middle.items, self.middle.samples, self.middle.checkpoints)
-        return own if own in self.evaluated else self.evaluated[0]
+        middle_sizes = (self.middle.items, self.middle.samples, self.middle.checkpoints)
+        return middle_sizes if middle_sizes in self.evaluated else self.evaluated[0]
 
     def smallest(self) -> Iterator[Smallest]:
         """The fewest seeds that detect the effect on each pilot."""

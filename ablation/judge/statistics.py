@@ -249,11 +249,12 @@ class Group:
 
         Not if all items have one value, such as a perfect score.
         """
-        varied = any(high > low and of.shape[2] > 1 for (low, high), of in self._with_ranges)
+        varied = any(high > low and values.shape[2] > 1 for (low, high), values in self._with_ranges)
         if self.means.shape[1] < 2 or not varied:
             return False
         return all(
-            (np.ptp(of[0], axis=0) <= _SAME * max(abs(low), abs(high))).all() for (low, high), of in self._with_ranges
+            (np.ptp(values[0], axis=0) <= _SAME * max(abs(low), abs(high))).all()
+            for (low, high), values in self._with_ranges
         )
 
     @property
@@ -268,11 +269,11 @@ class Group:
         first: dict[bytes, int] = {}
         copies = []
         for place in range(self.means.shape[1]):
-            values = b"".join(of[0, place].tobytes() for of in self.values)
+            values = b"".join(array[0, place].tobytes() for array in self.values)
             if (other := first.setdefault(values, place)) != place:
                 copies.append((other, place))
         apart = [
-            sum(int((of[0, one] != of[0, other]).sum()) for of in self.values)
+            sum(int((array[0, one] != array[0, other]).sum()) for array in self.values)
             for one, other in pairwise(first.values() if copies else ())
         ]
         return copies[0] if apart and np.mean(apart) >= _APART else None
@@ -344,12 +345,12 @@ class Group:
         percent = self.samples / 100 if any(high == 100 for _, high in self.ranges) else self.samples
         if any(low < 0 or high * percent > self.samples for low, high in self.ranges):
             return False
-        return all((np.abs(of * percent - np.rint(of * percent)) < 1e-6).all() for of in self.values)
+        return all((np.abs(values * percent - np.rint(values * percent)) < 1e-6).all() for values in self.values)
 
     @property
     def first_run(self) -> "Group":
         """The group with its first run alone."""
-        return replace(self, values=[of[:, :1] for of in self.values])
+        return replace(self, values=[array[:, :1] for array in self.values])
 
     @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
     def by_cluster(self) -> Array:
@@ -418,10 +419,13 @@ def contrast_groups(
     direction, drawn = first.direction, first.clusters
     if not design.paired:
         groups = [group.first_run if group.copied else group for group in groups]
-    gains, own = _varying(weighed, [group.gains for group in groups], design)
-    effect, centre = _mean(own, gains), _mean(own, _varying(weighed, [group.centres for group in groups], design)[0])
+    gains, scales = _varying(weighed, [group.gains for group in groups], design)
+    effect, centre = (
+        _mean(scales, gains),
+        _mean(scales, _varying(weighed, [group.centres for group in groups], design)[0]),
+    )
     by_subset = list(zip(*(group.directed for group in groups), strict=True))
-    apart = [_weigh(weighed, of) if design.paired else _mean(weighed, of)[None] for of in by_subset]
+    apart = [_weigh(weighed, array) if design.paired else _mean(weighed, array)[None] for array in by_subset]
     per_item = [subset.mean(axis=0) for subset in apart]  # the contrast of each item
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(per_item, drawn))
     items_only = item_df <= 0 or not drawn.estimable
@@ -449,7 +453,7 @@ def contrast_groups(
     units: tuple[float, ...] = ()
     flipped = counts and (drawn.single or drawn.count >= _FLIPPED)
     if flipped or (design.claim == "checkpoints" and len(groups) > 1):
-        units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(per_item)], axis=0).tolist())
+        units = tuple(np.sum([drawn.sums(array / len(array), n) for n, array in enumerate(per_item)], axis=0).tolist())
     return Estimate(
         effect=float(effect),
         centre=float(centre),
@@ -482,8 +486,8 @@ def _varying(weights: Array, arrays: Sequence[Array], design: Design) -> tuple[l
 
 def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array]:
     """The items' variance, and each cluster's part of the contrast [clusters]."""
-    linear, own = _varying(weights, [group.linear for group in groups], design)
-    return item_variance(linear, own), _mean(own, [of.T for of in linear])
+    linear, scales = _varying(weights, [group.linear for group in groups], design)
+    return item_variance(linear, scales), _mean(scales, [array.T for array in linear])
 
 
 def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Noise:
@@ -492,12 +496,12 @@ def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Nois
         variance = _seed_variance(groups, weights)
         return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
     variances = [
-        max(float(of.var(ddof=1)) for of in group.readings) if len(group.gains) > 1 else 0.0 for group in groups
+        max(float(array.var(ddof=1)) for array in group.readings) if len(group.gains) > 1 else 0.0 for group in groups
     ]
     hidden = _hidden_by_steps(groups, min(variances)) / 12
     noises = group_noise([variance + hidden for variance in variances], [len(group.gains) for group in groups], weights)
     least = 1e-18 * max(float(group.gains.mean()) ** 2 for group in groups)
-    one_value = all(of.shape[2] == 1 for of in groups[0].values)
+    one_value = all(array.shape[2] == 1 for array in groups[0].values)
     unknown = any(group.one_run for group in groups) or (one_value and sum(part.variance for part in noises) <= least)
     return Noise.independent(() if unknown else noises)
 
@@ -507,12 +511,12 @@ def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[It
 
     The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
     """
-    drawn, own = _varying(weights, [group.draws[0] for group in groups], design)
+    drawn, scales = _varying(weights, [group.draws[0] for group in groups], design)
     together, _ = _varying(weights, [group.draws[1] for group in groups], design)
     gains, _ = _varying(weights, [group.gains for group in groups], design)
-    away = [of - observed for of, observed in zip(drawn, gains, strict=True)]
-    sums, reach = (_mean(own, [of.T for of in arrays]) for arrays in (away, together))
-    return item_variance(away, own, draws=True), sums, reach
+    away = [array - observed for array, observed in zip(drawn, gains, strict=True)]
+    sums, reach = (_mean(scales, [array.T for array in arrays]) for arrays in (away, together))
+    return item_variance(away, scales, draws=True), sums, reach
 
 
 def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
@@ -539,7 +543,7 @@ def _slopes(means: Array, direction: Direction) -> Array:
 
 def _mean(weights: Array, arrays: Sequence[Array]) -> Array:
     """The weighted sum of the means of arrays over their first axis."""
-    return _weigh(weights, [np.asarray(of.mean(axis=0)) for of in arrays])
+    return _weigh(weights, [np.asarray(array.mean(axis=0)) for array in arrays])
 
 
 def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
@@ -561,9 +565,11 @@ def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
     if seeds < 2 or any(group.one_run for group in groups):
         return float("nan")
     copied = np.array([group.copied for group in groups])
-    once, often = (float((weights[of] ** 2).sum()) for of in (copied, ~copied))
+    once, often = (float((weights[chosen] ** 2).sum()) for chosen in (copied, ~copied))
     if not often and len(groups) > 1:
-        same = all(not _weigh(weights, of).any() for of in zip(*(group.values for group in groups), strict=True))
+        same = all(
+            not _weigh(weights, chosen).any() for chosen in zip(*(group.values for group in groups), strict=True)
+        )
         return 0.0 if same else float("nan")
     readings = [_weigh(weights, reading) for reading in zip(*(group.readings for group in groups), strict=True)]
     variance = max(float(reading.var(ddof=1)) for reading in readings)
@@ -573,7 +579,7 @@ def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
         return variance / seeds if alike else float("nan")
     single = once / often if often and not groups[0].planned else 0.0
     first, *others = (group.values for group in groups)
-    agree = others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True))
+    agree = others and all(np.array_equal(a, b) for chosen in others for a, b in zip(first, chosen, strict=True))
     squares = float((weights**2).sum() / 12)
     hidden = 0.0 if agree else float(_hidden_by_steps(groups, variance / squares) * squares)
     return (variance + hidden) * (1 / seeds + single)
@@ -586,10 +592,12 @@ def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
     matter. 0 where a run is one value, whose step is unknown, and where it is negligible beside the spread.
     """
     first = groups[0].values
-    if all(of.shape[2] == 1 for of in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * variance:
+    if all(array.shape[2] == 1 for array in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * variance:
         return 0.0
-    ordered = (np.sort(np.concatenate(of, axis=None)) for of in zip(*(group.values for group in groups), strict=True))
-    steps = [_step(of) / subset.shape[2] for of, subset in zip(ordered, first, strict=True)]
+    ordered = (
+        np.sort(np.concatenate(array, axis=None)) for array in zip(*(group.values for group in groups), strict=True)
+    )
+    steps = [_step(array) / subset.shape[2] for array, subset in zip(ordered, first, strict=True)]
     return float(sum(step**2 for step in steps if np.isfinite(step)) / len(first) ** 2)
 
 

@@ -85,7 +85,7 @@ def judge_study(
     study = replace(permitting(read_measurements(store, name), without), allowed=allow)
     rails = [permitting(rail, without) for rail in read_guardrails(store, name)]
     if since is not None:
-        study, *rails = (compared_with(since, of) for of in (study, *rails))
+        study, *rails = (compared_with(since, measurements) for measurements in (study, *rails))
     return JudgedStudy(study, judge_comparisons(study), judge_interactions(study), guard(rails))
 
 

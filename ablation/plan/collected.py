@@ -137,7 +137,7 @@ def claim_reports(results: Path, reports: Path) -> None:
     """
     marker, mine = reports / MARKER, os.path.relpath(results.resolve(), reports.resolve())
     try:
-        theirs = read_text(marker).strip()
+        shown = read_text(marker).strip()
     except FileNotFoundError:
         drawn = [
             reports / "index.html",
@@ -150,7 +150,7 @@ def claim_reports(results: Path, reports: Path) -> None:
         raise ConfigError(reports, "", None, "is not a folder", "name another one (reports=... or --reports)") from None
     except (OSError, ValueError) as error:
         raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
-    if theirs != mine:
-        problem = f"this folder shows the results in {os.path.normpath(reports / theirs)}, not those in {results}"
+    if shown != mine:
+        problem = f"this folder shows the results in {os.path.normpath(reports / shown)}, not those in {results}"
         remedy = "name another one (reports=... or --reports), or delete it so that it is drawn again"
         raise ConfigError(reports, "", None, problem, remedy)

@@ -29,8 +29,8 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
                 spent.setdefault((address[0], variant), []).append(hours)
     estimates = []
     for stage in stages:
-        own = [hours for variant in stage.variants for hours in spent.get((stage.id, variant), ())]
-        estimates += [sum(costs) / len(costs)] if (costs := own or spent.get((stage.id, None), [])) else []
+        earlier_hours = [hours for variant in stage.variants for hours in spent.get((stage.id, variant), ())]
+        estimates += [sum(costs) / len(costs)] if (costs := earlier_hours or spent.get((stage.id, None), [])) else []
     return sum(estimates), len(stages) - len(estimates)
 
 

@@ -56,7 +56,7 @@ class Values:
         ]
 
     def _words(self, name: str, otherwise: Sequence[Any], count: int) -> list[str]:
-        given = otherwise if (of := getattr(self, f"{name}s")) is None else of
+        given = otherwise if (words := getattr(self, f"{name}s")) is None else words
         if len(given) != count:
             raise ConfigError("judge", f"{name}s", len(given), f"is not the number of items, {count}", "name each item")
         return list(map(str, np.asarray(given).tolist()))

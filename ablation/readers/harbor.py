@@ -105,7 +105,7 @@ def _agent(trial: dict[str, Any]) -> dict[str, str]:
     agent = trial.get("agent_info")
     model = agent.get("model_info") if isinstance(agent, dict) else None
     named = {"agent": agent, "model": model}
-    return {key: str(of["name"]) for key, of in named.items() if isinstance(of, dict) and of.get("name")}
+    return {key: str(entry["name"]) for key, entry in named.items() if isinstance(entry, dict) and entry.get("name")}
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:

@@ -125,8 +125,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         return _texts(path, {int(first[at]): item for at, item in zip(places, chosen, strict=True) if at >= 0}, metric)
 
     check_values(path, metric, items, means)
-    told = _facts(results, task, metric, chosen)
-    facts = Facts(task_hash=task_hash, metrics=metrics, filters=filters, repeats=repeats, shared=shared, **told)
+    sheet_facts = _facts(results, task, metric, chosen)
+    facts = Facts(task_hash=task_hash, metrics=metrics, filters=filters, repeats=repeats, shared=shared, **sheet_facts)
     yield Sheet(path, task, metric, chosen, items, means, None, asked, clusters, facts, texts)
 
 
@@ -199,8 +199,8 @@ def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, A
         twice = int(ids[counts.argmax()])
         problem = f"doc_id {twice} has {counts.max()} rows without the names of their filters"
         raise ConfigError(path, "filter", None, problem, "evaluate with lm-eval 0.4.7 or later, or with one filter")
-    told = [key.partition(",")[2] for key in results if key.startswith(f"{metric},")]
-    return np.full(len(rows["doc_id"]), told[0] if len(told) == 1 else "none", dtype=object)
+    filters = [key.partition(",")[2] for key in results if key.startswith(f"{metric},")]
+    return np.full(len(rows["doc_id"]), filters[0] if len(filters) == 1 else "none", dtype=object)
 
 
 def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:

@@ -161,7 +161,10 @@ def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
         if any(isinstance(cell, str) and "," in cell and number(cell) is None for cell in cells):
             with suppress(NotANumber):
                 resolved[column] = [None if math.isnan(value) else value for value in numbers(cells)]
-    return [(line, row | {name: of[at] for name, of in resolved.items()}) for at, (line, row) in enumerate(rows)]
+    return [
+        (line, row | {name: numbers_of[at] for name, numbers_of in resolved.items()})
+        for at, (line, row) in enumerate(rows)
+    ]
 
 
 def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
@@ -211,16 +214,16 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
 def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[dict[str, str], Sequence[Row]]:
     """Return roles and rows where the names of runs, as `base-s3`, become variants and their seeds."""
     column = roles["variant"]
-    own = f"{column}'s seed"
+    seed_column = f"{column}'s seed"
     cut: dict[str, dict[str, str]] = {}
     for name in {str(row[column]) for _, row in rows}:
         seed = seed_in(name)
         if not seed or not (variant := without_seed(name, seed)):  # of `run1` nothing would be left
             return roles, rows
-        cut[name] = {column: variant, own: seed["seed"]}
+        cut[name] = {column: variant, seed_column: seed["seed"]}
     if {"seed", "run", "parent"} & roles.keys():
         return roles, rows
-    return {**roles, "seed": own}, [(line, row | cut[str(row[column])]) for line, row in rows]
+    return {**roles, "seed": seed_column}, [(line, row | cut[str(row[column])]) for line, row in rows]
 
 
 def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric: Sequence[str]) -> list[str]:
@@ -257,10 +260,10 @@ def _runs(
                 path, f"line {line}: {roles['variant']}", None, "is empty", "name the variant of each row"
             )
         seed = _integer(path, line, row, roles.get("seed"))
-        told = seed if seed is not None else row.get(roles.get("run", ""))
-        if told is None and "step" not in roles and metrics is not None:
-            told = counts[variant] = counts.get(variant, -1) + 1
-        name = str(told if told is not None else 0)
+        run_name = seed if seed is not None else row.get(roles.get("run", ""))
+        if run_name is None and "step" not in roles and metrics is not None:
+            run_name = counts[variant] = counts.get(variant, -1) + 1
+        name = str(run_name if run_name is not None else 0)
         config = {column: row[column] for column in settings}
         run = runs.setdefault((variant, name), _Run(variant, name, seed, config))
         run.state = max(run.state, _state(path, line, row, roles.get("state")), key=[*STATES.values()].index)

@@ -233,29 +233,48 @@ def sample_sheets(
     for sample in samples:
         if wanted.wants(sample.subset):
             gathered.setdefault((tuple(sample.settings.items()), sample.subset), _Gathered()).add(path, wanted, sample)
-    for (system, subset), of in gathered.items():
-        scored = {item: by_repeat for item, by_repeat in of.values.items() if item not in of.lost}
+    for (system, subset), samples_of_system in gathered.items():
+        scored = {
+            item: by_repeat
+            for item, by_repeat in samples_of_system.values.items()
+            if item not in samples_of_system.lost
+        }
         if not scored:
             raise ConfigError(
-                path, subset, None, f"no item has a score: {next(iter(of.lost.values()))}", "evaluate again"
+                path,
+                subset,
+                None,
+                f"no item has a score: {next(iter(samples_of_system.lost.values()))}",
+                "evaluate again",
             )
-        metric = wanted.metric or next(iter(of.metrics))
+        metric = wanted.metric or next(iter(samples_of_system.metrics))
         items, means, repeats = mean_over_repeats(path, metric, scored)
-        asked_digests = np.array([of.asked.get(item, (0, 0)) for item in items], dtype=np.uint64)
+        asked_digests = np.array([samples_of_system.asked.get(item, (0, 0)) for item in items], dtype=np.uint64)
         facts = facts_of(subset, metric)
         facts = replace(
             facts,
-            metrics=tuple(of.metrics),
+            metrics=tuple(samples_of_system.metrics),
             repeats=repeats,
-            failed=of.failed,
+            failed=samples_of_system.failed,
             settings={**facts.settings, **dict(system)},
         )
         said = {
             name: column for name, column in zip(("prompt", "target"), asked_digests.T, strict=True) if column.any()
         }
-        clusters = {item: of.clusters[item] for item in items if item in of.clusters}
+        clusters = {item: samples_of_system.clusters[item] for item in items if item in samples_of_system.clusters}
         yield Sheet(
-            path, subset, metric, "", items, means, None, said, clusters, facts, partial(texts, subset), of.lost
+            path,
+            subset,
+            metric,
+            "",
+            items,
+            means,
+            None,
+            said,
+            clusters,
+            facts,
+            partial(texts, subset),
+            samples_of_system.lost,
         )
 
 
@@ -360,9 +379,9 @@ def sheet_items(
     sheet: Sheet, protocol: str, name: str, *, clustered: bool, suffixes: Sequence[str] | None = None
 ) -> pa.Table:
     """Return ITEM_ROWS of a sheet; clustered: an item without a cluster is one of its own."""
-    own = [str(item) for item in sheet.items]
-    count = len(own)
-    clusters = [sheet.clusters.get(item, item) for item in own] if clustered else [None] * count
-    names = own if suffixes is None else [f"{item}{suffix}" for item, suffix in zip(own, suffixes, strict=True)]
+    items = [str(item) for item in sheet.items]
+    count = len(items)
+    clusters = [sheet.clusters.get(item, item) for item in items] if clustered else [None] * count
+    names = items if suffixes is None else [f"{item}{suffix}" for item, suffix in zip(items, suffixes, strict=True)]
     columns = [names, [sheet.subset] * count, [protocol] * count, [name] * count, sheet.values.tolist(), clusters]
     return pa.table(columns, schema=ITEM_ROWS)

@@ -125,11 +125,11 @@ def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
     content = read_evaluation(report)
-    for item, of in content.items():
-        if not isinstance(of, Mapping) or not isinstance(of.get("resolved"), bool):
+    for item, record in content.items():
+        if not isinstance(record, Mapping) or not isinstance(record.get("resolved"), bool):
             raise ConfigError(report, short(item), None, "does not state whether it is resolved", "evaluate it again")
-        broken = f"infrastructure: {of.get('infra_failure_reason')}" if of.get("infra_failure") else None
-        yield item, broken or of["resolved"]
+        broken = f"infrastructure: {record.get('infra_failure_reason')}" if record.get("infra_failure") else None
+        yield item, broken or record["resolved"]
 
 
 def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -78,8 +78,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: a column is missing, a value is not a finite number, a seed not an integer, or an item is repeated.
     """
-    own = "a plain table names clusters in its own column `cluster`"
-    refuse_options(path, wanted, cluster=own, filter="a plain table has no filters")
+    cluster_advice = "a plain table names clusters in its own column `cluster`"
+    refuse_options(path, wanted, cluster=cluster_advice, filter="a plain table has no filters")
     head, columns = _read_columns(path, wanted)
     names = _names(path, head, wanted)
     cells = {name: columns[name] for name in dict.fromkeys((names.item, *names.others, *names.by))}
@@ -149,8 +149,8 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
         raise ConfigError(path, "", None, problem, remedy)
     if absent := [column for column in wanted.by if column not in head]:
         raise ConfigError(path, "--by", absent[0], "there is no such column", suggest(absent[0], head))
-    own = [column for column in head if column not in (item, value, *wanted.by)]
-    others = [column for column in own if column in (*_OPTIONAL, *_ASKED) or column.lower() in SAMPLE]
+    remaining = [column for column in head if column not in (item, value, *wanted.by)]
+    others = [column for column in remaining if column in (*_OPTIONAL, *_ASKED) or column.lower() in SAMPLE]
     return _Names(item, value, others, wanted.by)
 
 
@@ -273,7 +273,7 @@ def _texts(path: Path, names: _Names, at: Mapping[str, Any], items: Sequence[str
     chosen, texts = set(items), dict[str, ItemText]()
     for _, row in tabular.rows_of(path):
         item = str(row.get(names.item))
-        if item not in chosen or item in texts or any(str(row.get(key)) != str(of) for key, of in at.items()):
+        if item not in chosen or item in texts or any(str(row.get(key)) != str(value) for key, value in at.items()):
             continue
         said = {word: str(row[word]) for word in _WORDS if row.get(word) is not None}
         texts[item] = ItemText(

@@ -70,8 +70,8 @@ def file_at(path: Path, stem: str) -> Path:
             others = sorted(file.name for file in path.iterdir() if file.suffix in SUFFIXES)
             others.sort(key=lambda name: not any(word in name.lower() for word in _LIKELY.get(stem, ())))
             others.sort(key=lambda name: name.startswith(("metrics.", "items.")))  # which another reader takes
-            told = "" if files or not others else f", or name the file that exists: `{{{stem}: {others[0]}}}`"
-            raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{told}")
+            alternative = "" if files or not others else f", or name the file that exists: `{{{stem}: {others[0]}}}`"
+            raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{alternative}")
         return files[0]
     if path.suffix not in SUFFIXES or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join(SUFFIXES)}")

@@ -76,14 +76,14 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             problem(f"{folder}: the event files hold no event")
             continue
         logs.sort(key=lambda log: (log.first, log.last, log.file.name))
-        for place, own in _runs_of(folder, logs, problem).items():
+        for place, log_files in _runs_of(folder, logs, problem).items():
             yield ImportedRun(
                 source=place,
                 id="events",
                 name=name_below(root, place),
-                config=_config(own) or read_settings([place / _LIGHTNING], problem),
-                started=datetime.fromtimestamp(own[0].first or 0.0, UTC).isoformat(timespec="seconds"),
-                metrics=_joined(own, problem),
+                config=_config(log_files) or read_settings([place / _LIGHTNING], problem),
+                started=datetime.fromtimestamp(log_files[0].first or 0.0, UTC).isoformat(timespec="seconds"),
+                metrics=_joined(log_files, problem),
             )
 
 
@@ -93,7 +93,7 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
     for log in logs:
         if _TIME_STAMP.fullmatch(log.file.parent.name):
             calls.setdefault(log.file.parent, []).append(log)
-    if len({str(_config(own)) for own in calls.values()}) < 2:
+    if len({str(_config(call)) for call in calls.values()}) < 2:
         return {folder: logs}
     if not any(len(log.values) for log in logs if log.file.parent not in calls):
         return calls
@@ -223,14 +223,14 @@ def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
         _note_two_writers(log, [before[folder, tag] for tag in starts if (folder, tag) in before], problem)
         before |= {(folder, tag): log for tag in starts}
         again = [start for tag, start in starts.items() if tag in ended and ended[tag] <= (log.first or 0.0)]
-        own = kept_by_folder.setdefault(folder, _Kept())
+        folder_kept = kept_by_folder.setdefault(folder, _Kept())
         if log.purged is not None:
-            own.cut(log.purged)
+            folder_kept.cut(log.purged)
         elif again and not _TIME_STAMP.fullmatch(folder.name):  # add_hparams logs its metrics at step 0
             for kept in kept_by_folder.values():
                 kept.cut(min(again))
         codes = np.array([tags.setdefault(tag, len(tags)) for tag in log.tags], np.int64)[log.codes]
-        own.add([log.steps, codes, log.values])
+        folder_kept.add([log.steps, codes, log.values])
         ended |= dict.fromkeys(starts, log.last)
     files = [columns for kept in kept_by_folder.values() for _, columns in kept.files]
     if not files:
@@ -303,8 +303,8 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
     for places, events in file.alike():
         left, misses = np.arange(len(events)), 0
         while len(left):
-            here, left = int(left[0]), left[1:]
-            content, place = events[here].tobytes(), int(places[here])
+            start, left = int(left[0]), left[1:]
+            content, place = events[start].tobytes(), int(places[start])
             event = _parsed(content)
             if event is None:
                 damaged += 1
@@ -319,7 +319,7 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
             shape = template(content, _number) if len(left) and misses < _MOST_MISSES else None
             if shape is None:
                 continue
-            others = same(events, left, here, shape, event.step)
+            others = same(events, left, start, shape, event.step)
             misses = 0 if len(others) else misses + 1
             if len(others):
                 times, steps, values = numbers(events[others], shape, event.step)
@@ -342,11 +342,11 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
         log.codes, log.steps, log.values = columns
     log.purged = min(purges.values(), default=None)
     log.config = {key: value for place in sorted(settings) for key, value in settings[place].items()}
-    own = path.parent.name
-    if path.parent != run and own in _SPLITS:
-        log.tags = [tag if tag.startswith(f"{own}/") else f"{own}/{tag}" for tag in log.tags]
+    folder_name = path.parent.name
+    if path.parent != run and folder_name in _SPLITS:
+        log.tags = [tag if tag.startswith(f"{folder_name}/") else f"{folder_name}/{tag}" for tag in log.tags]
     elif path.parent != run:
-        log.tags = [f"{tag}/{line}" if (line := _line(own, tag)) else tag for tag in log.tags]
+        log.tags = [f"{tag}/{line}" if (line := _line(folder_name, tag)) else tag for tag in log.tags]
     return log
 
 

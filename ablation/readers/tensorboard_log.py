@@ -114,15 +114,15 @@ class EventFile:
             size = int(self.sizes[group[0]])
             most = max(_AT_ONCE // max(size, 1), 1)
             for start in range(0, len(group), most):
-                own = group[start : start + most]
-                rows = _rows(self.data, self.places[own], size + 4)
+                lengths = group[start : start + most]
+                rows = _rows(self.data, self.places[lengths], size + 4)
                 events = rows[:, :size]
                 intact = _sums(events) == np.ascontiguousarray(rows[:, size:]).view("<u4")[:, 0] if size else None
                 if intact is not None and not intact.all():
-                    for place in self.places[own[~intact]]:
+                    for place in self.places[lengths[~intact]]:
                         self.problem(f"{self.path}: the record at byte {place - 12} is damaged and left out")
-                    own, events = own[intact], events[intact]
-                yield own, events
+                    lengths, events = lengths[intact], events[intact]
+                yield lengths, events
 
 
 def template(event: bytes, read: Callable[[bytes], tuple[str, int, float] | None]) -> tuple[int, int] | None:

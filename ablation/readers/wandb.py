@@ -136,11 +136,11 @@ class Run:
 
     def _read_history(self, row: Any) -> None:
         items = [(path, _loaded(content)) for path, content in map(_item, row.item)]
-        own = as_number(dict(items).get(("_step",)))
+        logged_step = as_number(dict(items).get(("_step",)))
         if row.HasField("step"):
             step = row.step.num
         else:
-            step = int(own) if own is not None and own.is_integer() else self._step + 1
+            step = int(logged_step) if logged_step is not None and logged_step.is_integer() else self._step + 1
         self._step = step
         if self._before is None:
             self._before = self._follows(step)

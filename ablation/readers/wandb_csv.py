@@ -64,8 +64,8 @@ def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[I
 
 def _joined(first: ImportedRun, second: ImportedRun) -> ImportedRun:
     """Return what two files say of one run."""
-    told = {"metrics": pa.concat_tables([first.metrics, second.metrics]), "config": first.config | second.config}
-    return replace(first, state=first.state if first.state != "finished" else second.state, **told)
+    logged = {"metrics": pa.concat_tables([first.metrics, second.metrics]), "config": first.config | second.config}
+    return replace(first, state=first.state if first.state != "finished" else second.state, **logged)
 
 
 def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedRun]:
@@ -140,8 +140,10 @@ def _chart(
         run, separator, metric = column.rpartition(_SEPARATOR)
         runs.setdefault(run if separator else "", {})[column] = metric if separator else column
     for run, names in runs.items():
-        own = [(line, row) for line, row in rows if names.keys() & row.keys()]
-        yield ImportedRun(source=path, id=run or name, name=run or name, metrics=_wide(path, own, step, names, problem))
+        run_rows = [(line, row) for line, row in rows if names.keys() & row.keys()]
+        yield ImportedRun(
+            source=path, id=run or name, name=run or name, metrics=_wide(path, run_rows, step, names, problem)
+        )
 
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Problem) -> Iterator[ImportedRun]:

@@ -50,8 +50,10 @@ class Lease:
     def name(self) -> str:
         """Return `2 x NVIDIA H100`, as the driver calls the first; `cpu` where there is none."""
         names = _ask_driver("nvmlDeviceGetName")
-        here = [names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)]
-        return f"{len(self.tokens)} x {here[0]}" if here else "cpu"
+        device_names = [
+            names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)
+        ]
+        return f"{len(self.tokens)} x {device_names[0]}" if device_names else "cpu"
 
     def release(self) -> None:
         """Give the devices back before the process ends."""

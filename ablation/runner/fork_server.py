@@ -151,7 +151,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
     check: raises Refused or OSError for a request that a fork cannot serve.
     """
     # Each fork imports them again. Found here: a fork that looks at the names of all modules copies their pages.
-    own = [name for name in sys.modules if name.partition(".")[0] == "ablation"]
+    tracker_modules = [name for name in sys.modules if name.partition(".")[0] == "ablation"]
     watched, server = selectors.PollSelector(), os.getpid()
     watched.register(listener, selectors.EVENT_READ)
     while True:
@@ -178,7 +178,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
                 for other in {key.data for key in watched.get_map().values()} - {None}:
                     os.close(other.handle)
                     other.client.close()
-                for name in own:
+                for name in tracker_modules:
                     del sys.modules[name]
                 os.umask(request.umask)
                 os.environ.clear()

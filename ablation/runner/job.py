@@ -86,11 +86,9 @@ def changed_code(code: Code) -> str:
     except ConfigError as error:  # it has gone, or is half of an edit
         edited = [str(error.value or error.file)]
     names = listed(edited)
-    own = "" if code.entry else ", or leave files that the program writes out of `code`"
-    return (
-        names
-        and f"its code has changed since the plan ({names}), so its key is no longer valid; start snakemake again{own}"
-    )
+    files = "" if code.entry else ", or leave files that the program writes out of `code`"
+    problem = f"its code has changed since the plan ({names}), so its key is no longer valid"
+    return names and f"{problem}; start snakemake again{files}"
 
 
 def import_code(job: Job) -> dict[str, Any]:

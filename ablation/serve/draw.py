@@ -75,9 +75,9 @@ def draw(results: Path, folder: Path, seconds: float) -> Path:
 
 def database_now(results: Path, folder: Path) -> Path:
     """Return a complete database: the results' own, or one that is collected into `folder`."""
-    ours = results / DATABASE
-    if ours.exists() and (is_alone(results) or _is_current(results)):
-        return ours
+    database = results / DATABASE
+    if database.exists() and (is_alone(results) or _is_current(results)):
+        return database
     return collect_beside(results, folder)
 
 

@@ -73,8 +73,8 @@ def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 def interval_of(comparison: Comparison) -> tuple[float, float]:
     """Return the same of a comparison itself; NaN where there is none."""
-    of = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
-    low, high = (math.nan if end is None else end for end in shown_interval(of))
+    row = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
+    low, high = (math.nan if end is None else end for end in shown_interval(row))
     return low, high
 
 
@@ -166,8 +166,8 @@ def verdict_html(row: Mapping[str, Any]) -> str:
     if row.get("margin") is not None:
         facts["margin"] = row["margin"]
     changes = "".join(
-        f"<li>{escape(str(of['key']))}: {escape(str(of['from']))} → {escape(str(of['to']))}</li>"
-        for of in row.get("changes", ())
+        f"<li>{escape(str(change['key']))}: {escape(str(change['from']))} → {escape(str(change['to']))}</li>"
+        for change in row.get("changes", ())
     )
     return (
         f"<p>{escape(row['child'])} against {escape(row['parent'])}: "

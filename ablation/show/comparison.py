@@ -48,10 +48,10 @@ def _systems(result: ComparisonResult, width: int) -> Iterator[str]:
     yield textwrap.fill("Systems that share a letter do not differ significantly (adjusted for all pairs).", width)
     rows = [["", "against", "verdict", "effect", f"[{alpha}]", "p", "corrected"]]
     for compared in result.compared:
-        of = compared.comparison
-        interval = f"[{_signed(of.low)}, {_signed(of.high)}]"
-        effect = [_signed(of.effect), interval, _p(of.p), _p(of.p_adjusted)]
-        rows.append([of.child, of.parent, of.verdict, *effect])
+        comparison = compared.comparison
+        interval = f"[{_signed(comparison.low)}, {_signed(comparison.high)}]"
+        effect = [_signed(comparison.effect), interval, _p(comparison.p), _p(comparison.p_adjusted)]
+        rows.append([comparison.child, comparison.parent, comparison.verdict, *effect])
     yield "\n".join(aligned(rows, [False, False, False, True, False, True, True]))
 
 
@@ -114,10 +114,10 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
         "MDE (80% power)",
         f"{_number(comparison.mde)}{' or more (item noise only)' * one_seed}" if mde_known else "not known",
     )
-    ours = f"{_number(compared.stderr)} paired, {'items' if items_only else 'seeds and items'}"
-    theirs = f"; {_number(compared.stderr_unpaired or 0.0)} from {_tool(result)} itself (one run, unpaired)"
-    stderr = "not known" if math.isnan(compared.stderr) else ours
-    yield "standard error", f"{stderr}{'' if compared.stderr_unpaired is None else theirs}"
+    paired = f"{_number(compared.stderr)} paired, {'items' if items_only else 'seeds and items'}"
+    unpaired = f"; {_number(compared.stderr_unpaired or 0.0)} from {_tool(result)} itself (one run, unpaired)"
+    stderr = "not known" if math.isnan(compared.stderr) else paired
+    yield "standard error", f"{stderr}{'' if compared.stderr_unpaired is None else unpaired}"
 
 
 def _subsets(compared: Compared, alpha: float, tool: str) -> list[str]:

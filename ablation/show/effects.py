@@ -45,14 +45,14 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
     if lacking := [name for name in (a, b) if name not in names]:
         return Told([], [], None, [f"no results for {' and '.join(lacking)} in {results}"])
     assert measured is not None
-    told = tell_pair(measured, measured_at, a, b)
+    effect = tell_pair(measured, measured_at, a, b)
     if scale == measured_at:
         then = {variant.name: variant.resolved for variant in measured.variants}
         for name in (a, b):
             now = json.loads(json.dumps(study.variants[name].values))  # as the plan holds it
             if changed := [key for key, *_ in differences(then[name], now)]:
-                told.lines.append(f"    {name} has changed since these results ({', '.join(changed[:5])})")
-    return told
+                effect.lines.append(f"    {name} has changed since these results ({', '.join(changed[:5])})")
+    return effect
 
 
 def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
@@ -78,8 +78,8 @@ def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
 
 def measured_pair(store: Store, study: str, a: str, b: str) -> Measurements:
     """The study as its verdicts see it; with the variants of `explain` only if A or B is one of them."""
-    own = {variant.name for variant in store.variants(study)}
-    return read_measurements(store, study, helpers=not {a, b} <= own)
+    planned = {variant.name for variant in store.variants(study)}
+    return read_measurements(store, study, helpers=not {a, b} <= planned)
 
 
 def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:
@@ -99,8 +99,8 @@ def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:
 
 def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
     """Yield the effect of a pair, and the verdict of the study's own comparison between the two, if it has one."""
-    of = "of imported runs" if study.imported else f"at scale {scale}"
-    yield f"results {of}: {primary_in_words(study.analysis)}"
+    origin = "of imported runs" if study.imported else f"at scale {scale}"
+    yield f"results {origin}: {primary_in_words(study.analysis)}"
     yield from _numbers(study, pair)
     comparisons = judge_comparisons(study)
     one = (

@@ -56,10 +56,10 @@ def in_words(gated: Gated) -> str:
     lines = []
     for answer in gated.answers:
         comparison = answer.comparison
-        told = f"{comparison.verdict}, {' '.join(_effect(comparison))}, margin {_margin(gated)}"
+        numbers = f"{comparison.verdict}, {' '.join(_effect(comparison))}, margin {_margin(gated)}"
         cost = f", {shown}" if (shown := _cost(comparison, gated.price)) else ""
         lines += [
-            f"{answer.outcome}: {comparison.child} after {comparison.parent} is {told}{cost}",
+            f"{answer.outcome}: {comparison.child} after {comparison.parent} is {numbers}{cost}",
             f"    {answer.why}",
         ]
     lines += [f"note: {note}" for note in gated.notes]
@@ -107,16 +107,16 @@ def _most_changed(study: Measurements, comparison: Comparison) -> list[str]:
     lines = []
     for changed in find_changed_items(study, comparison.parent, comparison.child, MOST_CHANGED).most(MOST_CHANGED):
         direction = "better" if changed.change > 0 else "worse"
-        of = f" of {changed.subset}" if len(study.analysis.subsets) > 1 else ""
+        task = f" of {changed.subset}" if len(study.analysis.subsets) > 1 else ""
         lines.append(
-            f"{markdown(f'{short(changed.item)}{of}: {changed.before:.3g} -> {changed.after:.3g}')} ({direction})"
+            f"{markdown(f'{short(changed.item)}{task}: {changed.before:.3g} -> {changed.after:.3g}')} ({direction})"
         )
     return lines
 
 
 def _required(gated: Gated) -> str:
-    of = "1 comparison" if len(gated.answers) == 1 else f"each of {len(gated.answers)} comparisons"
-    return f"required: {gated.required} in {of}"
+    comparisons = "1 comparison" if len(gated.answers) == 1 else f"each of {len(gated.answers)} comparisons"
+    return f"required: {gated.required} in {comparisons}"
 
 
 def _margin(gated: Gated) -> str:

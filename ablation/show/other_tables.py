@@ -108,9 +108,9 @@ def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list
 
 def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key: str) -> ComparisonTable:
     """The table of a study with a row per value of a key, in the order in which the values come."""
-    own = [index for index, column in enumerate(table.columns) if not column.is_change]  # rows here have no parents
+    places = [index for index, column in enumerate(table.columns) if not column.is_change]  # rows here have no parents
     rows = {
-        row.name: replace(row, cells=tuple(row.cells[index] for index in own))
+        row.name: replace(row, cells=tuple(row.cells[index] for index in places))
         for row in table.rows
         if not row.is_reference
     }
@@ -127,7 +127,7 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
     )
     columns = tuple(
         with_decimals(replace(table.columns[column], published=None), index, grouped)
-        for index, column in enumerate(own)
+        for index, column in enumerate(places)
     )
     lacking = [f"{row.name} is left out: {row.status}" for row in rows.values() if row.status]
     return replace(

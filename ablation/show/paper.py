@@ -157,6 +157,6 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
     marks = ", ".join(f"{mark} {_MEANINGS.get(name, name)}" for name, mark in MARKS.items() if name in verdicts)
     equivalent = ""
     if "equivalent" in verdicts:
-        own = " (its interval is not adjusted)" if over else ""
-        equivalent = rf" Equivalent: within {latex(f'±{analysis.margin:g}')}{own}."
+        scope = " (its interval is not adjusted)" if over else ""
+        equivalent = rf" Equivalent: within {latex(f'±{analysis.margin:g}')}{scope}."
     return f"{said} {latex(effect)} {marks}.{equivalent}"

@@ -61,7 +61,7 @@ def smallest(search: Search) -> Iterator[str]:
         detected = f"{plan.seeds} seeds{size(search, first)} detect {wanted(search)}{likely}"
         yield f"{plan.name}: {detected}{_to_run(search, plan.hours)}{best}"
     if search.cost is None:
-        others = [f"or {seeds} seeds{size(search, of)}" for of, seeds in search.plans.items() if of != first]
+        others = [f"or {seeds} seeds{size(search, sizes)}" for sizes, seeds in search.plans.items() if sizes != first]
         if others:
             yield f"{search.middle.name}: {', '.join(others)}"
     elif cheapest and cheapest[2] != first:

@@ -276,8 +276,8 @@ def all_numbers(store: Store) -> dict[str, str]:
     return {
         name: text
         for table in tables
-        for of in (table, subset_table(store, table))
-        for name, text in numbers(of).items()
+        for each in (table, subset_table(store, table))
+        for name, text in numbers(each).items()
     }
 
 

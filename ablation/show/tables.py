@@ -124,15 +124,17 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     reported = {(variant, column): value for variant, column, value, _ in published.itertuples(index=False)}
     columns = [ComparisonColumn(c.label, c.metric, c.published) for c in definition.table.columns]
     columns = [c if any(col == c.published for _, col in reported) else replace(c, published=None) for c in columns]
-    metrics = {of for c in columns for of in (c.metric, _of_reference(c.metric, reference))}
+    metrics = {metric_name for c in columns for metric_name in (c.metric, _of_reference(c.metric, reference))}
     results = store.results(study, sorted(metrics))
     measured = {
-        of: Cell(tuple(rows["value"]), tuple(rows["seed"]))
-        for of, rows in results.groupby(["variant", "metric"], sort=False)
+        metric_name: Cell(tuple(rows["value"]), tuple(rows["seed"]))
+        for metric_name, rows in results.groupby(["variant", "metric"], sort=False)
     }
     health = store.health(study)
     warned = health[health["severity"].isin(("warn", "abort"))]
-    broken = {str(variant): tuple(sorted(set(of))) for variant, of in warned.groupby("variant")["rule"]}
+    broken = {
+        str(variant): tuple(sorted(set(metric_name))) for variant, metric_name in warned.groupby("variant")["rule"]
+    }
     of_stages = health[health["rule"].isin([rule.id for rule in OF_EVERY_STAGE])].to_dict("records")
     runs_of, none = dict(iter(runs.groupby("variant", sort=False))), runs[:0]
     rows, notes = [], []
@@ -209,7 +211,7 @@ def _with_changes(
     `claims`: percent by variant, parent and published column, as the source prints it. From its rounded cells it may
     come out otherwise, so a change that the source does not state has no published number.
     """
-    of = {row.name: row for row in rows}
+    row_of = {row.name: row for row in rows}
     shown = [
         new
         for column, also in zip(columns, wanted, strict=True)
@@ -217,7 +219,7 @@ def _with_changes(
     ]
 
     def changed(row: Row) -> Row:
-        parent, cells, published = of.get(row.parent or ""), list[Cell](), list[float | None]()
+        parent, cells, published = row_of.get(row.parent or ""), list[Cell](), list[float | None]()
         for index, (cell, number) in enumerate(zip(row.cells, row.published, strict=True)):
             cells.append(cell)
             published.append(number)

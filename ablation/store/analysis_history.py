@@ -85,10 +85,10 @@ def record_analysis(
 
 def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the history merged with that of another results folder, by time: a plan that was changed there counts."""
-    ours, theirs = _read(results / HISTORY_FILE), _read(other / HISTORY_FILE)
+    entries, other_history = _read(results / HISTORY_FILE), _read(other / HISTORY_FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
-    for study in ours | theirs:
-        for entry in sorted([*ours.get(study, []), *theirs.get(study, [])], key=lambda entry: entry["since"]):
+    for study in entries | other_history:
+        for entry in sorted([*entries.get(study, []), *other_history.get(study, [])], key=lambda entry: entry["since"]):
             history = merged.setdefault(study, [])
             if not history or any(history[-1].get(name) != entry.get(name) for name in entry if name != "since"):
                 history.append(entry)

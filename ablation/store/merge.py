@@ -64,30 +64,30 @@ def unfinished_copies(results: Path) -> list[Path]:
 
 def _merge(results: Path, other: Path, site: str) -> Merged:
     merged, new = Merged(), []
-    for theirs in _stages(other):
-        ours, state = results / theirs.relative_to(other), read_state(theirs, theirs.name)
-        here = read_state(ours, ours.name).state
-        if {here, state.state} == {"ok", "diverged"}:
-            raise ConfigError(ours, "state", here, f"the same stage is {state.state} in {theirs}", _REMEDY)
-        if state.state != "ok" or altered(theirs, state):
+    for source in _stages(other):
+        target, state = results / source.relative_to(other), read_state(source, source.name)
+        state_here = read_state(target, target.name).state
+        if {state_here, state.state} == {"ok", "diverged"}:
+            raise ConfigError(target, "state", state_here, f"the same stage is {state.state} in {source}", _REMEDY)
+        if state.state != "ok" or altered(source, state):
             merged.left_out += 1
-        elif here == "ok":
-            if name := _differing(ours, theirs):
-                problem = f"the stage has other content in {theirs / name}"
-                raise ConfigError(ours / name, "", None, problem, _REMEDY)
+        elif state_here == "ok":
+            if name := _differing(target, source):
+                problem = f"the stage has other content in {source / name}"
+                raise ConfigError(target / name, "", None, problem, _REMEDY)
             merged.in_both += 1
-        elif is_locked(ours):
-            raise TrackerError(f"{ours}: the stage is running here; merge when it has ended")
+        elif is_locked(target):
+            raise TrackerError(f"{target}: the stage is running here; merge when it has ended")
         else:
-            new.append((theirs, ours))
+            new.append((source, target))
     if not new and not merged.in_both:
         raise ConfigError(other, "stages", None, "holds no stage that ended well", "name another results folder")
     history = merged_history(results, other)
-    for theirs, _ in new:
-        _check_readable(theirs)
+    for source, _ in new:
+        _check_readable(source)
     try:
-        for theirs, ours in new:
-            _copy(theirs, ours, site)
+        for source, target in new:
+            _copy(source, target, site)
         write_history(results, history)
         # Snakemake runs again what is older than its inputs, and the sites' clocks may differ.
         date((stage / STATUS for stage in _stages(results)), time.time())
@@ -103,13 +103,13 @@ def _stages(results: Path) -> Iterator[Path]:
         yield from (path.parent for path in sorted(results.glob(pattern)) if _KEY.fullmatch(path.parent.name))
 
 
-def _differing(ours: Path, theirs: Path) -> str:
+def _differing(target: Path, source: Path) -> str:
     """Return the name of a result file in which the two differ, or nothing."""
     for name in ("items.parquet", "weights.json"):
-        digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (ours, theirs)]
+        digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (target, source)]
         if digests[0] != digests[1]:
             return name
-    our_numbers, their_numbers = (_numbers(folder / "metrics.parquet") for folder in (ours, theirs))
+    our_numbers, their_numbers = (_numbers(folder / "metrics.parquet") for folder in (target, source))
     return "" if our_numbers.equals(their_numbers) else "metrics.parquet"
 
 
@@ -135,19 +135,19 @@ def _check_readable(stage: Path) -> None:
         raise ConfigError(stage, "", None, f"cannot be copied ({one_line(error, 300)})", remedy) from None
 
 
-def _copy(theirs: Path, ours: Path, site: str) -> None:
+def _copy(source: Path, target: Path, site: str) -> None:
     """Copy a stage's folder as a whole, with the site in its provenance."""
-    aside = ours.with_name(f".{os.getpid()}.tmp.{ours.name}")
+    aside = target.with_name(f".{os.getpid()}.tmp.{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        shutil.copytree(theirs, aside, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        shutil.copytree(source, aside, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
         provenance = aside / "provenance.json"
         recorded = read_json(provenance) if provenance.exists() else {}
         write_json(provenance, {"site": site} | recorded)  # of a third site, its name stays
         write_json(aside / STATUS, read_json(aside / STATUS) | left_files(aside))
-        shutil.rmtree(ours, ignore_errors=True)  # one that failed here
-        aside.rename(ours)
+        shutil.rmtree(target, ignore_errors=True)  # one that failed here
+        aside.rename(target)
     except (shutil.Error, ValueError, TypeError) as error:
-        raise TrackerError(f"{theirs}: cannot be copied ({one_line(error, 300)})") from error
+        raise TrackerError(f"{source}: cannot be copied ({one_line(error, 300)})") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -230,8 +230,8 @@ class DebiasConfig(Strict):
         `rcs.schedule.thresholds` of its phases. A last, smaller batch of an epoch, whose size is not known here, may
         still tell them apart.
         """
-        mine, theirs = self.rcs, parent.rcs
-        if isinstance(mine, RcsOff) or isinstance(theirs, RcsOff) or self.edit != parent.edit:
+        mine, parent_rcs = self.rcs, parent.rcs
+        if isinstance(mine, RcsOff) or isinstance(parent_rcs, RcsOff) or self.edit != parent.edit:
             return {}
         sizes = {min(self.edit.batch_size, self.edit.n_edits), self.edit.n_edits % self.edit.batch_size} - {0}
         distances = sorted({abs(count / size - 0.5) for size in sizes for count in range(size + 1)})
@@ -241,25 +241,25 @@ class DebiasConfig(Strict):
             return other._strengths(self.n_epochs, distances) == rcs._strengths(self.n_epochs, distances)
 
         def idle(key: str, old: list[Any], new: list[Any]) -> bool:
-            return old != new and alike(mine, **{key: old}) and alike(theirs, **{key: new})
+            return old != new and alike(mine, **{key: old}) and alike(parent_rcs, **{key: new})
 
         shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
         where = f"|SS - 0.5| of a batch of {max(sizes)} items is one of {shown}, ..."
         found = {}
         for key in ("thresholds", "alphas"):
-            new, old = list(getattr(mine, key)), list(getattr(theirs, key))
+            new, old = list(getattr(mine, key)), list(getattr(parent_rcs, key))
             if idle(key, old, new):
                 found[f"rcs.{key}"] = where
                 continue
             for place, values in enumerate(zip(old, new, strict=True)):
                 with_old, with_new = [*new], [*old]
                 with_old[place], with_new[place] = values
-                if values[0] != values[1] and alike(mine, **{key: with_old}) and alike(theirs, **{key: with_new}):
+                if values[0] != values[1] and alike(mine, **{key: with_old}) and alike(parent_rcs, **{key: with_new}):
                     found[f"rcs.{key}.{place}"] = where
-        if idle("schedule", theirs.schedule, mine.schedule):
+        if idle("schedule", parent_rcs.schedule, mine.schedule):
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
             found["rcs.schedule"] = f"{where}; epochs begin at {', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-        elif mine.schedule != theirs.schedule:
+        elif mine.schedule != parent_rcs.schedule:
             for key in ("thresholds", "alphas"):
                 first = getattr(mine, key)
                 phases = [phase.model_copy(update={key: first}) for phase in mine.schedule]

@@ -124,8 +124,8 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
     passes = [order[begin : begin + BATCH] for begin in range(0, len(order), BATCH)]
     tensors: dict[str, list[Tensor]] = {}  # by name and item
     for begin in range(0, len(passes), ranks.size):
-        here = passes[begin + ranks.rank : begin + ranks.rank + 1]  # none in the last round of some ranks
-        everyone = ranks.gather([_rows(model, items, chosen) for chosen in here])
+        rank_passes = passes[begin + ranks.rank : begin + ranks.rank + 1]  # none in the last round of some ranks
+        everyone = ranks.gather([_rows(model, items, chosen) for chosen in rank_passes])
         results = [columns for rank_results in everyone for columns in rank_results]
         for chosen, columns in zip(passes[begin : begin + ranks.size], results, strict=True):
             for name, rows in columns.items() if ranks.rank == 0 else ():

@@ -67,8 +67,8 @@ def word_embeddings(task: Concepts) -> Tensor:
     """Return random embeddings (words, d) in which words of a concept have an expected cosine of `concept_share`."""
     generator = torch.Generator().manual_seed(task.seed + 1)
     centres = torch.randn(task.concepts, task.d_embedding, generator=generator).repeat_interleave(task.words, 0)
-    own = torch.randn(task.concepts * task.words, task.d_embedding, generator=generator)
-    return task.concept_share**0.5 * centres + (1 - task.concept_share) ** 0.5 * own
+    vectors = torch.randn(task.concepts * task.words, task.d_embedding, generator=generator)
+    return task.concept_share**0.5 * centres + (1 - task.concept_share) ** 0.5 * vectors
 
 
 FOLDER = "learner"  # of the weights that stage `learner` leaves
@@ -81,8 +81,8 @@ class ConceptModel:
         self.task, self.model, self.device = task, model.to(device).eval().requires_grad_(False), device
         self.queries = draw_queries(task)
         self.count = count = len(self.queries.words)
-        own = [f"query-{number}/{place}" for number in range(count) for place in range(task.candidates)]
-        self.names = [*(f"query-{number}" for number in range(count)), *own]
+        candidate_names = [f"query-{number}/{place}" for number in range(count) for place in range(task.candidates)]
+        self.names = [*(f"query-{number}" for number in range(count)), *candidate_names]
         self.clusters = None  # its concepts are all that there are, and no sample of more
 
     def divide(self) -> Division:
@@ -120,10 +120,10 @@ class ConceptModel:
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
         """Return pairs of words by their concepts and numbers, and the labels that are shown with them."""
         numbers = torch.tensor(items, dtype=torch.int64)
-        own = (numbers - self.count).clamp(min=0)  # of the demonstrations, each a candidate of one query
+        candidates = (numbers - self.count).clamp(min=0)  # of the demonstrations, each a candidate of one query
         is_query = numbers < self.count
-        query = torch.where(is_query, numbers, own // self.task.candidates)
-        place = torch.where(is_query, 0, own % self.task.candidates + 1)
+        query = torch.where(is_query, numbers, candidates // self.task.candidates)
+        place = torch.where(is_query, 0, candidates % self.task.candidates + 1)
         pairs, labels = self.queries.words[query, place].tolist(), self.queries.shown[query, place].tolist()
         named = [
             f"concept {concept} word {word}" for concept in range(self.task.concepts) for word in range(self.task.words)

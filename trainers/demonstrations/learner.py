@@ -33,10 +33,10 @@ def build(task: Concepts, settings: Learner, seed: int) -> Lfm2ForCausalLM:
         torch.manual_seed(seed)
         model = Lfm2ForCausalLM(config)
         centres = torch.randn(task.concepts, settings.hidden).repeat_interleave(task.words, 0)
-        own = torch.randn(task.concepts * task.words, settings.hidden)
+        vectors = torch.randn(task.concepts * task.words, settings.hidden)
         with torch.no_grad():
-            words = model.get_input_embeddings().weight[: len(own)]
-            words.copy_(EMBEDDING_STD * (CENTRE * centres + NOISE * own))
+            words = model.get_input_embeddings().weight[: len(vectors)]
+            words.copy_(EMBEDDING_STD * (CENTRE * centres + NOISE * vectors))
     return model
 
 

@@ -9,7 +9,7 @@ def rank_advantages(rewards: Tensor) -> Tensor:
     Equal rewards share the mean of their ranks (midranks), so a query whose rewards are all equal gets exactly 0. The
     seed ranks ties by position (`advantage_position`).
     """
-    others, own = rewards[..., None, :], rewards[..., :, None]
-    better, ties = (others > own).sum(-1), (others == own).sum(-1) - 1
+    others, reward = rewards[..., None, :], rewards[..., :, None]
+    better, ties = (others > reward).sum(-1), (others == reward).sum(-1) - 1
     ranks = better.to(rewards.dtype) + 0.5 * ties
     return 1.0 - 2.0 * ranks / (rewards.shape[-1] - 1)

@@ -72,17 +72,17 @@ def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, 
 
     over: whatever another said. A rank that was killed says nothing, and others only that it is gone.
     """
-    own = out / f".{OUTCOME}.tmp.{socket.gethostname()}.{os.getpid()}"  # `remove_leftovers` knows it
-    write_json(own, {"state": state, "reason": reason, "machine": machine})
+    temporary = out / f".{OUTCOME}.tmp.{socket.gethostname()}.{os.getpid()}"  # `remove_leftovers` knows it
+    write_json(temporary, {"state": state, "reason": reason, "machine": machine})
     if over:
-        own.replace(out / OUTCOME)
+        temporary.replace(out / OUTCOME)
         return
     try:
-        os.link(own, out / OUTCOME)
+        os.link(temporary, out / OUTCOME)
     except FileExistsError:
         pass
     finally:
-        own.unlink()
+        temporary.unlink()
 
 
 def launch(count: int, arguments: Sequence[str]) -> int:

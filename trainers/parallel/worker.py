@@ -39,11 +39,11 @@ def main(argv: Sequence[str]) -> int:
     from ablation.runner.runlog import open_log
 
     log = open_log(job.out / "log.txt", job.plan["stage"] + (f" rank {rank}" if rank else ""))
-    own = job
+    rank_job = job
     if rank:
-        own = replace(job, out=scratch / str(rank))
-        own.out.mkdir()
-    return _run(own, job.out, log, rank)
+        rank_job = replace(job, out=scratch / str(rank))
+        rank_job.out.mkdir()
+    return _run(rank_job, job.out, log, rank)
 
 
 def _run(job: Job, out: Path, log: Logger, rank: int) -> int:

@@ -107,8 +107,8 @@ def build_objective(parts: Mapping[str, Callable[..., Any]], config: PolicyConfi
     formulas = {}
     for name in {field.name for field in fields(Objective)} & parts.keys():
         settings = getattr(config, name, None)
-        own = settings.model_dump(exclude={"kind"}) if isinstance(settings, BaseModel) else {}
-        formulas[name] = partial(parts[name], **own)
+        values = settings.model_dump(exclude={"kind"}) if isinstance(settings, BaseModel) else {}
+        formulas[name] = partial(parts[name], **values)
     return Objective(**formulas, weight_on=config.weight_on, aggregation=config.update.aggregation)
 
 

@@ -151,9 +151,9 @@ class ModuleDecoder:
         return functional.linear(output.reshape(rows, -1), *layer.output)
 
 
-def _is_each(rows: Tensor, of: Tensor) -> bool:
+def _is_each(rows: Tensor, token: Tensor) -> bool:
     """Tell whether `rows` are all the rows of a tensor in their order, so that nothing has to be copied."""
-    return len(rows) == len(of) and torch.equal(rows, torch.arange(len(of), device=rows.device))
+    return len(rows) == len(token) and torch.equal(rows, torch.arange(len(token), device=rows.device))
 
 
 def _with_room(tensor: Tensor, room: int, fill: float = 0) -> Tensor:

@@ -139,11 +139,11 @@ class Packing:
         owner, ids = rows[:, 0], rows[:, 1:]
         differs = torch.ones_like(rows, dtype=torch.bool)
         differs[1:] = (rows[1:] != rows[:-1]).cumsum(1) > 0
-        own = differs[:, 1:] & (ids >= 0)
-        written = torch.cat([there.flatten(), own.flatten()])
+        moved = differs[:, 1:] & (ids >= 0)
+        written = torch.cat([there.flatten(), moved.flatten()])
         slots = written.cumsum(0) - 1
         prompt_slots = slots[: prompts.numel()].view_as(prompts).clamp(min=0)
-        response_slots = torch.where(own, slots[prompts.numel() :].view_as(own), 0).cummax(0).values
+        response_slots = torch.where(moved, slots[prompts.numel() :].view_as(moved), 0).cummax(0).values
         lengths = there.sum(1)
         after = lengths[owner, None] + torch.arange(length)
         causal = torch.ones(width, width, dtype=torch.bool).tril()
@@ -151,8 +151,8 @@ class Packing:
         before = there[owner][:, None].expand(-1, length, -1)
         so_far = torch.ones(length, length, dtype=torch.bool).tril().expand(len(rows), -1, -1)
         return cls(
-            ids=torch.cat([prompts[there], ids[own]]),
-            positions=torch.cat([(there.cumsum(1) - 1)[there], after[own]]),
+            ids=torch.cat([prompts[there], ids[moved]]),
+            positions=torch.cat([(there.cumsum(1) - 1)[there], after[moved]]),
             prompts=prompt_slots,
             asking=prompt_slots,
             responses=response_slots,

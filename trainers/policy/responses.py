@@ -108,8 +108,8 @@ class Responder:
                         batch_size=batch_size,
                     )
 
-            here = micro_batch.retry(len(asked) * samples, draw) if asked else None
-        parts = [(start, part) for start, part in ranks.gather((mine.start, here)) if part is not None]
+            drawn = micro_batch.retry(len(asked) * samples, draw) if asked else None
+        parts = [(start, part) for start, part in ranks.gather((mine.start, drawn)) if part is not None]
         distinct = Distinct.join(parts, pad_token(self.tokenizer))
         return distinct, decode(self.tokenizer, distinct.sequences.completion_ids, distinct.sequences.completion_mask)
 

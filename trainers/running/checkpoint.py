@@ -143,9 +143,9 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks)
         starts.clear()
 
     for name, tensor in tensors.items():
-        if (here := part_of(tensor, ranks)) is None:
+        if (local_part := part_of(tensor, ranks)) is None:
             continue
-        part, start = here
+        part, start = local_part
         waiting[name] = part.detach().to("cpu", copy=True).contiguous()
         starts[name] = {"saved_offsets": start}
         if sum(each.nbytes for each in waiting.values()) >= FILE_SIZE:
@@ -167,9 +167,9 @@ def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]
 
     if not isinstance(tensor, DTensor):
         return unsharded if ranks.rank == 0 else None
-    here = tensor.to_local()
+    local = tensor.to_local()
     (chunk,) = tensor.__create_chunk_list__()
-    return (here, list(chunk.offsets)) if here.numel() or ranks.rank == 0 else None
+    return (local, list(chunk.offsets)) if local.numel() or ranks.rank == 0 else None
 
 
 def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:

@@ -60,19 +60,19 @@ class QuotedItem:
 
 def _quoted(parent: Group, child: Group, changes: Sequence[ChangedItem]) -> tuple[QuotedItem, ...]:
     """The items with their texts; each file is read once."""
-    told = [changed.telling()[0] for changed in changes]
+    pairs = [changed.telling()[0] for changed in changes]
     places: dict[tuple[int, int, str], list[str]] = {}
-    for changed, beside in zip(changes, told, strict=True):
+    for changed, beside in zip(changes, pairs, strict=True):
         places.setdefault((*beside[:2], changed.subset), []).append(changed.item)
     texts = {
         (one, other, subset): (parent.runs[one][subset].texts(items), child.runs[other][subset].texts(items))
         for (one, other, subset), items in places.items()
     }
     quoted = []
-    for changed, beside in zip(changes, told, strict=True):
-        of = texts[*beside[:2], changed.subset]
-        ours, theirs = (group.get(changed.item, ItemText()) for group in of)
-        quoted.append(QuotedItem(changed, beside.child_seed, theirs, ours.answered))
+    for changed, beside in zip(changes, pairs, strict=True):
+        texts_of_groups = texts[*beside[:2], changed.subset]
+        parent_text, child_text = (group.get(changed.item, ItemText()) for group in texts_of_groups)
+        quoted.append(QuotedItem(changed, beside.child_seed, child_text, parent_text.answered))
     return tuple(quoted)
 
 
@@ -190,7 +190,7 @@ def compare(
         with suppress(ConfigError):  # what cannot be compared so says nothing
             read = groups if choice.chosen == rules.chosen else read_as(choice.chosen)
             other = _compare(name, read, variant_tree, replace(choice, changed_items=0))
-            turned += [f"{words}, {told} ({option})" for told in _turns(result, other)]
+            turned += [f"{words}, {turn} ({option})" for turn in _turns(result, other)]
     by_items = any("--weight items" in line for line in turned)
     if rules.weight is None and not by_items:
         for compared in result.compared:
@@ -219,8 +219,8 @@ def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
     same_metric = result.measured.analysis.value == other.measured.analysis.value
     if not same_metric and any(error.key == "--direction" for error in other.unstated):
         return
-    for ours, theirs in zip(result.compared, other.compared, strict=True):
-        before, after = ours.comparison, theirs.comparison
+    for first, second in zip(result.compared, other.compared, strict=True):
+        before, after = first.comparison, second.comparison
         decided = {"better", "worse"} & {before.verdict, after.verdict}
         if after.verdict in NOT_COMPARED:
             continue
@@ -371,9 +371,9 @@ def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
     """A note where a file's own number is not the mean of its items: an aggregate that no paired test covers."""
     for sheet in sheets:
-        said, ours = sheet.facts.reported, float(sheet.values.mean())
-        if said is not None and abs(said - ours) > 1e-6 * max(1.0, abs(said)):
-            yield f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, but the mean of its items is {ours:.6g}"
+        said, mean = sheet.facts.reported, float(sheet.values.mean())
+        if said is not None and abs(said - mean) > 1e-6 * max(1.0, abs(said)):
+            yield f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, but the mean of its items is {mean:.6g}"
             return
 
 
@@ -381,16 +381,16 @@ def _beside(comparison: Comparison, groups: Mapping[str, Group], measured: Measu
     parent, child, analysis = groups[comparison.parent], groups[comparison.child], measured.analysis
     runs = _paired_runs(parent, child, paired=measured.design.paired)
     rows = tuple(_subset(subset, runs, measured) for subset in analysis.subsets)
-    theirs = [(row.stderr_before, row.stderr_after) for row in rows]
+    stderrs = [(row.stderr_before, row.stderr_after) for row in rows]
     unpaired = None
-    if all(None not in errors for errors in theirs):
-        unpaired = float(np.sqrt(np.square(np.array(theirs, float)).sum(axis=1).sum())) / len(rows)
+    if all(None not in errors for errors in stderrs):
+        unpaired = float(np.sqrt(np.square(np.array(stderrs, float)).sum(axis=1).sum())) / len(rows)
     noise, estimate = comparison.noise, comparison.estimate
     any_noise = estimate is not None and (noise.seeds_known or not estimate.items_only)
-    own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
+    stderr = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
     changes = find_changed_items(measured, parent.name, child.name, count)
     best, worst = (_quoted(parent, child, end[:count]) for end in (changes.gained, changes.lost))
-    return Compared(comparison, rows, changes, best, worst, own, unpaired)
+    return Compared(comparison, rows, changes, best, worst, stderr, unpaired)
 
 
 def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
@@ -403,8 +403,8 @@ def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: M
     cluster_of = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
     clusters = number_clusters([len(items)], cluster_of if named else None)
     values = (np.stack([sheet.values for sheet in group])[None] for group in reversed(groups))
-    own = [JudgedGroup([of], measured.direction, clusters) for of in values]
-    alone = contrast_groups(own, (1, -1), 1 - measured.analysis.alpha, measured.design)
+    groups_of_subset = [JudgedGroup([subset_values], measured.direction, clusters) for subset_values in values]
+    alone = contrast_groups(groups_of_subset, (1, -1), 1 - measured.analysis.alpha, measured.design)
     said = [
         float(np.mean(error)) if len(error) == len(group) else None for error, group in zip(errors, groups, strict=True)
     ]
@@ -491,13 +491,13 @@ def measurements(
 def _items(runs: Mapping[Run, Mapping[str, Sheet]]) -> Items:
     """The frame of the sheets' items."""
     indexes = list({id(sheet.items): sheet.items for run in runs.values() for sheet in run.values()}.values())
-    names = indexes[0] if all(of.equals(indexes[0]) for of in indexes) else reduce(pd.Index.union, indexes)
+    names = indexes[0] if all(index.equals(indexes[0]) for index in indexes) else reduce(pd.Index.union, indexes)
     subsets = sorted({subset for run in runs.values() for subset in run})
     places, values = [], []
     for number, run in enumerate(runs.values()):
         for subset, sheet in sorted(run.items()):
-            own = np.arange(len(names)) if len(sheet.items) == len(names) else names.get_indexer(sheet.items)
-            places.append((number * len(subsets) + subsets.index(subset)) * len(names) + own)
+            positions = np.arange(len(names)) if len(sheet.items) == len(names) else names.get_indexer(sheet.items)
+            places.append((number * len(subsets) + subsets.index(subset)) * len(names) + positions)
             values.append(sheet.values)
     return Items(list(runs), subsets, names, np.concatenate(places), np.concatenate(values))
 
@@ -506,7 +506,7 @@ def _planned(groups: Mapping[str, Group], name: str, place: TreeNode) -> Planned
     """The variant as for judge and page; its changes are differences of the evaluations' own settings."""
     changes = _changes(groups[place.parent], groups[name]) if place.parent is not None else []
     settings = [dict(sheet.facts.settings) for sheet in groups[name].sheets]
-    common = {key: value for key, value in settings[0].items() if all(of.get(key) == value for of in settings)}
+    common = {key: value for key, value in settings[0].items() if all(values.get(key) == value for values in settings)}
     return PlannedVariant(
         name=name,
         parent=place.parent,

@@ -161,22 +161,22 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
     for word in words:
         path = base / word
         if path.is_dir() and is_whole(path):
-            here, problem = [path], ""
+            matches, problem = [path], ""
         elif path.is_dir():
-            here, problem = evaluations_below(path, notes.append, tables=False), ""
+            matches, problem = evaluations_below(path, notes.append, tables=False), ""
         elif path.is_file():
-            here, problem = [whole_of(path)], ""
+            matches, problem = [whole_of(path)], ""
         elif path.exists():  # a pipe, say, which would be waited for
-            here, problem = [], "is not a file"
+            matches, problem = [], "is not a file"
         else:
             found = list(map(Path, sorted(glob.glob(str(path), recursive=True))))
-            here = [whole_of(each) for each in found if each.is_file() or is_whole(each)]
-            for folder in found if not here else []:
-                here += evaluations_below(folder, notes.append, tables=False)
+            matches = [whole_of(each) for each in found if each.is_file() or is_whole(each)]
+            for folder in found if not matches else []:
+                matches += evaluations_below(folder, notes.append, tables=False)
             problem = "no file has this name or matches it as a pattern"
-        if not here:
+        if not matches:
             raise ConfigError(str(path), "", None, problem, "name files, a folder, or a pattern in quotes")
-        files |= dict.fromkeys(here)
+        files |= dict.fromkeys(matches)
     return Files(list(files), notes)
 
 
@@ -229,7 +229,7 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
 def _apart(sheets: Sequence[Sheet]) -> list[str]:
     """The settings in which the systems of one file differ."""
     settings = [sheet.facts.settings for sheet in sheets]
-    return [name for name in settings[0] if len({str(of.get(name)) for of in settings}) > 1]
+    return [name for name in settings[0] if len({str(values.get(name)) for values in settings}) > 1]
 
 
 def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
@@ -250,8 +250,8 @@ def _one_of(sources: Sequence[Path]) -> str:
     names = sorted(set(folders[-1]) if folders else {source.stem for source in sources}, key=natural)
     remedy = f"choose one with --at {shlex.quote(names[-1])}" + (", or --latest" if folders else "")
     finding = _finding(names, sources) or "REGEX"
-    told = f"{remedy}; if the numbers in {some(names)} are seeds, pass --seed-from {shlex.quote(finding)}"
-    return f"{told}; if the runs share nothing, pass --seeds independent"
+    advice = f"{remedy}; if the numbers in {some(names)} are seeds, pass --seed-from {shlex.quote(finding)}"
+    return f"{advice}; if the runs share nothing, pass --seeds independent"
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
@@ -354,9 +354,9 @@ def name_groups(*sides: Sequence[Path]) -> list[str]:
     """Names from the first part of the paths in which the sides differ; else `baseline` and `candidate`, or numbers."""
     columns = [zip(*(path.parts for path in paths)) for paths in sides]  # noqa: B905
     for parts in zip(*columns):  # noqa: B905
-        of = [set(part) for part in parts]
-        if sum(map(len, of)) == len(set().union(*of)):  # disjoint
-            names = [_common_name(part) for part in of]
+        part_sets = [set(part) for part in parts]
+        if sum(map(len, part_sets)) == len(set().union(*part_sets)):  # disjoint
+            names = [_common_name(part) for part in part_sets]
             if all(names) and len(set(names)) == len(names):
                 return names
             break
@@ -395,10 +395,10 @@ def check(parent: Group, child: Group, allow: Set[str] = frozenset(), *, paired:
     if not paired:  # every run beside the first one
         runs = [*((parent.seeds[0], seed) for seed in child.seeds), *((seed, child.seeds[0]) for seed in parent.seeds)]
     for one, other in runs:
-        ours, theirs = parent.runs[one], child.runs[other]
-        _subsets(parent, child, ours, theirs)
-        for subset, sheet in ours.items():
-            notes += _pair(sheet, theirs[subset], allow)
+        parent_run, child_run = parent.runs[one], child.runs[other]
+        _subsets(parent, child, parent_run, child_run)
+        for subset, sheet in parent_run.items():
+            notes += _pair(sheet, child_run[subset], allow)
             _items(first[subset], sheet)  # items are drawn once for all seeds
     return list(dict.fromkeys(notes))
 
@@ -422,70 +422,73 @@ def _list(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _subsets(parent: Group, child: Group, ours: dict[str, Sheet], theirs: dict[str, Sheet]) -> None:
-    if ours.keys() != theirs.keys():
+def _subsets(parent: Group, child: Group, parent_run: dict[str, Sheet], child_run: dict[str, Sheet]) -> None:
+    if parent_run.keys() != child_run.keys():
         only = [
             f"only {group.name} has {', '.join(sorted(left))}"
-            for group, left in ((parent, ours.keys() - theirs.keys()), (child, theirs.keys() - ours.keys()))
+            for group, left in (
+                (parent, parent_run.keys() - child_run.keys()),
+                (child, child_run.keys() - parent_run.keys()),
+            )
             if left
         ]
         remedy = "name files of the same tasks for both, or choose common tasks with --tasks"
         raise ConfigError("compare", "tasks", None, "; ".join(only), remedy)
 
 
-def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
+def _pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
     for key in ("metric", "filter"):
-        a, b = getattr(ours, key), getattr(theirs, key)
+        a, b = getattr(parent, key), getattr(child, key)
         if a != b:
             raise ConfigError(
-                theirs.source,
+                child.source,
                 key,
                 b,
-                f"differs from {ours.source}, which has {a!r}",
+                f"differs from {parent.source}, which has {a!r}",
                 f"choose one that both have with --{key}",
             )
-    _items(ours, theirs)
-    versions = ours.facts.version, theirs.facts.version
+    _items(parent, child)
+    versions = parent.facts.version, child.facts.version
     if "task" not in allow and None not in versions and versions[0] != versions[1]:
-        problem = f"task {ours.subset} has version {versions[1]}, but version {versions[0]} in {ours.source}"
-        raise ConfigError(theirs.source, "", None, problem, "evaluate both with one version, or pass --allow task")
-    for name in sorted(ours.asked.keys() | theirs.asked.keys()):
-        if name not in ours.asked or name not in theirs.asked:
+        problem = f"task {parent.subset} has version {versions[1]}, but version {versions[0]} in {parent.source}"
+        raise ConfigError(child.source, "", None, problem, "evaluate both with one version, or pass --allow task")
+    for name in sorted(parent.asked.keys() | child.asked.keys()):
+        if name not in parent.asked or name not in child.asked:
             yield f"{name}s cannot be checked, because only one of the two evaluations records them"
             continue
-        differing = np.flatnonzero(ours.asked[name] != theirs.asked[name])
+        differing = np.flatnonzero(parent.asked[name] != child.asked[name])
         if not len(differing):
             continue
-        share = f"the {name} of {len(differing)} of {len(ours.items)} items"
+        share = f"the {name} of {len(differing)} of {len(parent.items)} items"
         if name not in allow:
-            named = some(ours.items[differing].tolist())
-            problem = f"{share} of {ours.subset} differs from {ours.source}: {named}"
+            named = some(parent.items[differing].tolist())
+            problem = f"{share} of {parent.subset} differs from {parent.source}: {named}"
             raise ConfigError(
-                theirs.source, "", None, problem, f"evaluate both with the same {name}s, or pass --allow {name}"
+                child.source, "", None, problem, f"evaluate both with the same {name}s, or pass --allow {name}"
             )
-        yield f"{share} of {ours.subset} differs between baseline and candidate, as --allow {name} permits"
-    hashes = ours.facts.task_hash, theirs.facts.task_hash
-    if not ours.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
-        problem = f"task_hash {hashes[1]} of {ours.subset} differs from {ours.source}, which has {hashes[0]}"
-        raise ConfigError(theirs.source, "", None, problem, "evaluate both with the same task, or pass --allow task")
-    if ours.facts.repeats != theirs.facts.repeats:
-        often = f"{ours.facts.repeats} samples in the baseline and {theirs.facts.repeats} in the candidate"
-        yield f"{ours.subset}: each item has {often}"
+        yield f"{share} of {parent.subset} differs between baseline and candidate, as --allow {name} permits"
+    hashes = parent.facts.task_hash, child.facts.task_hash
+    if not parent.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
+        problem = f"task_hash {hashes[1]} of {parent.subset} differs from {parent.source}, which has {hashes[0]}"
+        raise ConfigError(child.source, "", None, problem, "evaluate both with the same task, or pass --allow task")
+    if parent.facts.repeats != child.facts.repeats:
+        often = f"{parent.facts.repeats} samples in the baseline and {child.facts.repeats} in the candidate"
+        yield f"{parent.subset}: each item has {often}"
 
 
-def _items(ours: Sheet, theirs: Sheet) -> None:
-    if ours.items.equals(theirs.items):
+def _items(parent: Sheet, child: Sheet) -> None:
+    if parent.items.equals(child.items):
         return
-    only_ours, only_theirs = ours.items.difference(theirs.items), theirs.items.difference(ours.items)
-    if len(only_ours) == len(ours.items):
-        problem = f"has no item of {ours.subset} in common with {ours.source}: {some(only_theirs.tolist(), 2)} here"
+    only_ours, only_theirs = parent.items.difference(child.items), child.items.difference(parent.items)
+    if len(only_ours) == len(parent.items):
+        problem = f"has no item of {parent.subset} in common with {parent.source}: {some(only_theirs.tolist(), 2)} here"
         raise ConfigError(
-            theirs.source, "", None, f"{problem}, {some(only_ours.tolist(), 2)} there", "evaluate both on the same data"
+            child.source, "", None, f"{problem}, {some(only_ours.tolist(), 2)} there", "evaluate both on the same data"
         )
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
-    problem = f"does not have the items of {ours.subset} in {ours.source}: it {' and '.join(parts)}"
-    raise ConfigError(theirs.source, "", None, problem, "evaluate both on all items, or pass --common-items")
+    problem = f"does not have the items of {parent.subset} in {parent.source}: it {' and '.join(parts)}"
+    raise ConfigError(child.source, "", None, problem, "evaluate both on all items, or pass --common-items")
 
 
 def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: bool) -> tuple[Sequence[Group], list[str]]:
@@ -566,19 +569,19 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
         lost = {item for group in groups for sheet in group.sheets if sheet.subset == subset for item in sheet.unscored}
         every = len(lost.union(*indexes))
         if left := every - len(items):
-            told = f"{subset}: {counted(left, 'item')} left out that some run lacks (--common-items)"
+            note = f"{subset}: {counted(left, 'item')} left out that some run lacks (--common-items)"
             said = [words for group in groups if (words := _of_left_out(group, subset, items))]
-            notes.append(f"{told}: {len(items) / every:.0%} of {every} are left; {'; '.join(said)}".rstrip("; "))
+            notes.append(f"{note}: {len(items) / every:.0%} of {every} are left; {'; '.join(said)}".rstrip("; "))
     return [_kept(group, lambda sheet: kept[sheet.subset]) for group in groups], notes, doubts
 
 
 def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
     """Return a group's score on items that only it has, and on the common ones: those left out may be the hard ones."""
     means = []
-    for of in [run[subset] for run in group.runs.values()]:
-        common = of.items.isin(kept)
+    for sheet in [run[subset] for run in group.runs.values()]:
+        common = sheet.items.isin(kept)
         if not common.all():
-            means.append((int((~common).sum()), of.values[~common].mean(), of.values[common].mean()))
+            means.append((int((~common).sum()), sheet.values[~common].mean(), sheet.values[common].mean()))
     if not means:
         return ""
     count, left, common = np.mean(means, axis=0)

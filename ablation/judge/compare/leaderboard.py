@@ -41,10 +41,10 @@ def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[St
     rows = []
     for name, group in zip(names, alone, strict=True):
         mean = float(np.mean([subset.mean() for subset in group.values]))
-        of = contrast_groups([group], (1.0,), design=study.design)
-        known = of.noise.seeds_known and not of.items_only
-        half = half_width(of.noise, study.analysis.alpha / len(names)) if known else float("nan")
-        bounds = (0.0, 1.0) if of.bounded else (-np.inf, np.inf)
+        contrast = contrast_groups([group], (1.0,), design=study.design)
+        known = contrast.noise.seeds_known and not contrast.items_only
+        half = half_width(contrast.noise, study.analysis.alpha / len(names)) if known else float("nan")
+        bounds = (0.0, 1.0) if contrast.bounded else (-np.inf, np.inf)
         low, high = np.clip([mean - half, mean + half], *bounds).tolist()
         rows.append((name, mean, low, high))
     rows.sort(key=lambda row: row[1], reverse=not smaller)
@@ -60,14 +60,18 @@ def letters_of(names: Sequence[str], apart: set[frozenset[str]]) -> dict[str, st
     columns = [frozenset(names)]
     for one, other in combinations(names, 2):
         if frozenset((one, other)) in apart:
-            cut = [part for of in columns for part in ((of - {one}, of - {other}) if {one, other} <= of else (of,))]
-            columns = [
-                of
-                for at, of in enumerate(cut)
-                if not any(of < each or (of == each and at > n) for n, each in enumerate(cut))
+            cut = [
+                part
+                for column in columns
+                for part in ((column - {one}, column - {other}) if {one, other} <= column else (column,))
             ]
-    columns.sort(key=lambda of: [names.index(name) for name in names if name in of])
-    return {name: "".join(_letter(at) for at, of in enumerate(columns) if name in of) for name in names}
+            columns = [
+                column
+                for at, column in enumerate(cut)
+                if not any(column < each or (column == each and at > n) for n, each in enumerate(cut))
+            ]
+    columns.sort(key=lambda column: [names.index(name) for name in names if name in column])
+    return {name: "".join(_letter(at) for at, column in enumerate(columns) if name in column) for name in names}
 
 
 def _letter(number: int) -> str:

@@ -41,7 +41,7 @@ def compare_study(
     files = {name: expand(file.variants[name].runs, path.parent) for name in variant_tree}
 
     def read_as(wanted: Wanted) -> list[Group]:
-        return [read_group(name, of, replace(options, wanted=wanted)) for name, of in files.items()]
+        return [read_group(name, paths, replace(options, wanted=wanted)) for name, paths in files.items()]
 
     return compare(
         file.title or path.stem,

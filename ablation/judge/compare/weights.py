@@ -50,16 +50,16 @@ def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     groups = {name: tasks for run, _ in pairs for s in run.values() for name, (_, tasks) in s.facts.groups.items()}
     for group, tasks in groups.items():
-        said, ours = [], []
+        said, means = [], []
         for before, after in pairs:
             if not all(task in run and group in run[task].facts.groups for run in (before, after) for task in tasks):
                 break
             said.append(after[tasks[0]].facts.groups[group][0] - before[tasks[0]].facts.groups[group][0])
-            ours.append(np.mean([after[task].values.mean() - before[task].values.mean() for task in tasks]))
+            means.append(np.mean([after[task].values.mean() - before[task].values.mean() for task in tasks]))
         else:
-            if np.mean(said) * np.mean(ours) < 0:
+            if np.mean(said) * np.mean(means) < 0:
                 yield (
                     f"lm-eval weights items equally: its {group} of {child.name} differs from {parent.name} by "
-                    f"{np.mean(said):+.4f}, the mean of the tasks by {np.mean(ours):+.4f}; for lm-eval's weights "
+                    f"{np.mean(said):+.4f}, the mean of the tasks by {np.mean(means):+.4f}; for lm-eval's weights "
                     "pass --weight items"
                 )

@@ -57,11 +57,11 @@ def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
             stack.append((below[-1], lane, False, True, passing))
             stack.extend((child, lane + 1, True, False, passing | {lane}) for child in reversed(below[:-1]))
     width = 1 + max((lane for _, lane, *_ in placed), default=0)
-    own = {(True, True): "full", (True, False): "top", (False, True): "bottom", (False, False): "none"}
+    shapes = {(True, True): "full", (True, False): "top", (False, True): "bottom", (False, False): "none"}
     rows = []
     for variant, lane, branch, joined, passing in placed:
         lines = ["full" if index in passing else "none" for index in range(width)]
-        lines[lane] = own[joined, bool(children[variant])]
+        lines[lane] = shapes[joined, bool(children[variant])]
         rows.append(GraphRow(variant, lane, branch, tuple(lines)))
     return rows
 
@@ -210,9 +210,11 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
     for graph in graphs:
         variant = named[graph.variant]
         comparisons = [_comparison(record, variant, named) for record in records if record["child"] == variant.name]
-        own = next((comparison for comparison in comparisons if comparison.parent == variant.parent), None)
+        to_parent = next((comparison for comparison in comparisons if comparison.parent == variant.parent), None)
         rows.append(
-            ComparisonRow(graph, variant, own, [comparison for comparison in comparisons if comparison is not own])
+            ComparisonRow(
+                graph, variant, to_parent, [comparison for comparison in comparisons if comparison is not to_parent]
+            )
         )
     comparisons = [comparison for row in rows for comparison in row.comparisons]
     verdicts = [comparison.verdict for comparison in comparisons]
@@ -284,8 +286,8 @@ def evidence(
     record, (low, high) = comparison.evidence, comparison.interval
     first, facts = list[tuple[str, str]](), list[tuple[str, str]]()
     if is_number(low) and is_number(high):
-        own = "" if comparison.verdict == "equivalent" else over
-        label = f"{1 - analysis.alpha:.0%} interval {own}".rstrip()
+        scope = "" if comparison.verdict == "equivalent" else over
+        label = f"{1 - analysis.alpha:.0%} interval {scope}".rstrip()
         first.append((label, f"[{signed(low, decimals)}, {signed(high, decimals)}]"))
     for key, (label, show) in SHOWN.items():
         if not (is_number(record.get(key)) or record.get(key) == math.inf):

@@ -226,8 +226,8 @@ def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> 
         changed = {key for key, _, _ in differences(parent.resolved, variant.resolved)}
         missing = {key for key, _, _ in differences(child.resolved, variant.resolved)}
         chosen = frozenset(i for i, factor in enumerate(child.factors) if keys[factor] <= changed)
-        own = set[str]().union(*(keys[child.factors[i]] for i in chosen))
-        if changed == own and not missing & own:
+        chosen_keys = set[str]().union(*(keys[child.factors[i]] for i in chosen))
+        if changed == chosen_keys and not missing & chosen_keys:
             found.setdefault(chosen, variant.name)
     return found
 
@@ -243,15 +243,15 @@ def _next_cost(store: Store, study: str, verdicts: pd.DataFrame) -> float:
     return 3600 * more * sum(prices.hours.get(unit, 0.0) for unit in units)
 
 
-def _audited(store: Store, definition: StoredStudy, ours: Measurements) -> tuple[Sequence[Finding], Sequence[Claimed]]:
+def _audited(store: Store, definition: StoredStudy, study: Measurements) -> tuple[Sequence[Finding], Sequence[Claimed]]:
     """Return the audit's findings in the published numbers, and the source's claims beside the measured values."""
     published = definition.published
     if published is None:
         return (), ()
     value = published_value(store, definition.name, published)
-    if value is not None and value != ours.analysis.named:
-        ours = read_measurements(store, definition.name, value)
-    measurements = measured(store, ours, published)
+    if value is not None and value != study.analysis.named:
+        study = read_measurements(store, definition.name, value)
+    measurements = measured(store, study, published)
     return audit(published, measurements), claimed(published, measurements)
 
 

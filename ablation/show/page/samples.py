@@ -145,15 +145,15 @@ def _chosen(changes: ChangedItems, samples: Samples, comparison: Pair) -> list[t
 def _item(
     changed: ChangedItem, seed: int, comparison: Pair, groups: Sequence[Sequence[Said]], protocol: str
 ) -> SampleItem:
-    ours = [[each for each in group if each.protocol == protocol] or list(group) for group in groups]
-    quoted = [group[:MOST_RESPONSES] for group in ours]
+    quotable = [[each for each in group if each.protocol == protocol] or list(group) for group in groups]
+    quoted = [group[:MOST_RESPONSES] for group in quotable]
     values = [value for pair in changed.values for value in (pair.before, pair.after)]
     shown = alike([changed.before, changed.after, *values])
     common, rest = _common(quoted)
     columns, both = _both(comparison, quoted, rest)
     quotes = []
     if not both:
-        for variant, few, group in zip(comparison, quoted, ours, strict=True):
+        for variant, few, group in zip(comparison, quoted, quotable, strict=True):
             quotes.append((variant, [_quote(each, rest) for each in few], len(group) - len(few)))
     return SampleItem(
         subset=changed.subset,
@@ -218,12 +218,17 @@ def differing(text: str, other: str) -> tuple[str, str, str]:
 
     Splits at whole words. The middle is empty if the two are equal, or share too little for a mark to mean anything.
     """
-    ours, theirs = re.split(r"(\s+)", text), re.split(r"(\s+)", other)
-    most = min(len(ours), len(theirs))
-    begin = next((at for at in range(most) if ours[at] != theirs[at]), most)
-    end = next((at for at in range(most - begin) if ours[-1 - at] != theirs[-1 - at]), most - begin)
+    text_words, other_words = re.split(r"(\s+)", text), re.split(r"(\s+)", other)
+    most = min(len(text_words), len(other_words))
+    begin = next((at for at in range(most) if text_words[at] != other_words[at]), most)
+    end = next((at for at in range(most - begin) if text_words[-1 - at] != other_words[-1 - at]), most - begin)
     same, middle, rest = (
-        "".join(words) for words in (ours[:begin], ours[begin : len(ours) - end], ours[len(ours) - end :])
+        "".join(words)
+        for words in (
+            text_words[:begin],
+            text_words[begin : len(text_words) - end],
+            text_words[len(text_words) - end :],
+        )
     )
     return (same, middle, rest) if 5 * len(middle) < 4 * len(text) else (text, "", "")
 
@@ -231,11 +236,11 @@ def differing(text: str, other: str) -> tuple[str, str, str]:
 def _notes(study: Measurements, samples: Samples, comparison: Pair) -> Iterator[str]:
     """Say what cannot be quoted, and why."""
     runs = [(variant, seed) for variant in comparison for seed in sorted(study.seeds(variant))]
-    told: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for variant, seed in runs:
         if (variant, seed) in samples.problems:
-            told.setdefault(samples.problems[variant, seed], []).append(f"{variant} seed {seed}")
-    for reason, names in told.items():
+            names_by_reason.setdefault(samples.problems[variant, seed], []).append(f"{variant} seed {seed}")
+    for reason, names in names_by_reason.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield f"The texts of {names[0]}{more} cannot be read: {reason}."
 

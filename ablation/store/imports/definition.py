@@ -46,10 +46,10 @@ def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | Non
     """Return a run with the names in its rows; constant metrics have no curve."""
     rows = metrics.group_by("name").aggregate([("value", "count_distinct")]).to_pylist()
     curves = {row["name"] for row in rows if row["value_count_distinct"] > 1}
-    own = metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], OF_THE_MACHINE)))
+    of_training = metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], OF_THE_MACHINE)))
     telling = {name for name in curves if not _SCHEDULE.search(name)}
-    count = sum(name in telling for name in own["name"].to_pylist())
-    logged = hashlib.sha256(repr(own.to_pydict()).encode()).hexdigest() if count >= _TELLING else ""
+    count = sum(name in telling for name in of_training["name"].to_pylist())
+    logged = hashlib.sha256(repr(of_training.to_pydict()).encode()).hexdigest() if count >= _TELLING else ""
     kinds = [] if items is None else items.group_by(["protocol", "name", "subset"]).aggregate([]).to_pylist()
     return KnownRun(
         record,

@@ -228,8 +228,8 @@ def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> 
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
     lead = max(sorted(size), key=lambda name: size[name], default="")
-    told = {run.name: leaf for run, leaf in zip(runs, leaves, strict=True) if run.format == lead}
-    return [leaf if run.format == lead else told.get(run.name, leaf) for run, leaf in zip(runs, leaves, strict=True)]
+    configs = {run.name: leaf for run, leaf in zip(runs, leaves, strict=True) if run.format == lead}
+    return [leaf if run.format == lead else configs.get(run.name, leaf) for run, leaf in zip(runs, leaves, strict=True)]
 
 
 def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
@@ -366,14 +366,14 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
     jobs: dict[tuple[Any, ...], dict[int, list[int]]] = {}  # of several seeds, perhaps: all of them by these names
     for place, run in enumerate(runs):
         leaves = _leaves(run, study)
-        told = [key for pattern in _RANK_KEYS for key in leaves if re.fullmatch(pattern, key, re.IGNORECASE)]
+        rank_keys = [key for pattern in _RANK_KEYS for key in leaves if re.fullmatch(pattern, key, re.IGNORECASE)]
         if said := _RANK.search(run.name):
             number, alike = int(said[1]), (run.name[: said.start()], run.name[said.end() :])
-        elif told and isinstance(leaves[told[0]], int):
-            number, alike = leaves[told[0]], ("", str(_seed(run, None, "")))
+        elif rank_keys and isinstance(leaves[rank_keys[0]], int):
+            number, alike = leaves[rank_keys[0]], ("", str(_seed(run, None, "")))
         else:
             continue
-        settings = json.dumps({k: v for k, v in leaves.items() if k not in told}, sort_keys=True)
+        settings = json.dumps({k: v for k, v in leaves.items() if k not in rank_keys}, sort_keys=True)
         jobs.setdefault((run.format, *alike, settings), {}).setdefault(number, []).append(place)
     complete = (job for job in jobs.values() if sorted(job) == list(range(len(job))))
     return [place for job in complete for rank, places in job.items() if rank for place in places]

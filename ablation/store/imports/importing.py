@@ -329,14 +329,18 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
         kept, unclear = kept_step(run.config, metrics)
         if unclear and written.runs.at is None:
             problems.append(f"{run.source}: {MAY_KEEP.format(unclear)}; for another step pass --at best or --at STEP")
-    renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
+    renamed = {logged_name: new_name for new_name, logged_name in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()
-    own = {ours for theirs, ours in renamed.items() if {theirs, ours} <= set(names) and ours not in renamed}
+    unused = {
+        new_name
+        for logged_name, new_name in renamed.items()
+        if {logged_name, new_name} <= set(names) and new_name not in renamed
+    }
     odd = {name for name in names if not name or len(name) > 500 or not name.isprintable()}  # no table can show them
-    for what, some in (("that --map replaces", own), ("without a usable name", odd)):
+    for what, some in (("that --map replaces", unused), ("without a usable name", odd)):
         if some:
             problems.append(one_line(f"{run.source}: {run.name}: left out metrics {what}: {sorted(some)}", 500))
-    odd |= own
+    odd |= unused
     if odd or renamed or len(metrics.group_by(["step", "name"]).aggregate([])) < metrics.num_rows:
         rows = zip(*(column.to_pylist() for column in metrics.columns), strict=True)
         metrics = metric_table((step, renamed.get(name, name), value) for step, name, value in rows if name not in odd)

@@ -148,8 +148,8 @@ def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
     items = pq.read_table(folder / "outcome/items.parquet")
     if "cluster" not in items.column_names:
         items = items.append_column("cluster", pa.nulls(items.num_rows, pa.string()))
-    own = items.filter(pc.not_equal(items["protocol"], LOGGED)).cast(ITEM_ROWS)
-    return metrics, own if own.num_rows else None
+    measured = items.filter(pc.not_equal(items["protocol"], LOGGED)).cast(ITEM_ROWS)
+    return metrics, measured if measured.num_rows else None
 
 
 def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str:
@@ -237,7 +237,7 @@ def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
 
 def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
     """Return lines on the steps of final metrics: of models that were kept, or of runs that end apart from most."""
-    told = []
+    lines = []
     for kind in sorted({run.format for run in runs}):
         last = [run for run in runs if run.format == kind and run.state == "finished" and run.judged_at is not None]
         steps = [run.judged_at for run in last]
@@ -247,12 +247,12 @@ def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
         if chosen:
             prefix = "the kept model: " if any(run.final == run.kept for run in chosen) else ""
             where = (prefix or "one step of each run: ") + _at_steps(chosen) if others else f"{prefix}step {usual}"
-            told.append(f"final metrics are those of {where}; for the last step pass --at last")
+            lines.append(f"final metrics are those of {where}; for the last step pass --at last")
         elif others:
             ends = f"most at {usual}, {_at_steps(others)}"
             common = "for the last step that all runs logged pass --at common"
-            told.append(f"runs end at different steps: {ends}; {common}")
-    return told
+            lines.append(f"runs end at different steps: {ends}; {common}")
+    return lines
 
 
 def _at_steps(runs: Sequence[PlacedRun]) -> str:

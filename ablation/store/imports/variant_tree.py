@@ -51,8 +51,8 @@ def derive(
 
 def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
     """Give every group its parent and its name."""
-    told = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
-    told |= study.runs.parents
+    declared = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
+    declared |= study.runs.parents
     nearest = _nearest(groups)
     taken = {group.name for group in groups if group.name}
     for group, neighbour in nearest:
@@ -60,7 +60,7 @@ def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
             group.name = _fresh(_by_changes(group, neighbour), taken)
             taken.add(group.name)
     for group, neighbour in nearest:
-        group.parent = told.get(group.name, neighbour.name if neighbour else None)
+        group.parent = declared.get(group.name, neighbour.name if neighbour else None)
     for name, parent in study.runs.parents.items():
         for needed in filter(None, (name, parent)):
             if needed not in taken:

@@ -46,7 +46,7 @@ VARIED = np.array([[0.31], [0.28], [0.33], [0.3], [0.29]])
     [
         (0.3 * ROUNDED, 0.7 * ROUNDED[::-1], "a and b have the same value in every seed"),
         (0.3 * ROUNDED, 0.3 * ROUNDED, "a and b have the same value in every seed"),
-        (VARIED, 0.7 * ROUNDED, "the same value of b in every seed"),
+        (VARIED, 0.7 * ROUNDED, "b has the same value in every seed"),
         (VARIED, VARIED + 0.4, "the difference is the same in every seed"),
         (0 * VARIED, 0 * VARIED + 1, "the difference is the same in every seed"),
         (0 * VARIED, VARIED, ""),  # no seed leaves the end of the scale
