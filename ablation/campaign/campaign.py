@@ -346,6 +346,6 @@ def measure_baseline(campaign: Campaign) -> Campaign:
             print(said)
             command = campaign.settings.verify_run if run[0] else campaign.settings.run
             problem = one_line(f"the baseline's run {event['why_none']}", 300)
-            remedy = "mend the command; files that git ignores are not in its folder unless --link names them"
+            remedy = "correct the command; files that git ignores are not in its folder unless --link names them"
             raise ConfigError("campaign init", "--verify-run" if run[0] else "--run", command, problem, remedy)
     return Campaign(campaign.repository)

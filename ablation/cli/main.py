@@ -51,7 +51,7 @@ def _discard(*streams: TextIO) -> None:
     """Let what is left of streams go nowhere, so that Python can close them."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
-        with suppress(OSError):  # one that is no file needs nothing
+        with suppress(OSError):  # one that is not a file needs nothing
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 

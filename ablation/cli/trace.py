@@ -76,7 +76,7 @@ class Traced:
 def trace(store: Store, study: str, row: str, column: str) -> Traced:
     """Find the runs behind a cell; `column` is a heading of the study's table, or a metric of its results.
 
-    Raises ConfigError where there is no such row or column, or no run has the value.
+    Raises ConfigError if the row or column does not exist, or no run has the value.
     """
     table = build_table(store, study)
     labels = {each.label: each for each in table.columns}

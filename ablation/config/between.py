@@ -33,7 +33,7 @@ class Between:
     def of(cls, study: Study, scale: Scale, a: str, b: str) -> "Between":
         """Return what lies between A and B.
 
-        Raises ConfigError where there is no such variant, they differ in one factor or none, or B is not A with other
+        Raises ConfigError if a variant does not exist, they differ in one factor or none, or B is not A with other
         values.
         """
         factors: dict[str, list[Change]] = {}

@@ -13,7 +13,7 @@ from ablation.contract.errors import ConfigError
 
 _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "label", "gpu", "between")  # of a variant file; no config model may have them
-NO_VARIANT = "there is no such variant"
+NO_VARIANT = "the variant does not exist"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 

@@ -105,7 +105,7 @@ class Scale:
         for stage in self.definition.resources:
             if stage not in stages:
                 where = f"{self.prefix}resources.{stage}"
-                raise ConfigError(self.file, where, None, "there is no such stage", suggest(stage, sorted(stages)))
+                raise ConfigError(self.file, where, None, "the stage does not exist", suggest(stage, sorted(stages)))
 
     def refuse_overridden(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse to set a value that a variant changes: the variant's difference would vanish."""
@@ -167,7 +167,7 @@ def load_scale(configs: Path, scale: str) -> "_Scales":
     study_names = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
     for name in written.studies:
         if name not in study_names:
-            raise ConfigError(file, f"studies.{name}", None, "there is no such study", suggest(name, study_names))
+            raise ConfigError(file, f"studies.{name}", None, "the study does not exist", suggest(name, study_names))
     return _Scales(file, written)
 
 

@@ -149,7 +149,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
 
     def check_names(key: str, names: Iterable[str], names_known: list[str], kind: str) -> None:
         for name in names:
-            check_name(name, names_known, where[key.partition(".")[0]], key, f"there is no such {kind}")
+            check_name(name, names_known, where[key.partition(".")[0]], key, f"the {kind} does not exist")
 
     check_names("scale", [written.scale], sorted(path.stem for path in (configs / "scales").glob("*.yaml")), "scale")
     all_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))

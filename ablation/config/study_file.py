@@ -184,7 +184,7 @@ def read_published(configs: Path, written: StudyFile, file: Path) -> PublishedFi
     published = load_published(path)
     for reading in published.training:
         if reading.stage is not None:
-            check_name(reading.stage, written.stages, path, "training", "there is no such stage")
+            check_name(reading.stage, written.stages, path, "training", "the stage does not exist")
     for column in written.table.columns:
         if column.published is not None:
             problem = f"is not a column of {path}"
@@ -251,7 +251,7 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
     if stage.steps is not None:
         _check_value(stage.steps, stage, model, file, f"{where}.steps")
     for collected in stage.collect:
-        check_name(collected.reader, READERS, file, f"{where}.collect", "there is no such reader")
+        check_name(collected.reader, READERS, file, f"{where}.collect", "the reader does not exist")
         key, known = f"{where}.collect.{collected.reader}", COLUMNS.get(collected.reader, ())
         odd = [name for name in collected.columns if name not in known]
         if known and odd:

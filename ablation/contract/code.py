@@ -150,13 +150,13 @@ class Sources:
         return self._read[file]
 
     def find(self, module: str) -> str:
-        """Return the file of a module of `trainers` or `ablation`; nothing where there is no such module."""
+        """Return the file of a module of `trainers` or `ablation`; nothing if the module does not exist."""
         stem, top = module.replace(".", "/"), module.partition(".")[0]
         files = self.modules(module, [""]) if top in PACKAGES else []
         return files[-1] if files and files[-1] in (f"{stem}.py", f"{stem}/__init__.py") else ""
 
     def binds(self, module: str) -> frozenset[str]:
-        """Return the names that a module binds at its top level; none where there is no such module."""
+        """Return the names that a module binds at its top level; none if the module does not exist."""
         return self.read(file).bindings if (file := self.find(module)) else frozenset()
 
     def defining(self, name: str) -> list[str]:

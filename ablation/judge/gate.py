@@ -67,7 +67,7 @@ def compared_with(ancestor: str, study: Measurements) -> Measurements:
     """The study with each descendant of a variant compared with it.
 
     Raises:
-        ConfigError: there is no such variant, or it has no descendants.
+        ConfigError: the variant does not exist, or it has no descendants.
     """
     pairs = [(name, ancestor) for name in study.parents if ancestor in ancestors(name, study.parents)]
     if not pairs:

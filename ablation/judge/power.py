@@ -79,7 +79,7 @@ def seeds_needed(
     """Fewest seeds that find a true effect as large as the observed one with 80% power.
 
     `noise` belongs to the mean over `seeds`; its seed variance and its residual shrink as 1 / n, the variance gains a
-    degree of freedom with each seed, and the items' share does not change. None: not even 1000 seeds would do (more
+    degree of freedom with each seed, and the items' share does not change. None: more than 1000 seeds (more
     items are needed), or there is one seed and its noise is unknown.
     """
     if not noise.seeds_known or effect == 0:

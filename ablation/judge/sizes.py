@@ -147,7 +147,7 @@ class Search:
         return middle(self.pilots)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool = False) -> float | None:
-        """Device-hours that are still to run, or all of it; None where nothing tells."""
+        """Device-hours that are still to run, or all of it; None if it is not known."""
         return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ class Search:
                 yield Smallest(pilot.name, seeds, low, high, hours)
 
     def enough_items(self) -> int | None:
-        """The fewest items on which one run each shows the effect between these two runs; None: not even a million."""
+        """The fewest items on which one run per side shows the effect; None: more than a million."""
         effect, level, power = self.request.effect, self.level(1), self.request.power
         if self.middle.power(effect, 1, self.middle.items, level) >= power:
             return self.middle.items
@@ -229,7 +229,7 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
     """Return the search with the noise of some comparisons of a source, or of all; None: with the stated noise.
 
     Raises:
-        ConfigError: nothing tells the noise, or samples or checkpoints are requested whose noise is unknown.
+        ConfigError: the noise is not known, or samples or checkpoints are requested whose noise is unknown.
     """
     cost: Cost | None = None
     interims: Sequence[int] = ()
@@ -326,7 +326,7 @@ def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
 def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None, request: Request) -> Pilot:
     """The pilot with what its samples and checkpoints add to its noise, estimated or as the request states it.
 
-    Raises ConfigError where a number of samples or of checkpoints is asked for, and nothing tells what it changes.
+    Raises ConfigError if samples or checkpoints are requested whose effect on the noise is not known.
     """
     if request.sample_sd is not None:
         drawn = request.sample_sd**2 / (pilot.items * samples * checkpoints)

@@ -110,7 +110,7 @@ class Estimate:
 
     @property
     def least_p(self) -> float:
-        """The least that `exact_p` could be with so many clusters, whatever the seeds; 0 where it does not count."""
+        """The least that `exact_p` can be with this many clusters, for any seeds; 0 if it is not used."""
         return 2.0 ** (1 - len(self.units)) if self.units and not self.items_only else 0.0
 
     @property

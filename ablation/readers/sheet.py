@@ -224,8 +224,8 @@ def sample_sheets(
 ) -> Iterator[Sheet]:
     """Yield a sheet for each subset of a file with these samples; `facts_of(subset, metric)` says the rest.
 
-    Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if there is no such metric, a
-    value is not a finite number, or an item stands twice or was asked more often than others.
+    Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if the metric does not exist, a
+    value is not a finite number, or an item occurs twice or more often than others.
     """
     why = "this format does not have the option"
     refuse_options(path, wanted, cluster=why, filter=why)

@@ -148,7 +148,7 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
         remedy += f"; or name another column with {' or '.join(lacking.values())}"
         raise ConfigError(path, "", None, problem, remedy)
     if absent := [column for column in wanted.by if column not in head]:
-        raise ConfigError(path, "--by", absent[0], "there is no such column", suggest(absent[0], head))
+        raise ConfigError(path, "--by", absent[0], "the column does not exist", suggest(absent[0], head))
     remaining = [column for column in head if column not in (item, value, *wanted.by)]
     others = [column for column in remaining if column in (*_OPTIONAL, *_ASKED) or column.lower() in SAMPLE]
     return _Names(item, value, others, wanted.by)

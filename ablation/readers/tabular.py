@@ -87,7 +87,7 @@ def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> It
     for line, row in rows_of(file):
         if missing := next((column for column in (*called, *values) if column not in row), None):
             remedy = suggest(missing, list(row))
-            raise ConfigError(file, f"line {line}", missing, "there is no such column", remedy)
+            raise ConfigError(file, f"line {line}", missing, "the column does not exist", remedy)
         kept = {name: cell for name, cell in row.items() if name in called or name not in columns}
         yield line, {called.get(name, name): cell for name, cell in kept.items()}
 

@@ -1,6 +1,6 @@
 """Leases of accelerator devices: file locks that die with the process.
 
-Snakemake's `gpu` resource only counts; it hands out no indices, and two invocations know nothing of each other. So each
+Snakemake's `gpu` resource only counts; it hands out no indices, and two invocations do not see each other. So each
 job locks the device files it takes in a folder of this user on this host. The kernel drops the locks when the last
 process that holds the descriptor ends, however it ends.
 

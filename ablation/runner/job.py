@@ -83,7 +83,7 @@ def changed_code(code: Code) -> str:
     """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
     try:
         edited = changed(code, _PROJECT if code.entry else Path())
-    except ConfigError as error:  # it has gone, or is half of an edit
+    except ConfigError as error:  # it was deleted, or is half of an edit
         edited = [str(error.value or error.file)]
     names = listed(edited)
     files = "" if code.entry else ", or leave files that the program writes out of `code`"

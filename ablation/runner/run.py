@@ -2,7 +2,7 @@
 
     python -m ablation.runner.run --config F/config.json --input prepare=DIR --out F --gpus 1 --label "v8 seed 0"
 
-A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start,
+A stage whose code is not what the plan hashed is refused, as its key is not valid. The code is compared at the start,
 when the devices are leased (perhaps hours later), and once all its modules are imported; a command's code once more at
 its end. Comments may be edited at any time. A stage that imported project code that its key does not cover fails.
 

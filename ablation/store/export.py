@@ -34,7 +34,7 @@ def find_model(
     Without `seed`: the plan's first; without `stage`: the last stage that left one. `step`: a kept step
     (`keep_checkpoints`, or one that an evaluation averages over), numbered as in its metrics; else the stage's end.
 
-    Raises ConfigError if there is no such study, variant, seed or stage, or the study trains no such model, and
+    Raises ConfigError if the study, variant, seed or stage does not exist, or the study trains no such model, and
     TrackerError if the run has not left the model (yet).
     """
     file = results / PLAN_FILE

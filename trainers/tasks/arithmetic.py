@@ -56,7 +56,7 @@ class Sums:
             shown = self._demonstration(result, rng) if split == "warm" else None
             return split, Problem(f"sum-{left}{sign}{right}", prompt, result, shown)
 
-        return draw_splits(sizes, draw, "ask for fewer, or for more digits")
+        return draw_splits(sizes, draw, "request fewer problems, or more digits")
 
     def _demonstration(self, result: str, rng: random.Random) -> str:
         shown = result

@@ -117,7 +117,7 @@ class Puzzles:
             split = rng.choice(missing)
             return split, self._problem(structure, split, rng)
 
-        return draw_splits(sizes, draw, "ask for fewer, or for more people")
+        return draw_splits(sizes, draw, "request fewer problems, or more people")
 
     def _problem(self, structure: Structure, split: str, rng: random.Random) -> Problem:
         names = rng.sample(LETTERS if self.settings.form == "compact" else NAMES, len(structure))

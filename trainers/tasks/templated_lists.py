@@ -62,7 +62,7 @@ class Lists:
             answer = _write(style, category, sorted(things), len(things), style)
             return split, Problem(f"list-{bucket(prompt, 16**12):012x}", prompt, answer, worked, cluster)
 
-        return draw_splits(sizes, draw, "ask for fewer")
+        return draw_splits(sizes, draw, "request fewer problems")
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return the mean of four parts, in [0, 1]: opening, share of right places in the list, total, closing."""

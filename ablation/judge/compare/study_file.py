@@ -121,7 +121,7 @@ def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, T
     named = [(f"variants.{name}.parent", parent) for name, parent in parents.items() if parent is not None]
     for key, name in [*named, *(("analysis.comparisons", name) for pair in comparisons for name in pair)]:
         if name not in parents:
-            raise ConfigError(path, key, name, "there is no such variant", suggest(name, parents))
+            raise ConfigError(path, key, name, "the variant does not exist", suggest(name, parents))
     if not comparisons and not named:
         problem = "no variant has a parent, so there is nothing to compare"
         raise ConfigError(path, "variants", None, problem, "write `parent`, or list comparisons in `analysis`")

@@ -308,7 +308,7 @@ def _versions_continued(
 ) -> list[tuple[int, int]]:
     """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` of one run that was resumed.
 
-    Raises ConfigError where nothing tells whether they are parts of one run: no settings, and steps that do not go on.
+    Raises ConfigError if it is not known whether they are parts of one run: no settings, and steps that do not go on.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []

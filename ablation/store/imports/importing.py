@@ -71,7 +71,7 @@ class Outcome:
 
 
 def import_runs(results: Path, request: Request) -> Outcome:
-    """Import runs. Raises ConfigError if the request cannot be met; then nothing has been written."""
+    """Import runs. Raises ConfigError if the request cannot be met; then nothing was written."""
     folder = results / stored.FOLDER / request.study
     with _alone(results / stored.FOLDER) if request.write else nullcontext():
         before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None
@@ -164,7 +164,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
 
 
 def _numbered(records: Sequence[Record], written: ImportFile, where: str, problems: list[str]) -> ImportFile:
-    """Return the definition with runs numbered if none tells its seed, and a note of it among the problems."""
+    """Return the definition with runs numbered if no run has a known seed, and a note on it among the problems."""
     if written.analysis.get("seeds") == "paired" or not none_tells_its_seed(records, written, where):
         return written
     problem = "no run has a known seed, so the runs are numbered in order of start and judged as independent"

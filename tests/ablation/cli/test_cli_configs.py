@@ -160,7 +160,7 @@ def test_diff_finds_variants_that_only_the_results_know(run, toy, tmp_path):
     assert lines[2].startswith("mine against base, 3 seeds, 100 items: ")
     assert "    as the study's only comparison: mine after base is" in lines[-1]
     assert run("diff", "imported/base", "imported/mine").splitlines() == lines
-    with pytest.raises(ConfigError, match="there is no such variant"):
+    with pytest.raises(ConfigError, match="the variant does not exist"):
         run("diff", "base", "yours")
     toy.variant("v2", {"extends": "base", "why": "x", "nonsense": 1})
     with pytest.raises(ConfigError, match="nonsense"):  # a mistake in a configuration is not passed over

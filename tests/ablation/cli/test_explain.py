@@ -74,7 +74,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
             ("v2", "v3"),
             "differ in only one factor, reward.levels; use `ablation diff toy/v2 v3`, which shows its effect",
         ),
-        (("v2", "near"), "near: there is no such variant"),
+        (("v2", "near"), "near: the variant does not exist"),
         (("toy/v2", "other/far"), "name two studies"),
     ],
 )

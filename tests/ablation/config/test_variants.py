@@ -161,7 +161,7 @@ STUDY_REFUSALS = {
     "direction": (analysis(direction="up"), "analysis.direction"),
     "comparisons": (
         analysis(comparisons=[["v2", "base"], ["v10", "v20"]]),
-        "analysis.comparisons = 'v20': there is no such variant",
+        "analysis.comparisons = 'v20': the variant does not exist",
     ),
     "more samples than there are": (
         analysis(direction="max", pass_at=101, samples=["size"]),

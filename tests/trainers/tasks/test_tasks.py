@@ -67,7 +67,7 @@ def test_no_puzzle_stands_twice_and_none_has_a_cluster():
 def test_too_many_puzzles_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setattr(interface, "_PATIENCE", 500)
     monkeypatch.setattr(knights_knaves, "LETTERS", ("A", "B"))
-    with pytest.raises(ValueError, match=r"too few distinct problems .*; ask for fewer, or for more people"):
+    with pytest.raises(ValueError, match=r"too few distinct problems .*; request fewer problems, or more people"):
         knights_knaves.create(KnightsKnaves(people=2)).splits({**SIZES, "dev": 10**6}, 0)
 
 

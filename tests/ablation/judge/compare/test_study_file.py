@@ -59,7 +59,7 @@ def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("variants: {a: {runs: [base]}, b: {parent: c, runs: [new]}}", "there is no such variant"),
+        ("variants: {a: {runs: [base]}, b: {parent: c, runs: [new]}}", "the variant does not exist"),
         ("variants: {a: {parent: b, runs: [base]}, b: {parent: a, runs: [new]}}", "circle"),
         ("variants: {a: {runs: [base]}, b: {runs: [new]}}", "nothing is compared"),
         ("analysis: {comparisons: root}\nvariants: {a: {runs: [base]}, b: {runs: [new]}}", "nothing is compared"),

@@ -89,7 +89,7 @@ def test_a_side_for_each_value_of_a_column(tmp_path, capsys):
     assert "no system has this name; did you mean 'best'?" in refused(
         capsys, *words, "model", "--names", "bestt", "same"
     )
-    assert "there is no such column; did you mean 'model'?" in refused(capsys, *words, "mode")
+    assert "the column does not exist; did you mean 'model'?" in refused(capsys, *words, "mode")
     one = pd.read_csv(tmp_path / "long.csv").query("model == 'best'")
     one.to_csv(tmp_path / "one.csv", index=False)
     assert "finds only one system, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")

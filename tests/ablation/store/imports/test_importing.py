@@ -289,7 +289,7 @@ def test_in_a_project_of_other_studies_the_results_answer_for_an_imported_one(ca
     capsys.readouterr()
     for command in (["variants", "lr"], ["show", "lr/fast"], ["variants", "example"]):
         assert main(command) == 0
-    assert "'rl': there is no such study" in typed.refused(capsys, "variants", "rl")
+    assert "'rl': the study does not exist" in typed.refused(capsys, "variants", "rl")
     assert "base and fast: are in 2 studies; name the study: again/base, lr/base" in typed.refused(
         capsys, "diff", "base", "fast"
     )
