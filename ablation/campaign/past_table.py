@@ -53,13 +53,8 @@ class Table:
 
 def read_table(path: Path, metric: str | None) -> Table:
     """Return the table with the metric that is asked for, or the first column of numbers. Raises ConfigError."""
-    try:
-        lines = read_text(path).lstrip("\ufeff").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"cannot be read ({one_line(error, 200)})"
-        raise ConfigError(path, "", None, problem, "name a TSV or CSV file") from None
-    if not any(line.strip() for line in lines):
-        raise ConfigError(path, "", None, "is empty", "wait for the first attempts")
+    text = _text(path)
+    lines = text.splitlines()
     comma = "\t" not in next(line for line in lines if line.strip())
     rows = [row for row in csv.reader(lines, delimiter="," if comma else "\t") if any(cell.strip() for cell in row)]
     head, rows = [cell.strip() for cell in rows[0]], rows[1:]
@@ -84,6 +79,10 @@ def read_table(path: Path, metric: str | None) -> Table:
             left_out["not a row of the table"] += 1
     others = [place for place in range(len(head)) if place not in (name, status, told)]
     value = _metric(path, head, whole, others, metric)
+    ends = text.rstrip(" \t").endswith(("\n", "\r"))
+    if not ends and value == len(head) - 1 and rows and len(rows[-1]) == len(head):
+        whole.pop()
+        left_out["the last line has no end, so its number may be cut off"] += 1
     attempts = []
     for place, row in enumerate(whole, 1):
         word, measured = row[status].strip().lower(), _finite(row[value])
@@ -99,6 +98,17 @@ def read_table(path: Path, metric: str | None) -> Table:
         else:
             attempts.append(Attempt(label, measured, None if word in _ENDED else word in _KEPT, said))
     return Table(_without_sentinels(attempts, left_out), head[value], left_out)
+
+
+def _text(path: Path) -> str:
+    try:
+        text = read_text(path).lstrip("\ufeff")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"cannot be read ({one_line(error, 200)})"
+        raise ConfigError(path, "", None, problem, "name a TSV or CSV file") from None
+    if not text.strip():
+        raise ConfigError(path, "", None, "is empty", "wait for the first attempts")
+    return text
 
 
 def _metric(

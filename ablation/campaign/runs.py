@@ -125,11 +125,15 @@ def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
 
 
 def on_another_scale(value: float, known: Sequence[float]) -> bool:
-    """Whether a value is about a hundred times, or a hundredth of, all others: a percentage among shares, say."""
-    low, high = min(map(abs, known)), max(map(abs, known))
-    if not 0 < high <= 3 * low or low / 5 <= abs(value) <= 5 * high:
+    """Whether a value is a percentage among shares, or a share among percentages, or about a hundred times all others.
+
+    A share is up to 1 and a percentage more than 10: a metric without an end may well rise from 0.7 to 5.
+    """
+    size, low, high = abs(value), min(map(abs, known)), max(map(abs, known))
+    if not 0 < high <= 3 * low or low / 5 <= size <= 5 * high:
         return False
-    return any(low / 2 <= factor * abs(value) <= 2 * high for factor in (100, 0.01))
+    units = 0 < min(size, high) <= 1 and 10 < max(size, low) <= 100
+    return units or any(low / 2 <= factor * size <= 2 * high for factor in (100, 0.01))
 
 
 def _json(text: str) -> Any:

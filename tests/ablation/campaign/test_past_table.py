@@ -58,6 +58,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
             "has no column that says what was kept; add a column status (keep, discard, crash)",
         ),
         ("", ["--sd", "1"], "is empty; wait for the first attempts"),
+        ("status\tacc", ["--sd", "1", "--metric", "acc:max"], "has fewer than two attempts with a value"),
         (
             "id\tacc\tstatus\na\t0.7\tkeep\na\t0.72\tkeep\nb\t50\tkeep\n",
             ["--metric", "acc:max"],
@@ -130,6 +131,16 @@ def test_a_kept_zero_of_a_crash_is_no_improvement(file, capsys):
     assert "from a to b" in said
     file.write_text("id\tacc\tstatus\n" + "".join(f"{n}\t{v}\tkeep\n" for n, v in enumerate((0.0, 0.1, 0.3, 0.2))))
     assert "left out" not in output(capsys, "campaign", file, "--sd", "0.001", "--metric", "acc:max")
+
+
+@pytest.mark.parametrize(("end", "champion"), [("", "b"), ("\n", "c"), ("\r\n", "c"), ("\tx", "c")])
+def test_a_last_number_without_a_line_end_may_be_cut_off(file, capsys, end, champion):
+    """0.97 that was cut would be the best loss."""
+    head = "commit\tstatus\tval_loss" + ("\tdescription\n" if end == "\tx" else "\n")
+    file.write_text(f"{head}a\tkeep\t0.99\nb\tkeep\t0.95\nc\tkeep\t0.9{end}", newline="")
+    said = output(capsys, "campaign", file, "--sd", "0.001")
+    assert f"from a to {champion}" in said
+    assert ("left out: 1 (the last line has no end, so its number may be cut off)" in said) == (end == "")
 
 
 def test_repeats_of_a_metric_of_few_values_may_be_equal(file, capsys):

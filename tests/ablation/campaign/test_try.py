@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from ablation.campaign.runs import on_another_scale
 from tests.ablation.campaign.conftest import git
 from tests.repository import ROOT
 
@@ -167,6 +168,25 @@ def test_a_percentage_among_shares_is_refused(loop):
     loop.commit()
     status, out, _ = loop.attempt()
     assert (status, "is on another scale than 0.6: a percentage among shares" in out) == (13, True), out
+
+
+@pytest.mark.parametrize(
+    ("value", "known", "is_other"),
+    [
+        (25, [0.7, 0.72], True),  # a percentage that fell to less than half
+        (0.9, [30, 31], True),  # an error that tripled, as a share
+        (70, [0.7], True),
+        (0.007, [0.7], True),  # a hundredth
+        (5, [0.7], False),  # a metric without an end
+        (0, [70], False),
+        (1.2, [300], False),
+        (400, [0.7], False),
+        (14, [8, 9], False),
+        (35, [1e-6, 0.7], False),  # so far apart that nothing follows
+    ],
+)
+def test_which_values_are_on_another_scale(value, known, is_other):
+    assert on_another_scale(value, known) == is_other
 
 
 @pytest.mark.parametrize("margin", ["nan", "-1", "0", "inf", "1e308"])
