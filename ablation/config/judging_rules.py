@@ -42,6 +42,8 @@ RULES = (
     "other intervals in a study that has them.",
     "2026-11-29: From two clusters of items on, their number gives the degrees of freedom, and an exact test of sign "
     "flips is asked from sixteen on: fewer verdicts with two to four clusters, more with five to fifteen.",
+    "2026-11-29: Of values without bounds whose differences are common and even, better and worse ask nothing of what "
+    "went unseen: more verdicts of skewed values (losses, lengths, latencies). Values of 0 to 100 are bounded.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

@@ -399,8 +399,9 @@ def _no_difference(numbers: Estimate) -> bool:
 def _these_items(numbers: Estimate, analysis: Analysis) -> str:
     if analysis.protocol == LOGGED:
         return "final metrics without items: the interval does not include evaluation noise"
-    what = "all items" if numbers.clusters == 1 else "all items of a subset"
-    return f"{what} are in one cluster, which cannot represent others, so this is about these items only"
+    what = "all items are in one cluster" if numbers.clusters == 1 else "all items of a subset are in one cluster"
+    what = "there is one item" if numbers.items == 1 else what
+    return f"{what}, which cannot represent others, so this is about these items only"
 
 
 @dataclass(frozen=True)

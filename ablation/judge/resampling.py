@@ -17,6 +17,9 @@ from ablation.judge.significance import Array
 Numbers = NDArray[np.int64]
 
 _A_CHANGE = 0.1  # of the range of the values: a cluster that changed by as much has changed
+_SPREAD = 0.4  # the same, of the values' mean distance from their median, which one outlier does not move
+_COMMON = (0.35, 0.5)  # mean share of such a change, from which on and up to which differences show how much items vary
+_EVEN = (0.08, 0.15)  # the same for participation: about the share of the items that carry the differences
 _DRAWN_AT_ONCE = 500  # replicates
 _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
@@ -258,6 +261,28 @@ def unseen(
     size = min(1.0, float(moved.max()) + 1 / max(1.0, float(moved.sum())))
     unchanged = 1 - float(_differing(wide, clusters, apart, per_item) @ most / most.sum())
     return size * unchanged * float((clusters.shares.T @ most).max())
+
+
+def variation_shown(values: Sequence[Sequence[Array]], per_item: Sequence[Array]) -> float:
+    """Return how far, in [0, 1], the differences show how much items vary, so that no larger one is to be feared.
+
+    For values without bounds, whose range is that of a single outlier: no difference is common beside it. Differences
+    show it if they are common beside the spread of the values, and no few of them outweigh the others. The subset that
+    shows the least counts.
+
+    Args:
+        values: [1, seeds, items] of each group, by subset.
+        per_item: the contrast of each item [items], by subset.
+    """
+    shown = []
+    for groups, differences in zip(values, per_item, strict=True):
+        pooled, size = np.concatenate(groups, axis=None), np.abs(differences)
+        change = min(_SPREAD * float(np.abs(pooled - np.median(pooled)).mean()), _A_CHANGE * float(np.ptp(pooled)))
+        if change <= 0 or not size.any():
+            return 0.0
+        common, even = float(np.minimum(size / change, 1.0).mean()), float(size.mean() ** 2 / np.square(size).mean())
+        shown += [float(np.interp(common, _COMMON, (0, 1))), float(np.interp(even, _EVEN, (0, 1)))]
+    return min(shown)
 
 
 def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], per_item: Sequence[Array]) -> Array:

@@ -27,6 +27,7 @@ from ablation.judge.resampling import (
     studentized,
     unfolding,
     unseen,
+    variation_shown,
 )
 from ablation.judge.significance import Array, Noise, flip_p, half_width, p_value
 
@@ -92,9 +93,10 @@ class Estimate:
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
     copied: tuple[int, ...] = ()  # places of groups whose seeds have all the same values, which count as one run
-    bounded: bool = False  # whether all values lie between 0 and 1, or are counts
+    bounded: bool = False  # whether no value can lie far from the others
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
     units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
+    asked: float = 1.0  # the share of what may have gone unseen that better and worse allow for
     design: Design = _PAIRED
 
     @cached_property
@@ -187,18 +189,13 @@ class Estimate:
         """Return p. Changes not seen are allowed for only where no exact flips keep the level without that."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
-        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=0.0) if self.flipped else noise)
+        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.asked * noise.unseen))
         return max(self.crossing.p(p), self.exact_p, self.studentized_p)
 
     @property
     def verdict_noise(self) -> Noise:
         """The noise by which better and worse are judged."""
-        return replace(self.noise, unseen=0.0) if self.flipped else self.noise
-
-    @property
-    def flipped(self) -> bool:
-        """Whether an exact test over units guards better and worse, in place of an allowance for what went unseen."""
-        return self.counts and bool(self.units)
+        return replace(self.noise, unseen=self.asked * self.noise.unseen)
 
     @property
     def mcnemar(self) -> bool:
@@ -339,6 +336,12 @@ class Group:
         """The largest over subsets of the first run's smallest step between values, per item of the subset."""
         return max(_step(np.sort(subset[0, 0])) / subset.shape[2] for subset in self.values)
 
+    @property
+    def bounded(self) -> bool:
+        """Whether all values lie between 0 and 1, or 0 and 100 if some item has 100."""
+        most = 100.0 if any(high == 100 for _, high in self.ranges) else 1.0
+        return all(low >= 0 and high <= most for low, high in self.ranges)
+
     @cached_property
     def counts(self) -> bool:
         """Whether all values are 0 or 1, or shares of an item's samples, or such in percent if some item has 100."""
@@ -450,10 +453,14 @@ def contrast_groups(
     counts = len(groups) > 1 and all(group.counts for group in groups)
     if design.claim == "checkpoints":
         noise = Noise(float("nan"), 0, 0.0) if items_only else item_noise
+    bounded = counts or all(group.bounded for group in groups)
     units: tuple[float, ...] = ()
     flipped = counts and (drawn.single or drawn.count >= _FLIPPED)
     if flipped or (design.claim == "checkpoints" and len(groups) > 1):
         units = tuple(np.sum([drawn.sums(array / len(array), n) for n, array in enumerate(per_item)], axis=0).tolist())
+    asked = 0.0 if counts and units else 1.0  # the exact test keeps the level without
+    if noise.unseen > 0 and drawn.single and not bounded:
+        asked = 1 - variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item)
     return Estimate(
         effect=float(effect),
         centre=float(centre),
@@ -469,9 +476,10 @@ def contrast_groups(
         draw_items=draw_items,
         crossing=crossing,
         copied=tuple(place for place, group in enumerate(groups) if group.copied and not group.planned),
-        bounded=counts or all(low >= 0 and high <= 1 for group in groups for low, high in group.ranges),
+        bounded=bounded,
         counts=counts,
         units=units,
+        asked=asked,
         design=design,
     )
 

@@ -11,6 +11,7 @@ from ablation.judge.resampling import (
     item_degrees,
     number_clusters,
     unfolding,
+    variation_shown,
 )
 from ablation.judge.statistics import contrast
 
@@ -124,3 +125,35 @@ def test_what_went_unseen_is_measured_by_the_range_and_not_by_the_smallest_step(
     graded[0][0] += np.random.default_rng(6).normal(0, 1e-16, (2, 50))
     dusty = contrast(graded, (1, -1), "max")
     assert dusty.high == pytest.approx(exact.high, rel=0.01)  # groups that differ are rounded to tenths, too
+
+
+@pytest.mark.parametrize(
+    ("differences", "shown"),
+    [
+        ([1.0, -1, 1, -1, 1, -1, 1, -1, 1, -1], 1.0),  # common, even
+        ([1.0, 1, 1, 1, 1, 1, 1, 1, 1, 1], 1.0),
+        ([0.0] * 10, 0.0),
+        ([1.0] + [0] * 9, 0.0),  # one in ten
+        ([1.0] * 4 + [0] * 6, 1 / 3),  # 0.4 of the items: a third of the way from 0.35 to 0.5
+        ([1.0] * 9 + [60], (9 + 60) ** 2 / 10 / (9 + 3600)),  # one carries them: participation 0.132
+    ],
+)
+def test_differences_show_how_much_items_vary_where_they_are_common_and_even(differences, shown):
+    """The values 0 and 1, each five times, lie 0.5 from their median; those that count as one change are 0.1 apart."""
+    values, difference = np.tile([0.0, 1.0], 5)[None, None], np.array(differences)
+    if shown not in (0.0, 1.0, 1 / 3):
+        shown = (shown - 0.08) / (0.15 - 0.08)
+    assert variation_shown([[values, values]], [difference]) == pytest.approx(shown)
+    assert variation_shown([[values, values]] * 2, [difference, np.zeros(10)]) == 0.0  # of the worst subset
+
+
+def test_an_outlier_among_the_values_hides_no_differences():
+    values = np.arange(100.0)[None, None]
+    larger = values.copy()
+    larger[..., -1] = 1e4
+    differences = np.full(100, 30.0)
+    assert variation_shown([[values, larger]], [differences]) == 1.0
+    skewed = np.exp(np.linspace(0, 4, 100)) + 0.1 * np.arange(3)[:, None]
+    found = contrast([np.stack([skewed * np.where(np.arange(100) % 2, 1.5, 0.7), skewed])], (1, -1), "max")
+    assert (found.asked, found.verdict_noise.unseen) == (0.0, 0.0)
+    assert found.noise.unseen > 0  # equivalent, not worse and the interval allow for it all the same
