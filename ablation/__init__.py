@@ -1,16 +1,17 @@
 """Compares numbers: variants, plan, store, verdicts, tables; never imports torch, transformers, snakemake, trainers.
 
-From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.judge(child, parent)`
-(docs/reference/python.md). They are imported when they are used, so that `import ablation` costs nothing.
+From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.leaderboard({name: a, ...})`,
+`ablation.judge(child, parent)` (docs/reference/python.md). They are imported when they are used, so that `import
+ablation` costs nothing.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ablation.api import Results, TrackerError, Verdict, compare, judge, open
+    from ablation.api import Leaderboard, Results, TrackerError, Verdict, compare, judge, leaderboard, open
 
-__all__ = ["Results", "TrackerError", "Verdict", "compare", "judge", "open"]
+__all__ = ["Leaderboard", "Results", "TrackerError", "Verdict", "compare", "judge", "leaderboard", "open"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,13 +2,15 @@
 
 open(results) -> Results                 what a grid or an import left
 compare(a, b) -> Verdict                 two evaluations: paths, frames or arrays
+leaderboard(evaluations) -> Leaderboard  several evaluations, against the first or each against each
 judge(child, parent, items) -> Verdict   arrays [seeds, items]
 """
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,8 +24,9 @@ from ablation.config.names import suggest
 from ablation.contract.display import plain
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.extras import need
-from ablation.judge.compare.comparison import Weight
-from ablation.judge.compare.groups import DEFAULT_NAMES, Files, expand
+from ablation.judge.compare.comparison import ComparisonResult, Weight
+from ablation.judge.compare.groups import DEFAULT_NAMES, Evaluated, Files, expand, sides_of
+from ablation.judge.compare.leaderboard import Standing
 from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.power import POWER
@@ -37,7 +40,7 @@ from ablation.show.effects import measured_pair, studies_with, tell_pair
 from ablation.store.current import check_study, load_or_collect
 from ablation.store.database import Store
 
-__all__ = ["Results", "TrackerError", "Verdict", "compare", "judge", "open"]
+__all__ = ["Leaderboard", "Results", "TrackerError", "Verdict", "compare", "judge", "leaderboard", "open"]
 _WIDTH = 100
 
 
@@ -58,6 +61,22 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         return verdict_html(self.row)
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Several systems, as `ablation compare A B C --json` has them."""
+
+    standings: pd.DataFrame  # of three or more, the best first: system, mean, low, high, groups
+    comparisons: pd.DataFrame  # a row for each, with the names of `Verdict.row`
+    text: str  # as the command prints it
+    notes: list[str]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return str(self.standings.to_html(index=False))
 
 
 class Results:
@@ -258,41 +277,86 @@ def compare(
     """
     if names is not None and len(names) != 2:
         raise ConfigError("compare", "names", names, "are not the two names of baseline and candidate", "give a pair")
-    if isinstance(direction, Mapping):
-        direction = ",".join(f"{name}:{value}" for name, value in direction.items())
+    _, [row], text, notes = _compared(
+        lambda folder: [_evaluation(*given, folder) for given in zip((a, b), DEFAULT_NAMES, strict=True)],
+        names,
+        metric=metric,
+        filter=filter,
+        tasks=tasks,
+        cluster=cluster,
+        item=item,
+        direction=direction,
+        margin=margin,
+        alpha=alpha,
+        seed_from=seed_from,
+        seeds=seeds,
+        claim=claim,
+        without=without,
+        at=at,
+        allow=allow,
+        common_items=common_items,
+        latest=latest,
+        weight=weight,
+        changed_items=changed_items,
+        pass_at=pass_at,
+        cons_at=cons_at,
+        all_at=all_at,
+        errors=errors,
+    )
+    return Verdict(row | {"notes": notes}, text)
+
+
+def leaderboard(
+    evaluations: Any, *, by: str | Sequence[str] = (), all_pairs: bool = False, **options: Any
+) -> Leaderboard:
+    """Judge several evaluations against the first, and order them by their means.
+
+        ablation.leaderboard({"base": "runs/base", "wide": "runs/wide", "deep": "runs/deep"}, margin=0.01).standings
+        ablation.leaderboard("agents/*/eval_results.json", all_pairs=True).comparisons
+        ablation.leaderboard(frame, by="model")
+
+    evaluations: {name: what `compare` takes as `a`}, or paths and patterns, each match of which is a system. With `by`,
+    one evaluation with a system for each value of these columns, or settings that the files state.
+    all_pairs: compare each with each. The options are those of `compare`; `names` says which is first.
+
+    Raises:
+        ConfigError: the evaluations cannot be read or compared.
+    """
+    names = options.pop("names", None)
+
+    def sides(folder: Callable[[], Path]) -> Sequence[Evaluated]:
+        if by:
+            return [_evaluation(evaluations, "table", folder)]
+        if isinstance(evaluations, Mapping):
+            slugs = [f"{at}_{re.sub(r'[^A-Za-z0-9.-]', '_', str(name))}" for at, name in enumerate(evaluations)]
+            return [_evaluation(given, slug, folder) for given, slug in zip(evaluations.values(), slugs, strict=True)]
+        paths = [evaluations] if isinstance(evaluations, str | Path) else evaluations
+        if not all(isinstance(path, str | Path) for path in paths):
+            problem, remedy = "are not paths", "give {name: evaluation}, or one evaluation and by="
+            raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
+        return sides_of(list(map(str, paths)))
+
+    if isinstance(evaluations, Mapping) and not by:
+        names = names or list(map(str, evaluations))
+    result, rows, text, notes = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
+    standings = pd.DataFrame(result.leaderboard, columns=[each.name for each in fields(Standing)])
+    return Leaderboard(standings, pd.DataFrame(rows), text, notes)
+
+
+def _compared(
+    sides: Callable[[Callable[[], Path]], Sequence[Evaluated]], names: Sequence[str] | None, **options: Any
+) -> tuple[ComparisonResult, list[dict[str, Any]], str, list[str]]:
+    """Return a comparison by options as Python takes them: itself, its rows, its text, its notes."""
+    if isinstance(direction := options.get("direction"), Mapping):
+        options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
+    for name in ("by", "tasks", "without", "allow"):
+        options[name] = _several(options.get(name, ()))
     with ExitStack() as stack:
-        folder = cache(lambda: Path(stack.enter_context(_folder())))
-        baseline, candidate = (
-            _evaluation(given, folder, name) for given, name in zip((a, b), DEFAULT_NAMES, strict=True)
-        )
-        result = compare_evaluations(
-            [baseline, candidate],
-            names,
-            metric=metric,
-            filter=filter,
-            tasks=_several(tasks),
-            cluster=cluster,
-            item=item,
-            direction=direction,
-            margin=margin,
-            alpha=alpha,
-            seed_from=seed_from,
-            seeds=seeds,
-            claim=claim,
-            without=_several(without),
-            at=at,
-            allow=_several(allow),
-            common_items=common_items,
-            latest=latest,
-            weight=weight,
-            changed_items=changed_items,
-            pass_at=pass_at,
-            cons_at=cons_at,
-            all_at=all_at,
-            errors=errors,
-        )
-        [row] = as_rows(result)
-        return Verdict(plain(row) | {"notes": list(result.notes)}, in_words(result, _WIDTH))
+        given = sides(cache(lambda: Path(stack.enter_context(_folder()))))
+        if len(given) < 2 and not options["by"]:
+            raise ConfigError("compare", "", None, "two evaluations are needed", "give another, or by=")
+        result = compare_evaluations(given, names, **options)
+        return result, list(map(plain, as_rows(result))), in_words(result, _WIDTH), list(result.notes)
 
 
 def _several(given: str | Sequence[str]) -> Sequence[str]:
@@ -325,7 +389,7 @@ def judge(
     return compare(*groups, **{"names": ("parent", "child"), **options})
 
 
-def _evaluation(given: Any, folder: Callable[[], Path], name: str) -> Files | Values:
+def _evaluation(given: Any, name: str, folder: Callable[[], Path]) -> Files | Values:
     """Return a value given as files or values in the form that `compare` takes; a frame is written to a file first."""
     if isinstance(given, Values):
         return given

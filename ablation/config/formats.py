@@ -129,16 +129,29 @@ FORMATS = {
         left_out="its CSV, JSON lines and HTML; costs, tokens",
         tried="none, but files in the form of 0.121.20",
     ),
+    "openai_evals": Format(
+        ("compare",),
+        "OpenAI evals' logs",
+        "`<run>.jsonl` that `oaieval` records",
+        "an item is a sample, by `sample_id`; the metric is `correct` of `match`, or a number of `metrics`; a sample "
+        "with an event `error` and no score has an error",
+        patterns=("[0-9]" * 12 + "????????_*.jsonl",),
+        left_out="other events",
+        tried="by hand: the recorder of evals 3.0.1",
+    ),
     "table": Format(
         ("compare", "import"),
         "a table (CSV, TSV, JSON lines, JSON array, Parquet) with the columns item and value",
         "`.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`, named by file or pattern",
         "`item`, `value` and optionally `seed`, `subset`, `cluster`, `sample`, `prompt`, `target`, `answer`, `text`; "
         "the item may be called `id`, `question_id`, `task_id`, ..., the value `score`, `correct`, ..., the "
-        "sample `epoch`, `trial`, `attempt`, ...; UTF-16, `sep=;`, decimal commas and `75.8%` are read. `import` "
+        "sample `epoch`, `trial`, `attempt`, ...; UTF-16, `sep=;`, decimal commas and `75.8%` are read. So is what "
+        "LangSmith's `results.to_pandas()` holds, by `example_id` and `feedback.<key>`. `import` "
         "reads tables of runs: [A table of runs](../how-to/import.md#a-table-of-runs)",
         patterns=("*.csv", "*.tsv", "*.jsonl", "*.parquet"),
-        left_out="further columns; all tables in a folder, unless named",
+        left_out="further columns; all tables in a folder, unless named. Braintrust, Langfuse and Weave do not "
+        "document the columns that they export: name them with `--item` and `--metric`",
+        tried="LangSmith's SDK 0.15.1",
     ),
     "trainer_state": Format(
         ("import", "collect"),

@@ -39,6 +39,33 @@ VALUE = (
 SAMPLE = ("sample", "epoch", "trial", "attempt", "repeat", "sample_id", "rollout", "k")
 """Columns that number the answers to one item."""
 
+
+@dataclass(frozen=True)
+class Export:
+    """The columns of another program's table, which has a row for each answer."""
+
+    item: str
+    values: str  # what the columns of values begin with
+    sample: str  # tells the answers to one item apart
+    error: str  # not empty where there was no answer to score
+
+
+EXPORTS = (Export("example_id", "feedback.", "id", "error"),)  # LangSmith: ExperimentResults.to_pandas()
+
+
+def export_of(head: Iterable[str]) -> Export | None:
+    """Return the export that a table with these columns is, if it is one."""
+    names = set(head)
+    return next(
+        (
+            each
+            for each in EXPORTS
+            if {each.item, each.sample, each.error} <= names and any(name.startswith(each.values) for name in names)
+        ),
+        None,
+    )
+
+
 _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
 _COMMA = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+),\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.ASCII)

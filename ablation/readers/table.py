@@ -1,6 +1,7 @@
 """A plain table of items: CSV, TSV, JSON lines, a JSON array of objects, or Parquet.
 
-Columns are `item`, `value` and perhaps `seed`, `subset`, `cluster` and `sample`; usual other names are in `columns`.
+Columns are `item`, `value` and perhaps `seed`, `subset`, `cluster` and `sample`; usual other names, and those of other
+programs' exports, are in `columns`.
 Further columns are texts to show: `prompt`, `target` and `answer`, or `text`. As for every format, items with different
 prompts or targets in two evaluations are not paired.
 """
@@ -21,7 +22,7 @@ from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.readers import tabular
-from ablation.readers.columns import ITEM, SAMPLE, VALUE, NotANumber, named, numbers
+from ablation.readers.columns import EXPORTS, ITEM, SAMPLE, VALUE, Export, NotANumber, export_of, named, numbers
 from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import (
     REPEATED,
@@ -53,7 +54,8 @@ def recognises(path: Path) -> bool:
     """Whether the file is a table by its name; JSON must have columns of items and values in its first row."""
     if path.suffix in (".jsonl", ".json"):
         row = {name.lower() for name in tabular.first_row(path)}
-        return "item" in row or not (row.isdisjoint(ITEM) or row.isdisjoint(VALUE))
+        known = not (row.isdisjoint(ITEM) or row.isdisjoint(VALUE)) or export_of(row) is not None
+        return "item" in row or known
     return path.suffix in SUFFIXES
 
 
@@ -65,11 +67,13 @@ class _Names:
     value: str
     others: Sequence[str]
     by: Sequence[str] = ()
+    export: Export | None = None
 
     @property
     def samples(self) -> list[str]:
         """Columns that may number the answers to one item."""
-        return [column for column in self.others if column.lower() in SAMPLE]
+        own = self.export.sample if self.export else None
+        return [column for column in self.others if column.lower() in SAMPLE or column == own]
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
@@ -85,6 +89,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     cells = {name: columns[name] for name in dict.fromkeys((names.item, *names.others, *names.by))}
     frame = pd.DataFrame(cells, dtype=object)
     frame = frame.rename(columns={names.item: "item"}).assign(value=_values(path, names.value, columns))
+    if names.export:
+        frame.loc[[not _is_missing(cell) for cell in columns[names.export.error]], "value"] = np.nan
     _check(path, names, frame)
     frame["failed"] = frame["value"].isna() & (wanted.errors == "fail")
     frame.loc[frame["failed"], "value"] = 0.0
@@ -115,8 +121,10 @@ def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list
     usual = {*ITEM, *VALUE, *SAMPLE, *_OPTIONAL, *_ASKED}
     chosen = {wanted.item, wanted.metric, *wanted.by}
 
+    exported = tuple(each.values for each in EXPORTS)
+
     def may_be_read(name: str) -> bool:
-        return name in chosen or name.strip().lower() in usual
+        return name in chosen or name.strip().lower() in usual or name == "error" or name.startswith(exported)
 
     head = dict.fromkeys(tabular.parquet_names(path))
     cells: dict[str, list[Any]] = {}
@@ -134,8 +142,13 @@ def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list
 
 
 def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
-    item = wanted.item or named(path, head, ITEM, "--item")
-    value = wanted.metric or named(path, head, VALUE, "--metric")
+    export = export_of(head)
+    scores = [column for column in head if export and column.startswith(export.values)]
+    if len(scores) > 1 and wanted.metric is None:
+        problem = f"its columns {', '.join(scores)} may all be the value"
+        raise ConfigError(path, "", None, problem, f"choose one: --metric {scores[0]}")
+    item = wanted.item or (export.item if export else named(path, head, ITEM, "--item"))
+    value = wanted.metric or (scores[0] if export else named(path, head, VALUE, "--metric"))
     lacking = {
         repr(column or usual): option
         for column, usual, option in ((item, "item", "--item"), (value, "value", "--metric"))
@@ -151,7 +164,9 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
         raise ConfigError(path, "--by", absent[0], "the column does not exist", suggest(absent[0], head))
     remaining = [column for column in head if column not in (item, value, *wanted.by)]
     others = [column for column in remaining if column in (*_OPTIONAL, *_ASKED) or column.lower() in SAMPLE]
-    return _Names(item, value, others, wanted.by)
+    if export:
+        others = [export.sample]
+    return _Names(item, value, others, wanted.by, export)
 
 
 def _values(path: Path, value: str, columns: Mapping[str, Sequence[Any]]) -> list[float]:

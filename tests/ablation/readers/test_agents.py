@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+import uuid
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from ablation.readers.evaluation import reader_of
@@ -126,6 +128,76 @@ def test_what_the_harness_of_swe_bench_itself_writes(tmp_path):
     del new[names[3]]  # an empty patch has no folder
     for model, truth in (("base", base), ("new", new)):
         assert values(tmp_path / "logs/run_evaluation/run" / f"lab__{model}") == truth
+
+
+def langsmith(path, right, broken=(), keys=("correct",)):
+    """In the form of `ExperimentResults.to_pandas()`, two runs of each example; a run that broke is scored as well."""
+    rows = [
+        {"inputs.n": at, "outputs.word": "x", "error": "no connection" if (at, run) in broken else None}
+        | {f"feedback.{key}": at in right and (at, run) not in broken for key in keys}
+        | {"execution_time": 0.1, "example_id": f"e{at}", "id": f"r{at}-{run}"}
+        for run in range(2)
+        for at in range(30)
+    ]
+    frame = pd.DataFrame(rows)
+    frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_json(path, orient="records", lines=True)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_table_of_langsmith_is_read_by_its_columns(suffix, tmp_path, capsys):
+    a, b = langsmith(tmp_path / f"a.{suffix}", range(20)), langsmith(tmp_path / f"b.{suffix}", range(5, 28))
+    found = read(capsys, a, "--with", b)
+    assert (found["items"], found["effect"], found["metric"]) == (30, pytest.approx(3 / 30), "feedback.correct")
+    langsmith(b, range(5, 28), broken={(6, 1)})
+    assert "errors: a 0 of 30, b 1 of 30" in refused(capsys, a, "--with", b)
+    assert read(capsys, a, "--with", b, "--errors", "fail")["effect"] == pytest.approx(2.5 / 30)
+    langsmith(b, range(5, 28), keys=("correct", "short"))
+    assert "choose one: --metric feedback.correct" in refused(capsys, a, "--with", b)
+    assert read(capsys, a, "--with", b, "--metric", "feedback.correct")["effect"] == pytest.approx(3 / 30)
+    b.write_text(b.read_text().replace("r7-1", "r7-0"))
+    assert "item e7 occurs 2 times" in refused(capsys, a, "--with", b, "--metric", "feedback.correct")
+
+
+@pytest.mark.peers
+def test_what_langsmith_itself_evaluates(tmp_path):
+    written_by("langsmith", "write_langsmith.py", tmp_path)
+    for name, shift in (("base", 0), ("new", 1)):
+        truth = {str(uuid.UUID(int=at)): float((at + shift) % 3 > 0) for at in range(12)}
+        truth |= {str(uuid.UUID(int=5)): None} if shift else {}
+        assert values(tmp_path / f"{name}.csv") == truth
+
+
+def oaieval(path, right, broken=()):
+    """In the form of the recorder of OpenAI's evals 3.0.1."""
+    spec = {"completion_fns": ["gpt-4"], "eval_name": "coqa.dev.v0", "run_id": "240501120000ABCDEFGH", "split": "dev"}
+    rows = [{"spec": spec}]
+    for at in range(30):
+        about = {"run_id": spec["run_id"], "event_id": 2 * at, "sample_id": f"coqa.dev.{at}"}
+        rows.append(about | {"type": "sampling", "data": {"prompt": "x", "sampled": ["y"]}})
+        data = {"correct": at in right, "expected": "y", "picked": "y"}
+        event = ("error", {"type": "APIError", "message": "down"}) if at in broken else ("match", data)
+        rows.append(about | {"event_id": 2 * at + 1, "type": event[0], "data": event[1]})
+    rows.append({"final_report": {"accuracy": len(right) / 30}, "run_id": spec["run_id"]})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_logs_of_the_evals_of_openai(tmp_path, capsys):
+    name = "240501120000ABCDEFGH_gpt-4_coqa.jsonl"
+    a, b = tmp_path / "a" / name, tmp_path / "b" / name
+    a.parent.mkdir()
+    b.parent.mkdir()
+    found = read(capsys, oaieval(a, range(20)), "--with", oaieval(b, range(5, 28)))
+    assert (found["items"], found["effect"], found["metric"]) == (30, pytest.approx(3 / 30), "correct")
+    assert read(capsys, a.parent, "--with", b.parent)["effect"] == found["effect"]
+    oaieval(b, range(5, 28), broken={3, 4})
+    assert "APIError: down; errors: a 0 of 30, b 2 of 30" in refused(capsys, a, "--with", b)
+    again = b.read_text().splitlines()
+    b.write_text("\n".join([*again, again[2]]))
+    assert "has a second correct" in refused(capsys, a, "--with", b)
+    b.write_text(again[0])
+    assert "holds no event match or metrics" in refused(capsys, a, "--with", b)
 
 
 @pytest.mark.parametrize(

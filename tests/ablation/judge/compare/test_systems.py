@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import ablation
 from ablation.judge.compare.leaderboard import letters_of
 from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.test_agents import promptfoo, successes
@@ -54,6 +55,31 @@ def test_every_path_is_a_system_and_is_compared_with_the_first(tmp_path, capsys)
     assert "Systems that share a letter do not differ significantly" in text
     smaller = rows(capsys, *paths, "--direction", "min")[1]
     assert [row["system"] for row in smaller] == [row["system"] for row in board][::-1]
+
+
+def test_python_has_the_same_leaderboard(tmp_path, capsys):
+    paths = systems(tmp_path)
+    found, board = rows(capsys, *paths, "--all-pairs", "--margin", "0.02")
+    frames = {path.parent.name: pd.read_csv(path) for path in paths}
+    arrays = {name: pd.Series(frame["correct"].to_numpy(float), frame["question_id"]) for name, frame in frames.items()}
+    long = pd.read_csv(tmp_path / "long.csv")
+    for given, more in (
+        ([str(path) for path in paths], {}),
+        (f"{tmp_path}/*/items.csv", {}),
+        ({path.parent.name: path for path in paths}, {}),
+        (frames, {}),
+        (arrays, {"metric": "correct", "direction": "max"}),
+        (long, {"by": "model"}),
+    ):
+        answer = ablation.leaderboard(given, all_pairs=True, margin=0.02, **more)
+        assert answer.standings.to_dict("records") == board
+        for name in ("parent", "child", "verdict", "effect", "low", "high", "p", "p_adjusted"):
+            assert answer.comparisons[name].tolist() == [row[name] for row in found], name
+    assert ablation.leaderboard(frames, names=["x", "y", "z"]).comparisons["parent"].tolist() == ["x", "x"]
+    with pytest.raises(ablation.TrackerError, match="two evaluations are needed"):
+        ablation.leaderboard({"a": paths[0]})
+    with pytest.raises(ablation.TrackerError, match="are not paths"):
+        ablation.leaderboard(list(frames.values()))
 
 
 def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):

@@ -1,0 +1,52 @@
+"""OpenAI's evals: the log that `oaieval` records, JSON lines of events after a line with the `spec` of the run.
+
+An item is a sample, by its `sample_id`. The metrics are `correct` of its event `match`, and the numbers of its event
+`metrics`. A sample with an event `error` and neither has no value.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablation.config.formats import FORMATS
+from ablation.contract.errors import ConfigError
+from ablation.readers.run import as_number
+from ablation.readers.sheet import REPEATED, Facts, Sample, Sheet, Wanted, no_texts, sample_sheets, short
+from ablation.readers.tabular import first_row, rows_of
+
+FILES = FORMATS["openai_evals"].patterns
+_SCORED = ("match", "metrics")
+
+
+def recognises(path: Path) -> bool:
+    """Whether the first line is the spec of a run."""
+    spec = first_row(path).get("spec")
+    return isinstance(spec, dict) and {"eval_name", "completion_fns", "run_id"} <= spec.keys()
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read one log. Raises ConfigError for a damaged event or a sample scored twice, and as `sample_sheets`."""
+    values: dict[str, dict[str, Any]] = {}
+    errors: dict[str, str] = {}
+    spec: dict[str, Any] = {}
+    for line, row in rows_of(path):
+        try:
+            spec |= row.get("spec", {})
+            if row.get("type") in _SCORED:
+                scored = values.setdefault(str(row["sample_id"]), {})
+                found = {name: number for name, of in row["data"].items() if (number := as_number(of)) is not None}
+                if twice := scored.keys() & found:
+                    problem = f"item {short(str(row['sample_id']))} has a second {min(twice)}"
+                    raise ConfigError(path, f"line {line}", None, problem, REPEATED)
+                scored |= found
+            elif row.get("type") == "error":
+                errors[str(row["sample_id"])] = f"{row['data'].get('type')}: {row['data'].get('message')}"
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(path, f"line {line}", None, f"is damaged ({error!r})", "copy it again") from None
+    samples = [Sample("all", item, of, error=errors.get(item)) for item, of in values.items()]
+    samples += [Sample("all", item, {}, error=why) for item, why in errors.items() if item not in values]
+    if not samples:
+        raise ConfigError(path, "", None, "holds no event match or metrics", "run the eval again")
+    settings = {"eval": str(spec["eval_name"]), "model": ", ".join(map(str, spec["completion_fns"]))}
+    facts = Facts(tool="OpenAI evals", settings=settings)
+    yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
