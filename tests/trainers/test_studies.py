@@ -44,6 +44,20 @@ def test_every_variant_is_valid_at_every_scale_and_so_is_what_each_stage_reads_o
                     assert getattr(config, key) == getattr(variant.resolved, key)
 
 
+@pytest.mark.parametrize("scale", ["demo", "overnight"])
+def test_every_variant_of_debias_descends_from_the_unedited_model(scale):
+    settings, studies = load("debias", scale=scale)
+    variants = studies["debias"].variants
+    assert [name for name, variant in variants.items() if variant.parent is None] == ["unedited"]
+    assert not variants["unedited"].resolved.editing
+    assert [change.key for change in variants["baseline"].changes] == ["editing"]
+    assert [name for name, variant in variants.items() if variant.parent == "unedited"] == ["baseline"]
+    # A scale multiplies rates, so v1 keeps ten times the baseline's.
+    assert variants["v1"].resolved.lr == pytest.approx(10 * variants["baseline"].resolved.lr)
+    assert len(variants) == 18
+    assert len(settings.seeds_of("debias")) == {"demo": 5, "overnight": 3}[scale]
+
+
 def test_the_task_of_a_scale_replaces_that_of_the_defaults():
     at = {scale: load("demonstrations", scale=scale)[1]["demonstrations"] for scale in ("laptop", "paper")}
     assert at["laptop"].variants["legacy"].resolved.task.name == "text"

@@ -6,7 +6,7 @@ from functools import partial
 from ablation.runner.ranks import Ranks
 from trainers.debias.config import DebiasConfig
 from trainers.debias.editor import Hypernetwork, edit_batches, micro_batches
-from trainers.debias.measure import ItemScores, batch_mean, measure_edited, summarise, unedited
+from trainers.debias.measure import ItemScores, batch_mean, graded_ss, measure_edited, reported, summarise, unedited
 from trainers.debias.model import SuffixModel
 from trainers.debias.prepared import Prepared
 
@@ -35,13 +35,14 @@ def development(
     for domain, domain_batches in batches.items():
         edited: list[ItemScores] = []
         before: list[ItemScores] = []
-        for indices in domain_batches:
-            passes = next(scores)
+        by_batch = [next(scores) for _ in domain_batches]
+        for indices, passes in zip(domain_batches, by_batch, strict=True):
             references = [unedited(prepared, part) for part in micro_batches(indices, config.edit.batch_size)]
             losses += [after.losses(reference) for reference, after in zip(references, passes, strict=True)]
             edited += passes
             before += references
-        domains[domain] = summarise(edited, value)
+        graded = float(graded_ss(prepared, prepared.indices("dev", domain), edited).mean())
+        domains[domain] = summarise(edited, value) | reported(by_batch) | {"ss_graded_distance": abs(graded - 0.5)}
         unedited_lms.append(summarise(before)["lms"])
     watches_mixed = config.early_stop is not None and config.early_stop.key == "edit/ss_distance_mixed"
     if watches_mixed or config.batches.mixed:
@@ -60,7 +61,8 @@ def development(
     figures = {"edit/loss": edit + config.loc_coef * loc, "edit/edit_loss": edit, "edit/loc_loss": loc}
     figures["edit/ss_distance"] = sum(distances) / len(distances)
     figures["edit/ss_distance_max"] = max(distances)
-    figures["edit/lms"] = sum(values["lms"] for values in domains.values()) / len(domains)
+    for name in ("ss_graded_distance", "ss_batch_mean_distance", "lms"):
+        figures[f"edit/{name}"] = sum(values[name] for values in domains.values()) / len(domains)
     figures["edit/lms_change"] = figures["edit/lms"] - sum(unedited_lms) / len(unedited_lms)
     for domain, values in domains.items():
         figures |= {f"edit/ss_{domain}": values["ss"], f"edit/ss_distance_{domain}": values["ss_distance"]}

@@ -32,6 +32,7 @@ from trainers.debias.editor import WEIGHTS_FILE, Hypernetwork, micro_batches, pr
 from trainers.debias.measure import (
     ItemScores,
     batch_shares,
+    graded_ss,
     load_suffix,
     measure,
     measure_edited,
@@ -41,8 +42,7 @@ from trainers.debias.measure import (
     unedited,
 )
 from trainers.debias.model import SuffixModel
-from trainers.debias.prepared import PAIR, Prepared, TokenisedItem
-from trainers.objectives.debias import stereotype_probability
+from trainers.debias.prepared import Prepared, TokenisedItem
 from trainers.parallel import join
 from trainers.running.samples import Row as Sample
 from trainers.running.samples import save_samples, some_items
@@ -160,7 +160,7 @@ def run(stage: Stage) -> None:
             indices = prepared.indices("test", domain)
             measured = [next(scores) for _ in batches[domain]]
             passes = [part for batch in measured for part in batch]
-            graded = _graded(prepared, indices, passes)
+            graded = graded_ss(prepared, indices, passes)
             more = {"ss_graded": graded, "ss_batch_mean": batch_shares(measured)}
             rows += _rows(prepared, indices, protocol, passes, more)
             figures[domain] = summarise(passes) | reported(measured)
@@ -199,13 +199,6 @@ def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[st
     for figure in next(iter(domains.values())):
         named[f"{protocol}/mean/{figure}"] = sum(values[figure] for values in domains.values()) / len(domains)
     return named
-
-
-def _graded(prepared: Prepared, indices: Sequence[int], passes: Sequence[ItemScores]) -> Tensor:
-    """Probability of the stereotype [items]; see `objectives.debias.stereotype_probability`."""
-    logp = torch.cat([part.logp for part in passes])
-    lengths = torch.tensor([prepared.items[i].pair_labels / len(PAIR) for i in indices], device=logp.device)
-    return stereotype_probability(logp[:, 1], logp[:, 0], lengths)
 
 
 def _rows(

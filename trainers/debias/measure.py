@@ -9,9 +9,16 @@ from torch import Tensor
 
 from trainers.debias.editor import Hypernetwork, applied, micro_batches, predict
 from trainers.debias.model import SuffixModel, score_items
-from trainers.debias.prepared import Prepared
+from trainers.debias.prepared import PAIR, Prepared
 from trainers.models.causal import load_model
-from trainers.objectives.debias import edit_loss, icat, language_modelling, retention_loss, stereotype_preferred
+from trainers.objectives.debias import (
+    edit_loss,
+    icat,
+    language_modelling,
+    retention_loss,
+    stereotype_preferred,
+    stereotype_probability,
+)
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,13 @@ def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
     passes = [(part.ss_probability, len(batches) * len(batch)) for batch in batches for part in batch]
     items = sum(len(ss) for ss, _ in passes)
     return torch.cat([0.5 + items / (number * len(ss)) * (ss - 0.5) for ss, number in passes])
+
+
+def graded_ss(prepared: Prepared, indices: Sequence[int], passes: Sequence[ItemScores]) -> Tensor:
+    """Probability of the stereotype [items]; see `objectives.debias.stereotype_probability`."""
+    logp = torch.cat([part.logp for part in passes])
+    lengths = torch.tensor([prepared.items[i].pair_labels / len(PAIR) for i in indices], device=logp.device)
+    return stereotype_probability(logp[:, 1], logp[:, 0], lengths)
 
 
 def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:

@@ -1,5 +1,7 @@
 """The stages of study `debias` as wholes: restoration, what is measured and written."""
 
+import math
+
 import pandas as pd
 import pytest
 import torch
@@ -18,7 +20,7 @@ from tests.trainers.debias.helpers import (
 from trainers.assets import files
 from trainers.debias import development, evaluate, train
 from trainers.debias.editor import edit_batches
-from trainers.debias.measure import load_suffix
+from trainers.debias.measure import load_suffix, measure_edited
 from trainers.debias.prepared import Prepared
 from trainers.debias.train import Trainer
 from trainers.running.stage import Diverged
@@ -44,6 +46,7 @@ def test_metrics_of_a_full_objective_and_of_the_baseline(home, undisturbed, tmp_
     common = {"loss", "edit_loss", "loc_loss", "ss", "ss_distance", "lms", "shift_norm", "grad_norm", "lr", "lambda"}
     extra = {"grpo_loss", "reward", "kl", "rcs_alpha", "rcs_weight", "fairness"}
     dev = {"loss", "edit_loss", "loc_loss", "ss_distance", "ss_distance_max", "lms", "lms_change"}
+    dev |= {"ss_graded_distance", "ss_batch_mean_distance"}
     dev |= {f"{figure}_{domain}" for figure in ("ss", "ss_distance") for domain in ("gender", "race")}
     names = set(metrics(undisturbed).name)
     assert names == {f"train/{name}" for name in common | extra} | {f"edit/{name}" for name in dev}
@@ -114,6 +117,26 @@ def test_model_and_normaliser_are_left_as_they_were(home, tmp_path):
     trainer.development()
     assert_unchanged(trainer.hypernetwork, network)
     assert_unchanged(model.model, before)
+
+
+def test_development_figures_are_those_of_the_edited_items(home, tmp_path):
+    prepared = Prepared(home[1]["prepare"])
+    model = load_suffix(files(home[1]["model"]), prepared)
+    trainer = Trainer(debias_stage(tmp_path, "t", config(), home[1]), prepared, model)
+    figures = trainer.development()
+    graded, by_probability = [], []
+    for domain in ("gender", "race"):
+        indices = prepared.indices("dev", domain)  # one edit of at most six items
+        [part] = measure_edited(model, prepared, trainer.hypernetwork, indices, batch_size=6, chunk=64)
+        tokens = [prepared.items[index].tokens for index in indices]
+        gaps = [
+            (len(one["anti"]) + len(one["stereo"]) - 2) / 2 * (logp[1] - logp[0])
+            for one, logp in zip(tokens, part.logp.tolist(), strict=True)
+        ]
+        graded.append(abs(sum(1 / (1 + math.exp(-gap)) for gap in gaps) / len(gaps) - 0.5))
+        by_probability.append(abs(sum(p[1] > p[0] for p in part.p.tolist()) / len(gaps) - 0.5))
+    assert figures["edit/ss_graded_distance"] == pytest.approx(sum(graded) / 2)
+    assert figures["edit/ss_batch_mean_distance"] == pytest.approx(sum(by_probability) / 2)
 
 
 def test_a_loss_that_is_not_a_number_ends_the_stage_as_diverged(home, tmp_path, monkeypatch):
