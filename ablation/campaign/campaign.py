@@ -25,7 +25,7 @@ from ablation.contract.reading import sha256
 from ablation.runner.devices import lease, visible_devices
 
 _START_AGAIN = "start a new campaign with `ablation campaign init`"
-_OTHER = "restore the file, or the tracker's version, or start a new campaign with `ablation campaign init`"
+_OTHER = "restore the file or the tracker's version, or start a new campaign with `ablation campaign init`"
 Asked = Generator[Batch, Values, Any]
 
 
@@ -58,7 +58,9 @@ class Campaign:
         self.ledger = Ledger(repository.root / LEDGER, repository.folder / "seal")
         start = self.ledger.events[0] if self.ledger.events else {}
         if start.get("event") != "start":
-            raise ConfigError(repository.root / LEDGER, "line 1", None, "is not the start of a ledger", _START_AGAIN)
+            raise ConfigError(
+                repository.root / LEDGER, "line 1", None, "is not the first line of a ledger", _START_AGAIN
+            )
         self.start = start
         self.settings = from_values(start["settings"])
         self.commits = {"base": str(start["commit"])}
@@ -111,7 +113,7 @@ class Campaign:
                 if decided["word"] != "refused":
                     trial["result"] = self._finish(self._asked(trial), trial, make=False)
                     if word_of(trial["result"], self.referee) != decided["word"]:
-                        problem = "was decided otherwise, by another version of the policy"
+                        problem = "is not what this version of the policy decides"
                         raise ConfigError(self.ledger.path, f"line {decided['n'] + 1}", None, problem, _START_AGAIN)
                 self.referee.skip(trial["seeds"])  # no run that a refused trial was shown counts again
 
@@ -119,7 +121,7 @@ class Campaign:
     def state(self) -> Referee:
         """Return the policy's state. Raises ConfigError before the baseline is measured."""
         if self.referee is None:
-            problem, remedy = "the baseline is not measured yet", "go on: ablation campaign init"
+            problem, remedy = "the baseline has not been measured yet", "continue with: ablation campaign init"
             raise ConfigError(self.ledger.path, "", None, problem, remedy)
         return self.referee
 
@@ -146,7 +148,7 @@ class Campaign:
         wanted = [(verify, code, seed) for code, seed in batch.runs]
         missing = [run for run in wanted if run not in self.known]
         if missing and not make:
-            problem = "was decided by runs that the ledger lacks, or by another version of the policy"
+            problem = "is not what this version of the policy decides by the runs of the ledger"
             raise ConfigError(self.ledger.path, f"line {trial['n'] + 1}", None, problem, _OTHER)
         self.run(missing, batch.purpose, trial["why"])
         runs = [self.known[run] for run in wanted]
@@ -155,9 +157,7 @@ class Campaign:
         values = [run["value"] for run in runs]
         others = [run["value"] for run in self._baseline() if run["verify"] == verify]
         if odd := next((value for value in values if value is not None and on_another_scale(value, others)), None):
-            raise Refused(
-                f"{odd:g} is on another scale than {others[0]:g}: a percentage among shares, or a metric renamed"
-            )
+            raise Refused(f"{odd:g} is on another scale than {others[0]:g}, such as a percentage among shares")
         return [None if value is None else self.settings.sign * value for value in values]
 
     def run(self, runs: Sequence[tuple[bool, str, int]], purpose: str, why: str) -> None:
@@ -258,18 +258,22 @@ class Campaign:
         with suppress(OSError):
             if sha256(path) == self.start["settings_sha256"]:
                 return
-        raise Refused(f"{SETTINGS} is not what it was at the start; restore it, or {_START_AGAIN}")
+        raise Refused(f"{SETTINGS} has changed since the start; restore it, or {_START_AGAIN}")
 
     def check_locked(self, commit: str) -> None:
         """Refuse a commit that changes what measures it. Raises Refused."""
         base = self.commits["base"]
         if touched := self.repository.changed(base, commit, self.start["locked"]):
-            raise Refused(f"changes what is locked: {', '.join(touched[:5])}")
+            raise Refused(f"changes locked files: {', '.join(touched[:5])}")
 
     def elsewhere(self) -> str:
         """Return what to say where the campaign began on another machine."""
         here, there = machine(), self.start["machine"]
-        return "" if here == there else f"this machine is {here}, the campaign began on {there}: its noise may differ"
+        return (
+            ""
+            if here == there
+            else f"this machine is {here}, but the campaign began on {there}, so its noise may differ"
+        )
 
 
 def machine() -> str:
@@ -289,7 +293,7 @@ def begin_campaign(repository: Repository, settings: Settings, rules: Rules) -> 
     commit, files = repository.snapshot()
     if files:
         problem = f"there are uncommitted changes ({', '.join(files[:3])})"
-        raise ConfigError(root, "", None, problem, "commit them: the baseline is a commit")
+        raise ConfigError(root, "", None, problem, "commit them, because the baseline is a commit")
     repository.ignore([SETTINGS, LEDGER, "campaign-*.jsonl", settings.results])
     named = repository.tracked([*settings.words(0, verify=True)]) if settings.verify_run else []
     evaluators = [word for word in repository.tracked(settings.words(0, verify=False)) if "eval" in Path(word).name]
@@ -346,6 +350,6 @@ def measure_baseline(campaign: Campaign) -> Campaign:
             print(said)
             command = campaign.settings.verify_run if run[0] else campaign.settings.run
             problem = one_line(f"the baseline's run {event['why_none']}", 300)
-            remedy = "correct the command; files that git ignores are not in its folder unless --link names them"
+            remedy = "correct the command; name files that git ignores with --link"
             raise ConfigError("campaign init", "--verify-run" if run[0] else "--run", command, problem, remedy)
     return Campaign(campaign.repository)

@@ -19,7 +19,7 @@ from ablation.contract.reading import read_bytes
 
 Event = dict[str, Any]
 _LIMIT = 1 << 30
-_REMEDY = "restore the file; what was claimed from an edited ledger is not shown"
+_REMEDY = "restore the file; claims of an edited ledger are not shown"
 
 
 def digest(line: bytes) -> str:
@@ -42,8 +42,8 @@ class Ledger:
             content = read_bytes(path, _LIMIT)
         except FileNotFoundError:
             problem, remedy = (
-                "there is no campaign here",
-                "begin one: ablation campaign init --run CMD --metric NAME:min",
+                "the campaign has not been started",
+                "start one with: ablation campaign init --run CMD --metric NAME:min",
             )
             raise ConfigError(path, "", None, problem, remedy) from None
         except OSError as error:
@@ -72,7 +72,7 @@ class Ledger:
         with suppress(FileNotFoundError):
             count, _, known = read_bytes(self.seal).decode(errors="replace").strip().partition(" ")
             if not (count.isdigit() and int(count) < len(hashes) and hashes[int(count)] == known):
-                problem = f"is not the ledger that had {count} lines: lines were edited or removed"
+                problem = f"had {count} lines earlier; lines were edited or removed"
                 raise ConfigError(self.path, "", None, problem, _REMEDY)
 
     def add(self, event: Mapping[str, Any]) -> Event:
@@ -90,7 +90,7 @@ class Ledger:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(handle, self._size)
-            text = f"{self.path}: cannot be written ({error.strerror}); nothing of this run was recorded; free space"
+            text = f"{self.path}: cannot be written ({error.strerror}), so this run was not recorded; free space"
             raise WriteError(text, error) from error
         finally:
             os.close(handle)

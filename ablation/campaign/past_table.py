@@ -63,7 +63,7 @@ def read_table(path: Path, metric: str | None) -> Table:
     if status is None:
         remedy = "add a column status (keep, discard, crash)"
         raise ConfigError(
-            path, "line 1", one_line(" ".join(head), 100), "has no column that says what was kept", remedy
+            path, "line 1", one_line(" ".join(head), 100), "has no column that states what was kept", remedy
         )
     name = next((lower.index(word) for word in _NAMES if word in lower), None)
     told = next((lower.index(word) for word in _TEXTS if word in lower), None)
@@ -121,7 +121,9 @@ def _metric(
         return head.index(name)
     likely = [place for place in numbers if not _NO_METRIC.search(head[place])]
     if not likely:
-        raise ConfigError(path, "--metric", None, "no column of numbers looks like a metric", "name one: --metric NAME")
+        raise ConfigError(
+            path, "--metric", None, "no column of numbers looks like a metric", "name the metric with --metric NAME"
+        )
     return likely[0]
 
 

@@ -118,9 +118,11 @@ def in_words(campaign: Campaign) -> str:
     lines.append(f"runs: {spent}; {duration(3600 * told['hours'])} in all")
     lines.append(f"next: {next_step(campaign)}; an hour is {told['runs_per_hour']:.0f} runs{_left(told)}")
     if not (settings.seed_arg or settings.seed_env) and not campaign.state.exact:
-        lines.append("the command takes no seed: if it fixes one itself, claims hold for that seed only (--seed-arg)")
+        lines.append(
+            "the command takes no seed, so claims hold only for the seed that it fixes; pass seeds with --seed-arg"
+        )
     if told["interrupted"]:
-        lines.append(f"{counted(told['interrupted'], 'run')} ended without a record and began again")
+        lines.append(f"{counted(told['interrupted'], 'run')} ended without a record and started again")
     lines += ["", *_path_lines(told), f"ledger: {told['ledger']['lines']} lines, head {told['ledger']['head'][:12]}"]
     return "\n".join(lines)
 

@@ -24,7 +24,10 @@ class Repository:
         try:
             top, common = self.git("rev-parse", "--show-toplevel", "--git-common-dir").splitlines()
         except (TrackerError, ValueError):
-            problem, remedy = "is not in a git repository", "go to one, or make one: git init; git add -A; git commit"
+            problem, remedy = (
+                "is not in a git repository",
+                "change to a repository, or create one: git init; git add -A; git commit",
+            )
             raise ConfigError(place.absolute(), "", None, problem, remedy) from None
         self.folder = (place / common).resolve() / _FOLDER
         self.root = Path(top)
@@ -37,7 +40,7 @@ class Repository:
         try:
             done = subprocess.run(words, capture_output=True, check=True, env=environment)
         except FileNotFoundError:
-            raise TrackerError("git: is not installed; install it") from None
+            raise TrackerError("git is not installed; install it") from None
         except subprocess.CalledProcessError as error:
             said = one_line(error.stderr.decode(errors="replace"), 300)
             raise TrackerError(f"git {arguments[0]}: {said or error}") from None
@@ -48,7 +51,7 @@ class Repository:
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
         except TrackerError:
-            problem, remedy = "is not a commit of this repository", "make a first commit, or fetch the one that is gone"
+            problem, remedy = "is not a commit of this repository", "make a first commit, or fetch the missing one"
             raise ConfigError(self.root, "", name, problem, remedy) from None
 
     def snapshot(self) -> tuple[str, list[str]]:

@@ -38,7 +38,7 @@ def write_results(campaign: Campaign) -> None:
     except (OSError, ValueError):
         ours = False
     if not ours:
-        print(f"{path.name}: something else writes this file, too; it is left as it is", file=sys.stderr)
+        print(f"{path.name}: left unchanged, because another program writes this file too", file=sys.stderr)
         path = path.with_suffix(".referee.tsv")
     try:
         write_text(path, text)

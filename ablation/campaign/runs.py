@@ -94,7 +94,9 @@ def run_once(
         return Outcome(None, seconds, f"{source.name} cannot be read ({one_line(error, 200)})", log=sha256(log))
     value, why, refused = read_metric(text, settings.metric)
     if value is not None and seconds < (settings.min_seconds or 0):
-        why = f"ended after {seconds:.2g} s with a value; less than {settings.min_seconds or 0:.2g} s is no training"
+        why = (
+            f"ended after {seconds:.2g} s with a value, but a training takes at least {settings.min_seconds or 0:.2g} s"
+        )
         value, refused = None, True
     if value is None and not refused and settings.metric_file and not text:
         why = f"did not write {settings.metric_file}"

@@ -105,7 +105,7 @@ def split_metric(text: str) -> tuple[str, str]:
         name, direction = text, known_direction(text) or ""
     if not name or not direction:
         problem, remedy = (
-            "which direction is better is not known",
+            "it is not known which values are better",
             f"write {name or 'NAME'}:min or {name or 'NAME'}:max",
         )
         raise ConfigError("campaign init", "--metric", text, problem, remedy)

@@ -35,7 +35,9 @@ def locked(repository: Repository) -> Iterator[None]:
     """Hold the campaign's lock: a second caller waits until the first one's trial is decided."""
     repository.folder.mkdir(parents=True, exist_ok=True)
     handle = lock_folder(
-        repository.folder, float("inf"), lambda who: print(f"waits for {who}, which tries a commit", file=sys.stderr)
+        repository.folder,
+        float("inf"),
+        lambda who: print(f"waits for {who}, which is trying a commit", file=sys.stderr),
     )
     try:
         yield
@@ -49,7 +51,7 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
     with locked(repository):
         campaign = Campaign(repository)
         state = campaign.state
-        notes = [f"uncommitted changes are tried as they are: {', '.join(files[:5])}"] if files else []
+        notes = [f"the trial includes uncommitted changes: {', '.join(files[:5])}"] if files else []
         if elsewhere := campaign.elsewhere():
             notes.append(f"warning: {elsewhere}")
         try:
@@ -73,7 +75,9 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
                 "base",
                 repository.identity(campaign.commits["base"], campaign.commits["base"]),
             ):
-                return Answer(RESET, [*notes, "reset: this is the champion's code; nothing was run"], {"word": "known"})
+                return Answer(
+                    RESET, [*notes, "reset: this is the champion's code, so nothing was run"], {"word": "known"}
+                )
             if not pending:
                 if pairs := state.closing(campaign.left()):
                     last = campaign.begin(
@@ -82,7 +86,7 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
                     _decide(campaign, last)
                     notes.append(f"last verification: {_outcome(campaign, last)}")
                 if campaign.left() < 1:
-                    raise Refused("the budget is used up; see: ablation campaign")
+                    raise Refused("the budget is used up; see the report: ablation campaign")
                 pending = campaign.begin("trial", commit, code, why, margin=margin if simplified else None)
             _decide(campaign, pending)
         except Refused as refusal:
@@ -104,7 +108,7 @@ def _checked(margin: float | None, state: Referee) -> float:
         raise Refused("--claim not-worse needs a margin: pass --margin M")
     if not 0 < margin < abs(state.pool.of[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
         raise Refused(
-            f"--margin {margin:g} is not a number above 0, or as large as the metric itself; pass a smaller one"
+            f"--margin {margin:g} is not above 0, or is as large as the metric itself; pass a smaller number above 0"
         )
     return margin
 
@@ -148,7 +152,9 @@ def _known(campaign: Campaign, trial: Event, notes: list[str]) -> Answer:
     status = _EXITS.get(word, RESET)
     if status == KEEP and trial["code"] != campaign.state.provisional:
         status = RESET
-    said = f"known: the same code was trial {_number(campaign, trial)} ({_outcome(campaign, trial)}); nothing was run"
+    said = (
+        f"known: the same code was trial {_number(campaign, trial)} ({_outcome(campaign, trial)}), so nothing was run"
+    )
     return Answer(status, [*notes, said], {"word": "known", "was": word})
 
 
@@ -186,9 +192,12 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
     parts = [word]
     if isinstance(result, Decision):
         if result.word == "costly":
-            return f"refused: to show that it is not worse takes {result.cost} runs; pass a larger --margin"
+            return f"refused: showing that it is not worse would take {result.cost} runs; pass a larger --margin"
         if result.word == "constant":
-            return "refused: three seeds gave one value, where runs of the baseline differ: it fixes its own seed"
+            return (
+                "refused: three seeds gave one value although runs of the baseline differ, so the code fixes "
+                "its own seed"
+            )
         if result.value is not None:
             parts.append(f"{shown(sign * result.value)} against {shown(sign * result.against)} +- {result.error:.2g}")
         if result.again is not None:
@@ -234,7 +243,7 @@ def next_step(campaign: Campaign) -> str:
     """Return what the campaign waits for."""
     state = campaign.state
     if state.exact:
-        return "runs of one commit are equal: differences are exact for this machine, and nothing is claimed"
+        return "runs of one commit are equal, so differences are exact for this machine and nothing is claimed"
     if state.provisional == state.verified:
         return "a trial that is better"
     steps = counted(max(1, campaign.rules.patience - state.steps), "more step")

@@ -11,42 +11,54 @@ from ablation.contract.errors import ConfigError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "ablation campaign               report the campaign in this repository\n"
-        "ablation campaign init          begin one: measure HEAD three times, write campaign.toml\n"
-        "ablation campaign verify        verify the provisional champion now\n"
-        "ablation campaign results.tsv   judge the table of a past campaign"
+        "ablation campaign               report the campaign in this repository\nablation campaign "
+        "init          start one: measure HEAD three times, write campaign.toml\nablation campaign "
+        "verify        verify the provisional champion now\nablation campaign results.tsv   judge "
+        "the table of a past campaign"
     )
     parser.add_argument("what", nargs="?", metavar="init | verify | FILE", help="(default: report)")
     add = parser.add_argument_group("init").add_argument
     add("--run", dest="run_command", metavar="CMD", help='the command that trains: "uv run train.py"')
-    metric = "NAME:min or NAME:max, which the command prints once (FILE: the column)"
+    metric = "metric that the command prints once, NAME:min or NAME:max (for FILE: its column)"
     parser.add_argument("--metric", metavar="NAME", help=metric)
-    add("--metric-file", default="", metavar="PATH", help="the file that holds it, if it is not printed")
+    add(
+        "--metric-file", default="", metavar="PATH", help="file that holds the metric, if the command does not print it"
+    )
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
-    seed("--seed-arg", default="", metavar="WORDS", help='how the command takes a seed: "--seed {seed}"')
-    seed("--seed-env", default="", metavar="NAME", help="the environment variable that holds it")
-    add("--verify-run", default="", metavar="CMD", help="another command, which alone measures in verifications")
+    seed("--seed-arg", default="", metavar="WORDS", help='arguments that pass a seed to the command: "--seed {seed}"')
+    seed("--seed-env", default="", metavar="NAME", help="environment variable that passes the seed instead")
+    add("--verify-run", default="", metavar="CMD", help="another command, which only verifications run and measure")
     add("--locked", nargs="+", default=[], metavar="PATH", help="files that measure: no trial may change them")
     add("--link", nargs="+", default=[], metavar="PATH", help="paths that git ignores and runs need: data, .venv")
-    add("--margin", type=float, metavar="M", help="by which a simplification may be worse")
-    add("--budget", type=float, metavar="HOURS", help="hours of runs (default: no end)")
-    add("--time-limit", type=float, metavar="MIN", help="minutes of a run (default: 3 times the baseline's)")
+    add("--margin", type=float, metavar="M", help="amount by which a simplification may be worse")
+    add("--budget", type=float, metavar="HOURS", help="total hours of runs (default: no limit)")
+    add("--time-limit", type=float, metavar="MIN", help="longest run in minutes (default: 3 times the baseline's)")
     add(
         "--min-seconds",
         type=float,
         metavar="S",
-        help="a shorter run did not train (default: a tenth of the baseline's)",
+        help="shortest run in seconds that counts as a training (default: a tenth of the baseline's)",
     )
-    add("--gpus", type=int, default=1, metavar="N", help="devices of a run, where there are any (default: 1)")
+    add("--gpus", type=int, default=1, metavar="N", help="devices per run, if the machine has any (default: 1)")
     add("--tag", action="store_true", help="tag verified champions in git as verified/N")
     said = "steps: verify when it pays; confirm: each step (default: steps)"
     add("--policy", choices=("steps", "confirm"), default="steps", help=said)
-    add("--table", default="results.tsv", metavar="PATH", help="the table in the loop's format (default: results.tsv)")
+    add(
+        "--table",
+        default="results.tsv",
+        metavar="PATH",
+        help="table to write in the loop's format (default: results.tsv)",
+    )
     output = parser.add_argument_group("report")
     add_json(output)
     output.add_argument("--html", type=Path, metavar="PATH", help="write the report as a page")
     past = parser.add_argument_group("FILE").add_argument
-    past("--sd", type=float, metavar="SD", help="standard deviation of one run (default: of rows with one name)")
+    past(
+        "--sd",
+        type=float,
+        metavar="SD",
+        help="standard deviation of one run (default: estimated from rows with the same name)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         return judge_past(Path(arguments.what), arguments)
     if arguments.run_command or arguments.metric:
         raise ConfigError(
-            "campaign", "--run", arguments.run_command, "belongs to init", "write: ablation campaign init"
+            "campaign", "--run", arguments.run_command, "works only with init", "write: ablation campaign init"
         )
     from ablation.campaign.campaign import Campaign
     from ablation.campaign.repository import Repository
@@ -127,5 +139,5 @@ def _init(arguments: argparse.Namespace) -> int:
         write_results(campaign)
     print(in_words(campaign))
     if not campaign.settings.locked and len(campaign.start["locked"]) == 2:
-        print("nothing is locked: a trial may change the code that measures it; --locked names these files")
+        print("nothing is locked, so a trial may change the code that measures it; name these files with --locked")
     return 0

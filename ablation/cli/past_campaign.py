@@ -24,7 +24,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     table = read_table(path, asked or None)
     direction = direction or known_direction(table.metric) or ""
     if not direction:
-        problem, remedy = "which direction is better is not known", f"write {table.metric}:min or {table.metric}:max"
+        problem, remedy = "it is not known which values are better", f"write {table.metric}:min or {table.metric}:max"
         raise ConfigError(path, "--metric", table.metric, problem, remedy)
     smaller = direction == "min"
     attempts, ended = resolved(table.attempts, smaller)
@@ -36,10 +36,14 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     repeats = pooled_sd(attempts)
     sd = repeats if arguments.sd is None else arguments.sd
     if math.isnan(sd):
-        problem = "the noise of one run is not known: no attempt has been repeated"
-        raise ConfigError(path, "--sd", None, problem, "run the baseline three times, or pass its standard deviation")
+        problem = "the noise of one run is not known, because no attempt was repeated"
+        raise ConfigError(
+            path, "--sd", None, problem, "run the baseline three times, or pass the standard deviation with --sd"
+        )
     if not 0 < sd < math.inf:
-        raise ConfigError(path, "--sd", sd, "is not a standard deviation above 0", "pass that of one run")
+        raise ConfigError(
+            path, "--sd", sd, "is not a standard deviation above 0", "pass the standard deviation of one run"
+        )
     settled = settle(attempts, sd, -1 if smaller else 1)
     if arguments.json:
         rows = [
@@ -50,7 +54,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
         total = {"measured": settled.measured, "likely": settled.likely, "low": settled.low, "high": settled.high}
         print_json("campaign", rows, metric=table.metric, sd=sd, total=total, left_out=dict(table.left_out))
         return 0
-    source = "stated" if arguments.sd is not None else "of the rows with one name"
+    source = "stated" if arguments.sd is not None else "from rows with the same name"
     kept = sum(bool(attempt.kept) for attempt in attempts)
     crashed = sum(attempt.value is None for attempt in attempts)
     better = "smaller" if smaller else "larger"
@@ -61,7 +65,9 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     if left_out:
         print(f"left out: {left_out}")
     if ended:
-        print(f"{counted(ended, 'row')} only said that the run ended: kept where it was better than all before")
+        print(
+            f"{counted(ended, 'row')} state only that the run ended; it counts as kept if it was better than all before"
+        )
     print(_in_words(settled, attempts))
     return 0
 
@@ -70,13 +76,13 @@ def _check(path: Path, metric: str, attempts: Sequence[Attempt]) -> None:
     """Raise ConfigError for repeats that are copies, and for values on two scales among those that were kept."""
     if found := copied(attempts):
         name, count, value = found
-        problem = f"all {count} rows of {name} have this value: one run listed {count} times, or runs of one seed"
+        problem = f"all {count} rows of {name} have this value, so they may be one run or runs with one seed"
         raise ConfigError(path, metric, value, problem, "keep one of the rows")
     names = {attempt.name for attempt in attempts if attempt.kept}
     kept = sorted(each.value for each in attempts if each.name in names and each.value is not None)
     if kept and (why := unlike([np.array([value]) for value in kept])):
         remedy = "correct the values or remove their rows; if the metric changed so much, write it in smaller units"
-        raise ConfigError(path, metric, kept[-1], f"among what was kept {why}", remedy)
+        raise ConfigError(path, metric, kept[-1], f"among the kept attempts, {why}", remedy)
 
 
 def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
@@ -101,7 +107,7 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
         f"[{settled.low:+.3g}, {settled.high:+.3g}]; the rest is luck, since the best of many attempts was kept"
     )
     lines.append(
-        f"next: rerun {_reruns(settled)}. About {settled.wrong:.1f} keeps are no improvements; "
+        f"next: rerun {_reruns(settled)}. About {settled.wrong:.1f} keeps are not improvements; "
         f"after these reruns about {settled.wrong_after:.1f} decisions are wrong"
     )
     return "\n".join(lines)

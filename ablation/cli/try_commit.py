@@ -12,15 +12,20 @@ from ablation.contract.atomic import WriteError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop keeps it.\n"
-        "Exit code: 0 keep the commit; 10 reset it; 11 run again; 12 it crashed; 13 refused; 2 bad input.\n"
-        "Begin with: ablation campaign init"
+        "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop "
+        "keeps it.\nExit code: 0 keep the commit; 10 reset it; 11 run again; 12 it crashed; 13 "
+        "refused; 2 bad input.\nStart with: ablation campaign init"
     )
     add = parser.add_argument
     add("--why", required=True, metavar="TEXT", help="what the change is, for the ledger")
     said = "better, or not-worse for a simplification (default: better)"
     add("--claim", choices=("better", "not-worse"), default="better", help=said)
-    add("--margin", type=float, metavar="M", help="by which a simplification may be worse (default: of the campaign)")
+    add(
+        "--margin",
+        type=float,
+        metavar="M",
+        help="amount by which a simplification may be worse (default: the campaign's)",
+    )
     add_json(parser)
 
 

@@ -27,14 +27,14 @@ def test_an_answer_in_one_try(file, capsys):
 
 def test_repeats_stand_for_the_deviation(file, capsys):
     file.write_text(HEAD + ROWS + "a\t0.992\t44\tdiscard\tagain\na\t0.994\t44\tdiscard\tagain\n")
-    assert "run 0.002 (of the rows with one name)" in output(capsys, "campaign", file)
+    assert "run 0.002 (from rows with the same name)" in output(capsys, "campaign", file)
 
 
 def test_comma_separated_with_other_names(tmp_path, capsys):
     file = tmp_path / "log.csv"
     file.write_text("id,answer_score,decision\n1,0.5,keep\n2,0.6,keep\n3,0.4,reject\n")
     words = "campaign", file, "--sd", "0.1"
-    assert "which direction is better is not known; write answer_score:min or answer_score:max" in refused(
+    assert "it is not known which values are better; write answer_score:min or answer_score:max" in refused(
         capsys, *words
     )
     assert "answer_score, larger is better" in output(capsys, *words, "--metric", "answer_score:max")
@@ -43,7 +43,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        (HEAD + ROWS, [], "--sd: the noise of one run is not known: no attempt has been repeated"),
+        (HEAD + ROWS, [], "--sd: the noise of one run is not known, because no attempt was repeated"),
         (HEAD + ROWS, ["--sd", "0"], "is not a standard deviation above 0"),
         (HEAD + ROWS, ["--sd", "1", "--metric", "loss"], "--metric = 'loss': is not a column"),
         (
@@ -55,19 +55,19 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
         (
             "x,y\n1,2\n",
             ["--sd", "1"],
-            "has no column that says what was kept; add a column status (keep, discard, crash)",
+            "has no column that states what was kept; add a column status (keep, discard, crash)",
         ),
         ("", ["--sd", "1"], "is empty; wait for the first attempts"),
         ("status\tacc", ["--sd", "1", "--metric", "acc:max"], "has fewer than two attempts with a value"),
         (
             "id\tacc\tstatus\na\t0.7\tkeep\na\t0.72\tkeep\nb\t50\tkeep\n",
             ["--metric", "acc:max"],
-            "among what was kept one run has values 0.7, another 50, and none lies between 0.72 and 50",
+            "among the kept attempts, one run has values 0.7, another 50, and none lies between 0.72 and 50",
         ),
         (
             HEAD + ROWS + "b\t0.95\t4\tkeep\tagain\n" * 2,
             ["--sd", "0.01"],
-            "all 3 rows of b have this value: one run listed 3 times, or runs of one seed; keep one of the rows",
+            "all 3 rows of b have this value, so they may be one run or runs with one seed; keep one of the rows",
         ),
     ],
 )
@@ -81,7 +81,7 @@ LEDGERS = {  # shapes of public tables: text, metric, what is said
         "git_commit\twer\tstatus\tdescription\nunknown\t14.29\tok\tbaseline\nunknown\t\tfailed\ttypes\n"
         "unknown\t14.11\tok\tencoder only\n",
         "wer:min",
-        ["3 attempts, 2 kept, 1 crashed", "2 rows only said that the run ended", "#3", "+0.18"],
+        ["3 attempts, 2 kept, 1 crashed", "2 rows state only that the run ended", "#3", "+0.18"],
     ),
     "statuses": (
         HEAD + "a1\t1.865\t1.8\tbaseline\tdepth 4\nb2\t1.882\t7.7\tdiscard\tdepth 8\nc3\t1.864\t1.3\tbest\tmore data\n"

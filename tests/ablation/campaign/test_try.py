@@ -17,7 +17,7 @@ from tests.repository import ROOT
 def test_a_gain_is_kept_and_verified_and_a_loss_is_reset(loop):
     said = loop.begin("--tag")
     assert "score, larger is better; 0 trials; one run has sd" in said
-    assert "nothing is locked: a trial may change the code that measures it" in said
+    assert "nothing is locked, so a trial may change the code that measures it" in said
     status, out, _ = loop.attempt(5, "wider")
     assert (status, "step 1: verified, " in out, "against " in out) == (0, True, True)
     assert git(loop.folder, "rev-parse", "verified/1") == git(loop.folder, "rev-parse", "HEAD")
@@ -65,7 +65,7 @@ def test_uncommitted_changes_are_tried_and_named(loop):
     loop.write("gain", "5")
     loop.write("new.txt", "x")
     status, out, _ = loop.attempt()
-    assert (status, out.startswith("uncommitted changes are tried as they are: gain, new.txt\n")) == (0, True)
+    assert (status, out.startswith("the trial includes uncommitted changes: gain, new.txt\n")) == (0, True)
     assert git(loop.folder, "log", "--format=%s") == "baseline"
 
 
@@ -122,7 +122,7 @@ def test_a_run_that_is_much_too_short_did_not_train(loop, monkeypatch):
     loop.write("train.sh", "echo score: 9.$2")
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "less than 1.5 s is no training" in out) == (13, True)
+    assert (status, "a training takes at least 1.5 s" in out) == (13, True)
 
 
 def test_a_time_limit_ends_a_trial(loop):
@@ -157,7 +157,7 @@ def test_a_held_out_command_measures_verifications_alone(loop):
     assert "measured +10 [" in out
     loop.write("held/out.sh", "echo score: 9")
     loop.commit()
-    assert "changes what is locked: held/out.sh" in loop.attempt()[1]
+    assert "changes locked files: held/out.sh" in loop.attempt()[1]
 
 
 def test_a_percentage_among_shares_is_refused(loop):
@@ -215,7 +215,7 @@ def test_a_simplification_is_not_worse(loop):
 def test_the_budget_ends_with_a_verification(loop):
     loop.begin("--budget", 1e-9)
     status, out, _ = loop.attempt(5)
-    assert (status, out) == (13, "refused: the budget is used up; see: ablation campaign\n")
+    assert (status, out) == (13, "refused: the budget is used up; see the report: ablation campaign\n")
 
 
 def test_the_ledger_is_a_chain(loop):
@@ -322,7 +322,7 @@ def test_a_table_that_the_loop_writes_too_is_left_alone(loop):
     with (loop.folder / "results.tsv").open("a") as file:
         file.write("mine\t1\t0\tkeep\tby hand\n")
     _, _, err = loop.attempt(5)
-    assert "results.tsv: something else writes this file, too" in err
+    assert "results.tsv: left unchanged, because another program writes this file too" in err
     assert "by hand" in (loop.folder / "results.tsv").read_text()
     assert "wider" not in (loop.folder / "results.referee.tsv").read_text()
 
@@ -330,7 +330,7 @@ def test_a_table_that_the_loop_writes_too_is_left_alone(loop):
 def test_another_machine_is_said(loop, monkeypatch):
     loop.begin()
     monkeypatch.setattr("ablation.campaign.campaign.machine", lambda: "elsewhere (Z80)")
-    assert "warning: this machine is elsewhere (Z80), the campaign began on" in loop.attempt(5)[1]
+    assert "warning: this machine is elsewhere (Z80), but the campaign began on" in loop.attempt(5)[1]
 
 
 def test_runs_of_one_value_claim_nothing(loop):
@@ -367,7 +367,7 @@ def test_verify_on_request_and_the_report(loop):
         (("--metric", "score:max"), "--run: is missing"),
         (
             ("--run", "sh train.sh", "--metric", "score"),
-            "which direction is better is not known; write score:min or score:max",
+            "it is not known which values are better; write score:min or score:max",
         ),
         (("--run", "sh train.sh", "--metric", "x:max"), "the baseline's run printed no x; mend the command"),
         (("--run", "sh -c 'exit 4'", "--metric", "x:max"), "exit status 4"),
@@ -390,7 +390,7 @@ def test_a_campaign_that_cannot_begin(loop, words, said):
 
 
 def test_no_repository_no_campaign_no_commit(loop, tmp_path_factory, monkeypatch):
-    assert "there is no campaign here; begin one" in loop.attempt(5)[2]
+    assert "the campaign has not been started; start one" in loop.attempt(5)[2]
     monkeypatch.chdir(tmp_path_factory.mktemp("bare"))
     assert "is not in a git repository" in loop.say("try", "--why", "x")[2]
     subprocess.run(["git", "init", "-q"], check=True)
