@@ -369,7 +369,7 @@ def test_verify_on_request_and_the_report(loop):
             ("--run", "sh train.sh", "--metric", "score"),
             "it is not known which values are better; write score:min or score:max",
         ),
-        (("--run", "sh train.sh", "--metric", "x:max"), "the baseline's run printed no x; mend the command"),
+        (("--run", "sh train.sh", "--metric", "x:max"), "the baseline's run printed no x; correct the command"),
         (("--run", "sh -c 'exit 4'", "--metric", "x:max"), "exit status 4"),
         (("--run", "sh train.sh", "--metric", "score:max", "--seed-arg=--seed"), "lacks {seed}"),
         (
