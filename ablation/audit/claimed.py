@@ -108,7 +108,7 @@ class _Change:
 
     @property
     def _least(self) -> float:
-        """The smallest change that agrees with the claim, in the metric's unit; 0 where it names a side alone."""
+        """The smallest change that agrees with the claim, in the metric's unit; 0 if it names a side alone."""
         return 0.0 if self.low * self.high <= 0 else min(abs(self.low), abs(self.high)) / self.unit.per
 
     def _verdict(self, cell: MeasuredCell, smallest: float) -> Verdict:
@@ -188,7 +188,7 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
     if len(known) == len(rivals) and all(ahead[rival] > reach[rival] for rival in known):
         return Claimed(name, said, text, "reproduced")
     if alike := [rival for rival, cell in rivals.items() if cell.identical]:
-        return Claimed(name, said, f"{text}; every item the same as in {', '.join(alike)}", "inert here")
+        return Claimed(name, said, f"{text}; every item is the same as in {', '.join(alike)}", "inert here")
     smallest = max((_mde(cell, level) for cell in known.values()), default=nan)
     verdict: Verdict = "not seen" if smallest <= _lead(published, standing) else "too small to see here"
     return Claimed(name, said, text, verdict, f"{smallest:.4f}")

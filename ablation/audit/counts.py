@@ -52,7 +52,7 @@ class Lattice:
         return tuple(Fraction(number, self.denominator) for number in self.numerators[first:last])
 
     def neighbours(self, value: Fraction) -> list[float]:
-        """Return the nearest values below and above a value that is not in the lattice, as far as there are any."""
+        """Return the nearest values below and above a value that is not in the lattice, if there are any."""
         place = int(np.searchsorted(self._array, floor(value * self.denominator), side="right"))
         return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
 
@@ -83,7 +83,7 @@ class Lattice:
 
     @cached_property
     def _gap(self) -> int | None:
-        """Return the distance between neighbouring values; None where it differs."""
+        """Return the distance between neighbouring values; None if it differs."""
         gaps = np.unique(np.diff(self._array))
         return int(gaps[0]) if len(gaps) == 1 else None
 

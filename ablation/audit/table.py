@@ -79,7 +79,7 @@ class Table:
         return sums > means
 
     def fits(self, row: str, weights: Mapping[str, int], *, total: bool = False) -> bool:
-        """Whether rounding can explain the row's mean, or total, of its parts; True where there is nothing to check."""
+        """Whether rounding can explain the row's mean, or total, of its parts; True if there is nothing to check."""
         parts, cell = self.parts(row), self.rows[row].get(self.mean)
         if parts is None or cell is None or self.mean in self.items:
             return True

@@ -223,7 +223,7 @@ class Campaign:
         return self.trials[-1] if self.trials and "decision" not in self.trials[-1] else None
 
     def decide(self, trial: Event) -> Event:
-        """Run what a trial needs, and record its decision. Raises NoResult where a run was ended from outside."""
+        """Run what a trial needs, and record its decision. Raises NoResult if a run was ended from outside."""
         verified, more = self.state.verified, {}
         try:
             result = self._finish(self._asked(trial), trial, make=True)
@@ -339,7 +339,7 @@ def _as_read(value: Any) -> Any:
 
 
 def measure_baseline(campaign: Campaign) -> Campaign:
-    """Make the baseline's runs. Raises ConfigError where one has no metric, with the last lines of its output."""
+    """Make the baseline's runs. Raises ConfigError if one has no metric, with the last lines of its output."""
     missing = campaign.missing_baseline()
     campaign.run([(verify, "base", seed) for verify, seed in missing], "baseline", "baseline")
     for run in ((verify, "base", seed) for verify in (False, True) for seed in range(campaign.rules.baseline)):

@@ -85,7 +85,7 @@ def pooled_sd(attempts: Sequence[Attempt]) -> float:
 def copied(attempts: Sequence[Attempt]) -> tuple[str, int, float] | None:
     """Return name, number of rows and value of repeats that are one run listed several times, or runs of one seed.
 
-    Three or more rows of one value are, unless so many equal ones are likely by how often other repeats are equal.
+    Three or more rows of one value are, unless this many equal ones are likely by how often other repeats are equal.
     """
     values = defaultdict(list)
     for attempt in attempts:

@@ -34,7 +34,7 @@ _FAR = 20.0  # times the spread of all other values
 
 @dataclass(frozen=True)
 class Attempt:
-    """One row; `value` is None for a crash, `kept` is None where the status says only that the run ended."""
+    """One row; `value` is None for a crash, `kept` is None if the status says only that the run ended."""
 
     name: str
     value: float | None

@@ -302,7 +302,7 @@ class Referee:
         return Decision("crash" if value is None else "reset", value, champion.mean, error)
 
     def _falls_short(self, value: float, threshold: float) -> bool:
-        """Whether a value is not this many sd above the champion; where there is no noise, not above it at all."""
+        """Whether a value is not this many sd above the champion; if there is no noise, not above it at all."""
         above = value - self.pool.of[self.provisional].mean
         return above <= 0 if self.exact else above < threshold * self._sd()
 

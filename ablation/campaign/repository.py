@@ -19,7 +19,7 @@ class Repository:
     """A repository. root: of the working tree; folder: the campaign's own, which no `git reset` or `clean` touches."""
 
     def __init__(self, place: Path) -> None:
-        """Find the repository around a folder. Raises ConfigError where there is none."""
+        """Find the repository around a folder. Raises ConfigError if there is none."""
         self.root = place
         try:
             top, common = self.git("rev-parse", "--show-toplevel", "--git-common-dir").splitlines()
@@ -47,7 +47,7 @@ class Repository:
         return done.stdout.decode(errors="surrogateescape")
 
     def commit(self, name: str) -> str:
-        """Return the full hash of a commit. Raises ConfigError where there is none."""
+        """Return the full hash of a commit. Raises ConfigError if there is none."""
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
         except TrackerError:

@@ -49,7 +49,7 @@ def run_once(
     devices: Sequence[str] = (),
     locks: Sequence[int] = (),
 ) -> Outcome:
-    """Run the command of a campaign once. Raises NoResult where it was ended from outside: the run does not count.
+    """Run the command of a campaign once. Raises NoResult if it was ended from outside: the run does not count.
 
     Args:
         repository: with the commit.

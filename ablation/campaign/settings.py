@@ -71,7 +71,7 @@ class Settings:
 
 
 def checked(settings: Settings) -> Settings:
-    """Return the settings. Raises ConfigError where they cannot be a campaign's."""
+    """Return the settings. Raises ConfigError if they cannot be a campaign's."""
 
     def refuse(option: str, value: Any, problem: str, remedy: str) -> None:
         raise ConfigError("campaign init", option, value, problem, remedy)
@@ -97,7 +97,7 @@ def checked(settings: Settings) -> Settings:
 
 
 def split_metric(text: str) -> tuple[str, str]:
-    """Return name and direction of `val_bpb:min`. Raises ConfigError where the direction is not known."""
+    """Return name and direction of `val_bpb:min`. Raises ConfigError if the direction is not known."""
     from ablation.config.names import known_direction  # imports pydantic, which no trial needs
 
     name, _, direction = text.rpartition(":")

@@ -112,7 +112,7 @@ def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
 
 
 def _run(plan: Plan, stage: PlannedStage) -> StageState:
-    """Run a stage as the grid does, and return how it ended. Raises TrackerError where the machine is at fault."""
+    """Run a stage as the grid does, and return how it ended. Raises TrackerError if the machine is at fault."""
     words = [sys.executable, "-m", "ablation.runner.run", *stage.arguments]
     words += ["--threads", str(stage.resources.threads), "--parent", str(os.getpid())]
     environment = {**os.environ, "ABLATION_WANDB": ""}  # in wandb, the grid's stage has the same id

@@ -51,7 +51,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
     wanted: `{reader, place}`, the place a file, a folder or a pattern; for a table optionally `{columns, values}`, its
     names for them. For one metric and step the reader named last counts. left: files below `output` that do not count.
 
-    Raises ConfigError where a reader finds nothing at its place, or several runs, or something it cannot read, or where
+    Raises ConfigError if a reader finds nothing at its place, or several runs, or something it cannot read, or where
     an item's value is not a number.
     """
     metrics: Metrics = {}

@@ -49,7 +49,7 @@ def reports_folder(arguments: Namespace) -> Path:
 
 
 def claimed_reports(arguments: Namespace) -> Path:
-    """Return the folder of reports. Raises ConfigError where it shows other results."""
+    """Return the folder of reports. Raises ConfigError if it shows other results."""
     from ablation.plan.collected import claim_reports
 
     reports = reports_folder(arguments)
@@ -65,7 +65,7 @@ def print_paths(paths: Iterable[Path]) -> int:
 
 
 def price_per_hour() -> float | None:
-    """Return `cost_per_device_hour` of the settings, where there are any."""
+    """Return `cost_per_device_hour` of the settings, if there are any."""
     settings = _settings()
     return None if settings is None else settings.cost_per_device_hour
 

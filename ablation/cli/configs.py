@@ -34,7 +34,7 @@ def settings_of(arguments: argparse.Namespace, **more: object) -> Settings:
 def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["PlannedVariant"]] | None:
     """Return title and variants of a study that only the results have, such as an imported one; None of any other.
 
-    Raises ConfigError where there is no project and the results lack the study.
+    Raises ConfigError if there is no project and the results lack the study.
     """
     project = CONFIGS.exists()
     if project and (CONFIGS / "studies" / study / "_study.yaml").is_file():

@@ -1,4 +1,4 @@
-"""The command `diff`: what one variant changes with respect to another and, where there are results, the effect."""
+"""The command `diff`: what one variant changes with respect to another and, if there are results, the effect."""
 
 import argparse
 from pathlib import Path
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what B changes with respect to A and, where there are results, the effect.
+    """Print what B changes with respect to A and, if there are results, the effect.
 
     Variants that no configuration declares, such as imported runs, are looked for in the results.
     """

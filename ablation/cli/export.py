@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("study", metavar="STUDY", nargs="?")
     add("variant", metavar="VARIANT", nargs="?")
-    add("--seed", type=int, help="default: the first of the plan")
+    add("--seed", type=int, help="default: the plan's first seed")
     add("--part", metavar="NAME", help="a model other than the trained one, such as `critic`")
     add("--stage", metavar="STAGE", help="default: the last stage that left the model")
     add("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")

@@ -171,7 +171,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parts of the analysis plan that the command line names."""
     plan: dict[str, Any] = {}
     if arguments.metric and arguments.items:
-        raise ConfigError("import", "--items", arguments.items, "is given along with --metric", "name one of the two")
+        raise ConfigError("import", "--items", arguments.items, "cannot be combined with --metric", "leave one out")
     if arguments.metric:
         plan["metric"] = arguments.metric
     if arguments.items:

@@ -2,7 +2,7 @@
 
     python -m ablation.cli.power RESULTS STUDY=SEEDS ...
 
-says what so many seeds can find, for the end of `snakemake -n`: a line for each study whose results tell its noise.
+says what this many seeds can find, for the end of `snakemake -n`: a line for each study whose results tell its noise.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def _two(arguments: argparse.Namespace) -> bool:
 
 
 def _check_budget(search: Search, most: float) -> None:
-    """Refuse if no plan detects the effect within so many device-hours."""
+    """Refuse if no plan detects the effect within this many device-hours."""
     problem, remedy = "the cost of a seed is not known", "plan with the results of a study"
     if not search.plans:
         problem = f"{MOST_SEEDS} seeds{size(search, max(search.evaluated))} do not detect {wanted(search)}"

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check everything; print a line per study. The exit status is 1 where the grid would refuse a stage."""
+    """Check everything; print a line per study. The exit status is 1 if the grid would refuse a stage."""
     from ablation.plan.build import build_plan
     from ablation.plan.checks import pool_problems
 

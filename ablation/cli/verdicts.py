@@ -173,7 +173,7 @@ def reasons(comparisons: Sequence[Comparison]) -> str:
 
 
 def as_text(frame: pd.DataFrame) -> str:
-    """Return aligned lines; numbers of one metric have the same decimals, device time is shown where there is any."""
+    """Return aligned lines; numbers of one metric have the same decimals, device time is shown if there is any."""
     shown = frame.astype(object)
     unit = [name for name in frame if name in IN_UNIT]
     names = frame.get("metric", frame.get("study", pd.Series("", frame.index)))

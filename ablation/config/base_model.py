@@ -30,7 +30,7 @@ def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type
         file: the study file, for errors.
         assets: dotted keys that inputs name as assets, with their model.
 
-    Raises ConfigError where a key cannot be one, or `base` does not have an asset.
+    Raises ConfigError if a key cannot be one, or `base` does not have an asset.
     """
     model = _model("Base", base, "", file, assets)
     for key in assets:

@@ -65,7 +65,7 @@ class Between:
 
         What has no effect in this configuration stays as in A.
 
-        Raises ConfigError where the values exclude each other, or another variant has the new one's name.
+        Raises ConfigError if the values exclude each other, or another variant has the new one's name.
         """
         if not chosen or len(chosen) == len(self.changes):
             return self.study.variants[self.b if chosen else self.a]

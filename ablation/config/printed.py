@@ -61,7 +61,7 @@ class Printed(_Written):
     def of(cls, text: Any, *, percent: bool = False) -> "Printed":
         """Read a text or a number; `percent`: it is a percentage even without its sign.
 
-        Raises ValueError where it is not a number.
+        Raises ValueError if it is not a number.
         """
         if isinstance(text, Printed):
             return text

@@ -136,7 +136,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         overrides: values of `snakemake --config`; each may be of its own type or text ("2", "a,b").
         configs: the folder of all configurations.
 
-    Raises ConfigError where a key is unknown or a value makes no sense.
+    Raises ConfigError if a key is unknown or a value makes no sense.
     """
     file = configs / "config.yaml"
     check_decoded(configs)
@@ -210,7 +210,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
-    """Return the folder that the setting `key` names, with `~` written out. Raises ConfigError where it cannot be one.
+    """Return the folder that the setting `key` names, with `~` written out. Raises ConfigError if it cannot be one.
 
     where: the file that holds the value, or `--config`. project: the folder that holds `configs`.
     """

@@ -65,7 +65,7 @@ class Study:
     published: PublishedFile | None
 
     def variant(self, name: str) -> Variant:
-        """Return one variant. Raises ConfigError, which suggests the closest name, where there is none."""
+        """Return one variant. Raises ConfigError, which suggests the closest name, if there is none."""
         if name not in self.variants:
             raise ConfigError(self.file.parent, name, None, NO_VARIANT, suggest(name, self.variants))
         return self.variants[name]
@@ -111,7 +111,7 @@ def changes(
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None where one has no such leaf."""
+    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None if one has no such leaf."""
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
         if _opened(key, before, after) or _opened(key, after, before):

@@ -315,7 +315,7 @@ class Analysis(Strict):
         return f"{self.outcome} of {self.value}" if self.k else self.value
 
     def samples_in(self, config: Mapping[str, Any]) -> int | None:
-        """Return the samples of an item in this configuration; None where they are not told by whole numbers."""
+        """Return the samples of an item in this configuration; None if its keys hold no whole numbers."""
         if not isinstance(self.samples, list):
             return self.samples
         counts = [dotted.get(config, key, None) for key in self.samples]

@@ -116,7 +116,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _description(model: type[BaseModel], key: str) -> str:
-    """Return the description of a key; nothing where there is none, or kinds of a union describe it differently."""
+    """Return the description of a key; nothing if there is none, or kinds of a union describe it differently."""
     *above, last = key.split(".")
     models = _models_at(model, above)
     descriptions = {each.model_fields[last].description or "" for each in models if last in each.model_fields}

@@ -203,7 +203,7 @@ def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
 def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
     """Read a study's variants, parents before children, siblings in natural order (v2 before v10).
 
-    Raises ConfigError where a file is wrong by itself, names a parent that does not exist, or descends from itself.
+    Raises ConfigError if a file is wrong by itself, names a parent that does not exist, or descends from itself.
     """
     files, mistakes = {}, Mistakes()
     for path in sorted(folder.iterdir()):

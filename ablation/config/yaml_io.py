@@ -112,7 +112,7 @@ _PrintedLoader.add_constructor("tag:yaml.org,2002:float", _keep_float)
 def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
     """Read one mapping from a YAML file; `as_printed`: numbers with a point keep their text, as "0.700".
 
-    Raises ConfigError where the file is missing, not YAML, no mapping, or uses what is refused here (duplicate keys,
+    Raises ConfigError if the file is missing, not YAML, no mapping, or uses what is refused here (duplicate keys,
     keys that are not text, aliases, tags, infinite numbers); its `file` is `path:line` where the line is known.
     """
     try:

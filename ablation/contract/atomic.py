@@ -35,7 +35,7 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
     """Yield a path next to `path`, with the same suffix; when the block ends without an error it replaces `path`.
 
     A reader finds the old content or the new one, never a part; with `sync` also after a power cut.
-    Raises WriteError, in one line, where the disk is full or the folder cannot be written, and TrackerError where
+    Raises WriteError, in one line, where the disk is full or the folder cannot be written, and TrackerError if
     `path` is a device: otherwise a report that root writes to /dev/null would replace the device.
     """
     path = Path(path)

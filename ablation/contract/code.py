@@ -73,7 +73,7 @@ def code_of(
             the study's `parts`.
         sources: of this root; files that it has read are not read again.
 
-    Raises ConfigError where something is missing or is not Python; its value is the module's name.
+    Raises ConfigError if something is missing or is not Python; its value is the module's name.
     """
     sources, parts = sources or Sources(root), dict(parts or {})
     names = (f"{entry}.run", *HARNESS, *parts.values())
@@ -93,7 +93,7 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
 
     Nothing below the folders `outside` counts, and what can be reached in several ways counts once.
 
-    Raises ConfigError where nothing matches a pattern, or a file cannot be read; its file is `root`, its value the
+    Raises ConfigError if nothing matches a pattern, or a file cannot be read; its file is `root`, its value the
     pattern.
     """
     code = Code(tuple(patterns), {}, {}, outside=tuple(map(str, outside)), words=tuple(words))
@@ -123,7 +123,7 @@ def changed(code: Code, root: Path) -> list[str]:
 
 
 def _sha_of(path: Path) -> bytes:
-    """Return the digest of a file's bytes; nothing where there is none."""
+    """Return the digest of a file's bytes; nothing if there is none."""
     try:
         return hashlib.sha256(path.read_bytes()).digest()
     except FileNotFoundError:
@@ -162,7 +162,7 @@ class Sources:
     def defining(self, name: str) -> list[str]:
         """Return the file of a module, or of the one that binds the last part of a dotted name, and of its packages.
 
-        Raises ConfigError where there is none.
+        Raises ConfigError if there is none.
         """
         if self.find(name):
             return self.modules(name, [""])

@@ -35,7 +35,7 @@ def is_locked(folder: Path) -> bool:
 def alone(lock: Path) -> Iterator[None]:
     """Wait for the lock, a file, and hold it for the block. The holder may remove the file.
 
-    Raises TrackerError where the file cannot be made.
+    Raises TrackerError if the file cannot be made.
     """
     while (handle := _taken(lock)) is None:
         pass

@@ -29,7 +29,7 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """Return the content of a file of UTF-8 text; see `read_bytes`. Raises ValueError where it is not UTF-8."""
+    """Return the content of a file of UTF-8 text; see `read_bytes`. Raises ValueError if it is not UTF-8."""
     return read_bytes(path, limit).decode("utf-8")
 
 

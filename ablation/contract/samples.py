@@ -12,7 +12,7 @@ PLACE = ("item", "subset", "protocol")
 """Columns that tie a row to the rows of `items.parquet`; text."""
 
 TEXTS = ("prompt", "response", "reference")
-"""Prompt, answer and target: text, empty where there is none.
+"""Prompt, answer and target: text, empty if there is none.
 
 Any further column is one more text (`demonstrations`) or a number (`correct`), under the name that a reader is shown.
 """

@@ -31,7 +31,7 @@ class Progress:
 
 
 def read_progress(folder: Path) -> Progress | None:
-    """Return the progress of a stage, or None where no readable and plausible one exists."""
+    """Return the progress of a stage, or None if no readable and plausible one exists."""
     try:
         content = read_json(folder / "progress.json")
         done, total, *times = (float(content[name]) for name in ("done", "total", "started", "updated"))

@@ -63,7 +63,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
     """Return the state of a stage by the status in its folder, or a copy of it called `name`.
 
     It is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the stage left
-    is missing or has another length. Raises PermissionError where this user may not read it: another's result is not
+    is missing or has another length. Raises PermissionError if this user may not read it: another's result is not
     damaged.
     """
     if replaced(folder):

@@ -334,7 +334,7 @@ class Comparison(Judged):
     def _since_root(self) -> Measured | None:
         """The child against the first of its ancestors, compared directly.
 
-        Nothing where a comparison between them was not tested.
+        Nothing if a comparison between them was not tested.
         """
         above = ancestors(self.child, self.of.parents)
         if self.of.analysis.comparisons != "parent" or self.correction.alone or not above:
@@ -352,7 +352,7 @@ class Comparison(Judged):
 
     @property
     def root(self) -> str:
-        """The first of the child's ancestors; empty where the two cannot be compared."""
+        """The first of the child's ancestors; empty if the two cannot be compared."""
         return self._since_root.parent if self._since_root else ""
 
     @property

@@ -42,7 +42,7 @@ class ItemVariance:
 
 
 def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[GroupNoise, ...]:
-    """The noise of each group's weighted mean, from the variance of one run [groups]; none where no group has two runs.
+    """The noise of each group's weighted mean, from the variance of one run [groups]; none if no group has two runs.
 
     A group of one run is taken to vary as the others do (the prediction of a further run).
     """
@@ -85,6 +85,6 @@ def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool
 
 
 def _shared(covariances: Array) -> float:
-    """The mean covariance between two runs, from all of them [runs, runs]; the variance where there is one run."""
+    """The mean covariance between two runs, from all of them [runs, runs]; the variance if there is one run."""
     runs, total = len(covariances), float(covariances.sum())
     return (total - float(np.trace(covariances))) / (runs * (runs - 1)) if runs > 1 else total

@@ -123,7 +123,7 @@ class Family:
         return min(total, 1.0)
 
     def adjusted(self, p: Sequence[float]) -> Array:
-        """Step-down adjusted p-values, NaN where p is; each at most Holm's, and at least its own."""
+        """Step-down adjusted p-values, NaN if p is; each at most Holm's, and at least its own."""
         raw, by_holm = np.asarray(p, dtype=float), holm(p)
         tested = np.flatnonzero(~np.isnan(raw))
         order, least = tested[np.argsort(raw[tested], kind="stable")], 0.0

@@ -19,7 +19,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Interim:
-    """An interim analysis: a comparison with so many of its seeds, and the share of alpha that it may spend."""
+    """An interim analysis: a comparison with this many of its seeds, and the share of alpha that it may spend."""
 
     seeds: int
     weight: float
@@ -82,7 +82,7 @@ class Measured:
 
     @property
     def effect(self) -> float:
-        """Mean over seeds; NaN where no runs can be paired."""
+        """Mean over seeds; NaN if no runs can be paired."""
         return self.estimate.effect if self.estimate else _NAN
 
     def interval_at(self, level: float) -> tuple[float, float]:
@@ -94,7 +94,7 @@ class Measured:
 
     @property
     def paired(self) -> tuple[int, ...]:
-        """The seeds that were paired; none where runs are independent."""
+        """The seeds that were paired; none if runs are independent."""
         return self.runs[0] if self.of.design.paired else ()
 
     @property

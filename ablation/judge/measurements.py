@@ -91,7 +91,7 @@ class Items:
 
 
 class Environment(NamedTuple):
-    """The environment of a stage of a run, by its provenance; None where unknown."""
+    """The environment of a stage of a run, by its provenance; None if unknown."""
 
     key: str  # of the stage: equal where two variants share it
     torch: str | None

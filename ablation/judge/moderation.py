@@ -154,7 +154,7 @@ def _plain_spreads(gains: Array) -> tuple[Array, Array]:
 
 
 def _median_noise(counts: NDArray[np.int64]) -> Array:
-    """Variance of the median of so many values, in units of a single one's; 0 for none."""
+    """Variance of the median of this many values, in units of a single one's; 0 for none."""
     exact = np.array([_MEDIAN.get(count, np.pi / 2 / max(count, 1)) for count in range(int(counts.max()) + 1)])
     return np.where(counts > 0, exact[counts], 0.0)
 

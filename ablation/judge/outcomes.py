@@ -47,7 +47,7 @@ def _drawn(right: int, samples: int, j: int, k: int) -> float:
 
 
 def outcome_values(values: Array, samples: int, outcome: Outcome) -> tuple[Array, int | None]:
-    """The outcome of each item, [items], and the first item whose value is not a share of so many samples, if any."""
+    """The outcome of each item, [items], and the first item whose value is not a share of this many samples, if any."""
     right = np.asarray(values, dtype=float) * samples
     odd = np.flatnonzero(~((abs(right - right.round()) <= 1e-6) & (right >= 0) & (right <= samples)))
     if len(odd):

@@ -114,7 +114,7 @@ def split(comparison: Measured) -> Pilot:
 def sampling_variance(study: Measurements, comparison: Comparison) -> float | None:
     """The variance of one seed's difference that drawing an item's samples makes, if they are independent.
 
-    A share v of right samples has the variance v (1 - v) / (samples - 1). None where the number of samples is not
+    A share v of right samples has the variance v (1 - v) / (samples - 1). None if the number of samples is not
     known, is 1 or not the same in both groups, or the values are no such shares.
     """
     samples = study.samples.get(comparison.child, 1)

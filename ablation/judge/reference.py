@@ -36,7 +36,7 @@ class Watched:
         why: one sentence.
         value: of the new run; once there are reruns that decide, their mean.
         mean, sd, runs: of the past runs.
-        low, high: bounds of the prediction interval that was used; infinite where it is not watched.
+        low, high: bounds of the prediction interval that was used; infinite if it is not watched.
         p: of the value under the past runs, times the number of watched metrics (Bonferroni), at most 1.
     """
 

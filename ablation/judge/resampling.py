@@ -41,7 +41,7 @@ class Clusters:
     def corrections(self) -> Array:
         """1 / sqrt(1 - share) [clusters, subsets]: what makes the variance of clusters' sums unbiased (CR2).
 
-        Bell and McCaffrey (2002, Survey Methodology 28, 169-181), for the mean of each subset. 0 where a cluster is the
+        Bell and McCaffrey (2002, Survey Methodology 28, 169-181), for the mean of each subset. 0 if a cluster is the
         whole subset, whose noise is then unknown.
         """
         left = 1 - self.shares

@@ -69,7 +69,7 @@ def _range(values: Array) -> str:
 def margin_is_the_scale(study: Measurements, parent: str) -> str:
     """Say that even the worst values would lie within the margin of a parent; nothing if they would not.
 
-    The worst value of items is the worst that was seen. Of logged metrics it is 0, or 1 of shares; where there is no
+    The worst value of items is the worst that was seen. Of logged metrics it is 0, or 1 of shares; if there is no
     such end, a hundred times the largest.
     """
     margin, logged = study.analysis.margin, study.analysis.protocol == LOGGED

@@ -77,7 +77,7 @@ class Noise:
         return ((self.seed_variance, self.seed_df),)
 
     def after(self, runs: int, now: int) -> "Noise":
-        """The noise with so many runs in each group instead of `now`, if they vary as these do."""
+        """The noise with this many runs in each group instead of `now`, if they vary as these do."""
         if not self.groups:
             fewer = now / runs
             variance, residual = self.seed_variance * fewer, self.residual * fewer
@@ -220,7 +220,7 @@ def flip_p(values: Sequence[float] | Array) -> float:
 
 
 def _in_steps(size: Array) -> NDArray[np.int64] | None:
-    """The sizes in whole steps; None where they have no common step that is not very small."""
+    """The sizes in whole steps; None if they have no common step that is not very small."""
     least = size.min()
     for divisor in range(1, _MOST_PARTS + 1):
         steps = size * (divisor / least)

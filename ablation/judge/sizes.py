@@ -259,7 +259,7 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
         cost = source.cost(tried, (largest.items, largest.samples, largest.checkpoints))
         level, interims = Correction.of(study, judged).level, study.analysis.interim_analyses
         several = "1 comparison" if len(tried) == 1 else f"{len(tried)} comparisons"
-        noise = f"the noise of {several}, {'1 run each' if pilots[0].seeds == 1 else f'{pilots[0].seeds} seeds'}"
+        noise = f"the noise of {several}, {'one run per side' if pilots[0].seeds == 1 else f'{pilots[0].seeds} seeds'}"
         if study.analysis.protocol != LOGGED:
             noise += f" of {pilots[0].items:,} items"
         elif request.items:  # a value of each run
@@ -292,7 +292,7 @@ def middle(pilots: Sequence[Pilot]) -> Pilot:
 
 
 def level_at(level: float, interims: Sequence[int]) -> Level:
-    """Return the level of a comparison at so many seeds; `level`: of all its interim analyses together."""
+    """Return the level of a comparison at this many seeds; `level`: of all its interim analyses together."""
     shares = interim_weights(interims)
     last = shares[interims[-1]] if interims else 1.0  # verdicts on more seeds rest on this interim analysis
     return lambda seeds: level * next((share for interim, share in shares.items() if interim >= seeds), last)
@@ -344,7 +344,7 @@ def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None
 
 
 def _with_noise(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons from which the noise of seeds can be estimated. Raises ConfigError where none does."""
+    """The comparisons from which the noise of seeds can be estimated. Raises ConfigError if none does."""
     noisy = [comparison for comparison in comparisons if _tells_noise(comparison)]
     if not noisy:
         same = "the same value or difference in every seed"

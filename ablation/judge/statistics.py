@@ -101,7 +101,7 @@ class Estimate:
 
     @cached_property
     def exact_p(self) -> float:
-        """Sign-flip p over clusters of items, McNemar's exact test for one run; 0 where it does not count."""
+        """Sign-flip p over clusters of items, McNemar's exact test for one run; 0 if it does not count."""
         return flip_p(self.units) if self.units else 0.0
 
     @cached_property
@@ -129,7 +129,7 @@ class Estimate:
     def p(self) -> float:
         """Two-sided unadjusted p; NaN with one seed.
 
-        1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
+        1 if effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
         shown, so neither direction may be called.
         """
         if not self.noise.seeds_known:
@@ -140,7 +140,7 @@ class Estimate:
 
     @property
     def item_p(self) -> float:
-        """The p of the items alone; NaN where `items_only`."""
+        """The p of the items alone; NaN if `items_only`."""
         if self.items_only:
             return float("nan")
         return self._p(self.item_noise)
@@ -565,7 +565,7 @@ def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
 def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
     """Variance of the mean over seeds; NaN with one, or where runs of one value show none: then it is not known.
 
-    They show none where those of one group are all equal, or all differences are. Seeds on both sides of the target may
+    They show none if those of one group are all equal, or all differences are. Seeds on both sides of the target may
     be noise around one side: the larger spread of the two readings counts. A group whose seeds are equal on every
     item is one run: it is taken to vary as the others do, and is not averaged.
     """
@@ -597,7 +597,7 @@ def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
     """The square of the statistic's step, over whole items; a 12th of it is variance that rounding hides (Sheppard).
 
     Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
-    matter. 0 where a run is one value, whose step is unknown, and where it is negligible beside the spread.
+    matter. 0 if a run is one value, whose step is unknown, and where it is negligible beside the spread.
     """
     first = groups[0].values
     if all(array.shape[2] == 1 for array in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * variance:
@@ -610,7 +610,7 @@ def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
 
 
 def _step(ordered: Array) -> float:
-    """The smallest step between sorted values; infinite where there is none.
+    """The smallest step between sorted values; infinite if there is none.
 
     Values apart by less than 1e-9 of their range are one value.
     """

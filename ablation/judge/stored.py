@@ -115,7 +115,7 @@ def _clusters(store: Store, name: str, analysis: Analysis) -> list[tuple[str, st
 
 
 def _steps(store: Store, name: str, analysis: Analysis) -> dict[Run, list[int]]:
-    """The steps of the final metrics that decide; nothing where items do."""
+    """The steps of the final metrics that decide; nothing if items do."""
     if analysis.protocol != LOGGED:
         return {}
     query = """SELECT variant, seed, step FROM finals JOIN metrics USING (key)

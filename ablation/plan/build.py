@@ -39,7 +39,7 @@ def build_plan(
         root: the folder that holds the packages whose code counts for the keys.
         more: variants that no file declares yet.
 
-    Raises ConfigError where the configuration is wrong, or the selection is empty.
+    Raises ConfigError if the configuration is wrong, or the selection is empty.
     """
     if gpu_pool is not None:
         settings = settings.model_copy(update={"gpus": gpu_pool})

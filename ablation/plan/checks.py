@@ -53,7 +53,7 @@ def source_of_gpu(plan: Plan, stage: PlannedStage) -> tuple[Path, str]:
 
 
 def check_packages(plan: Plan, states: States) -> None:
-    """Raise ConfigError where a stage that is to run needs a package that is not here.
+    """Raise ConfigError if a stage that is to run needs a package that is not here.
 
     A config model names them per stage: `needed_packages(stage)` -> {package: (dotted key that asks for it, remedy)}.
     """
@@ -123,7 +123,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
 
 
 def dirty_files(root: Path, outside: Iterable[Path] = ()) -> list[str] | None:
-    """Return changed and untracked files below `root`, sorted; None where it is not in a git repository.
+    """Return changed and untracked files below `root`, sorted; None if it is not in a git repository.
 
     Files that git ignores do not count, nor those in the folders `outside`.
     """

@@ -78,9 +78,9 @@ def _signature(folder: Path) -> str:
 
 
 def planned_folders(results: Path) -> dict[str, Path]:
-    """Return the folder of each stage of plan.json by its key; none where there is no plan.
+    """Return the folder of each stage of plan.json by its key; none if there is no plan.
 
-    Raises TrackerError where the plan cannot be read, PermissionError where this user may not.
+    Raises TrackerError if the plan cannot be read, PermissionError where this user may not.
     """
     try:
         plan = read_json(results / PLAN_FILE, _MAX_BYTES)
@@ -99,7 +99,7 @@ def note_collected(folder: Path, sources: Sources, corrupt: Mapping[str, str]) -
 
 
 def read_collected(folder: Path) -> dict[str, Any]:
-    """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
+    """Return the content of collected.json; {} if there is none that can be read: it is only a hint."""
     try:
         content = read_json(folder / COLLECTED, _MAX_BYTES)
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def claim_reports(results: Path, reports: Path) -> None:
     """Record in the folder of reports which results it shows, as a relative path, so that both may move together.
 
     Reports without such a record are drawn again by the next Snakemake, since they may show any results. Raises
-    ConfigError where the folder shows other results, TrackerError where it cannot be written.
+    ConfigError if the folder shows other results, TrackerError if it cannot be written.
     """
     marker, mine = reports / MARKER, os.path.relpath(results.resolve(), reports.resolve())
     try:

@@ -40,7 +40,7 @@ class Jobs:
 
     @cached_property
     def groups(self) -> Groups:
-        """Return the groups of stages; none where this Snakemake runs the jobs itself."""
+        """Return the groups of stages; none if this Snakemake runs the jobs itself."""
         return {} if self.runs_here else groups_of(self.plan)
 
     @cached_property

@@ -182,7 +182,7 @@ class Finder:
             raise ConfigError(file, f"stages.{stage}.{slot}", name, error.problem, error.remedy) from None
 
     def _command_code(self, study: Study, stage: str) -> Code:
-        """Return the files of a command. Raises ConfigError where there is none, or the command starts another."""
+        """Return the files of a command. Raises ConfigError if there is none, or the command starts another."""
         definition, where = study.stages[stage], f"stages.{stage}"
         made_of = tuple(definition.code), tuple(definition.words)
         if made_of not in self._files:

@@ -138,7 +138,7 @@ def digest_of_plan(text: str) -> str:
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Return the plan; raise ConfigError where there is none or it cannot be read."""
+    """Return the plan; raise ConfigError if there is none or it cannot be read."""
     try:
         return PlanFile.model_validate_json(read_bytes(path, _MAX_BYTES))
     except FileNotFoundError:
@@ -266,7 +266,7 @@ class Plan:
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
-    """Read the file; {} where there is none. A broken one is a ConfigError: fewer seeds would undo decisions."""
+    """Read the file; {} if there is none. A broken one is a ConfigError: fewer seeds would undo decisions."""
     path = results / EXTRA_SEEDS
     try:
         return _CONTENT.validate_json(read_bytes(path), strict=True)

@@ -165,7 +165,7 @@ def refuse_links(plan: Plan) -> None:
 
 
 def reasons(plan: Plan, states: States) -> list[str]:
-    """Return lines such as `12 x toy.train: train.py changed`; none where nothing has been started before."""
+    """Return lines such as `12 x toy.train: train.py changed`; none if nothing has been started before."""
     try:
         before = read_plan(plan.file)
     except ConfigError:

@@ -53,7 +53,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
         config: the values of `--config`.
         scheduler: Snakemake's class.
 
-    Raises TrackerError where the configuration is wrong or the grid cannot start, OSError where the results cannot be
+    Raises TrackerError if the configuration is wrong or the grid cannot start, OSError if the results cannot be
     written.
     """
     gpu_resource = workflow.global_resources.get("gpu")
@@ -109,7 +109,7 @@ def hold(results: Path) -> int:
 
 
 def end_within(seconds: float, scheduler: type) -> None:
-    """Let SIGTERM end Snakemake: it starts no more jobs, and what still runs after so many seconds ends with it.
+    """Let SIGTERM end Snakemake: it starts no more jobs, and ends those that still run after this many seconds.
 
     Its own handler takes a lock that the main thread, which Python runs it in, may be holding already: then it waits
     for itself, for good, and holds the results. A thread of its own waits for nobody but the others.
@@ -149,7 +149,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
     `states` are the states of every stage, as `states_of` has just read them; stages to run again become missing.
 
-    Raises ConfigError where a study wants a clean tree below `root`, by default the project, and it is not; a stage's
+    Raises ConfigError if a study wants a clean tree below `root`, by default the project, and it is not; a stage's
     folder is a link; the folder of reports shows other results; a stage that is to run asks for more devices than there
     are, or needs a package that is not installed.
     """

@@ -48,7 +48,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def reader_of(path: Path) -> ModuleType:
-    """Return the reader of a file, or of a folder that is one evaluation. Raises ConfigError where it has none."""
+    """Return the reader of a file, or of a folder that is one evaluation. Raises ConfigError if it has none."""
     try:
         for reader in _WITH_PARTS if path.is_dir() else READERS:
             if reader.recognises(path):

@@ -87,7 +87,7 @@ class Attempt(NamedTuple):
 
 
 def attempt(path: Path) -> Attempt | None:
-    """Return which try of which task a log is; None where it has no id."""
+    """Return which try of which task a log is; None if it has no id."""
     try:
         if path.suffix == ".json":
             with path.open("rb") as handle:

@@ -50,7 +50,7 @@ def kept_step(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None,
 
 
 def _larger(said: Mapping[str, Any], metric: str) -> bool | None:
-    """Return whether the best value is the largest; None where nothing says so."""
+    """Return whether the best value is the largest; None if the settings do not state it."""
     direction = next((said[name] for name in _DIRECTION if said.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")

@@ -53,7 +53,7 @@ class Value:
 def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
     """Return the runs at the paths that logged one of the metrics, by the first format that reads any of them.
 
-    Raises ConfigError where no format reads a path, or no run at it has logged the metrics.
+    Raises ConfigError if no format reads a path, or no run at it has logged the metrics.
     """
     return [run for path in paths for run in _runs_at(path, metrics, problem)]
 
@@ -163,7 +163,7 @@ class Window:
 def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Window, note: Problem) -> list[Value]:
     """Return the value of each metric over the window.
 
-    Raises ConfigError where a metric is missing, or has been logged too rarely or only after the window's step.
+    Raises ConfigError if a metric is missing, or has been logged too rarely or only after the window's step.
     """
     until = window.step(run, name, metrics[0], note)
     values = []

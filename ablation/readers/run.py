@@ -59,10 +59,10 @@ class ImportedRun:
             importing makes JSON of it.
         seed: None if neither configuration nor source has it.
         state: how it ended, by its source; `finished` for a format that never says.
-        started: ISO 8601; None where the source does not tell.
+        started: ISO 8601; None if the source does not tell.
         metrics: METRIC_ROWS, one row per step and name; `metric_table` makes it of what was logged.
         kept: step of the model that the run kept, if the source says so; None: the last, or what the settings say.
-        items: ITEM_ROWS: one row per evaluation item and value; None where the source has none.
+        items: ITEM_ROWS: one row per evaluation item and value; None if the source has none.
         prompts: {subset: digest of what was asked}, where the source has it.
     """
 
@@ -84,7 +84,7 @@ A_STEP = re.compile(r"step (\d+)")  # subsets that are evaluations during traini
 _ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)
 
 Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
-"""Yields the runs at a path. Raises ConfigError where the path is not of the reader's format."""
+"""Yields the runs at a path. Raises ConfigError if the path is not of the reader's format."""
 
 
 def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
@@ -186,7 +186,7 @@ def repeats_as_clusters(items: pa.Table) -> pa.Table:
 
 
 def item_means(items: pa.Table) -> dict[str, float]:
-    """Return {protocol/subset/name: mean}, and protocol/mean/name over subsets where there are several.
+    """Return {protocol/subset/name: mean}, and protocol/mean/name over subsets if there are several.
 
     Evaluations during training, the subsets `step N` and `last`, are not subsets of one evaluation.
     """

@@ -168,7 +168,7 @@ def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
 
 
 def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
-    """Raise ConfigError where a metric is one of the columns with `words` of a RunTable."""
+    """Raise ConfigError if a metric is one of the columns with `words` of a RunTable."""
     if metric is not None and metric in words:
         line, cell = words[metric]
         problem, remedy = "is not a number", "write a number, or leave the cell empty"

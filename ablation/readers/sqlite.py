@@ -19,7 +19,7 @@ _PATIENCE = 30.0  # seconds for which a writer may hold its lock
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a path is a file that begins as SQLite's do. Raises OSError where it cannot be read."""
+    """Whether a path is a file that begins as SQLite's do. Raises OSError if it cannot be read."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

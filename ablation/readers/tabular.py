@@ -81,7 +81,7 @@ def file_at(path: Path, stem: str) -> Path:
 def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a table whose columns may have other names: {name: column}. `values` must be among them.
 
-    Raises ConfigError where a column is not there, or as `rows_of`.
+    Raises ConfigError if a column is not there, or as `rows_of`.
     """
     called = {column: name for name, column in columns.items()}
     for line, row in rows_of(file):
@@ -115,7 +115,7 @@ def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator
 
 
 def parquet_names(file: Path) -> list[str]:
-    """Return the columns of a Parquet file; none of another. Raises ConfigError where it cannot be read."""
+    """Return the columns of a Parquet file; none of another. Raises ConfigError if it cannot be read."""
     if file.suffix != ".parquet":
         return []
     try:
@@ -290,7 +290,7 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
 
 
 def _plain(values: Any) -> Any:
-    """Return the values without a mask: NaN where a number is missing, None where a text is."""
+    """Return the values without a mask: NaN if a number is missing, None if a text is."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if values.dtype.kind == "O":

@@ -56,7 +56,7 @@ _MOST_MISSES = 20  # events of one length that were unlike all others, after whi
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path: an event file or a folder. Raises ConfigError where there are none."""
+    """Yield the runs at or below a path: an event file or a folder. Raises ConfigError if there are none."""
     root = path if path.is_dir() else path.parent
     files = files_of("tensorboard", path, problem)
     if not files or (path.is_file() and "tfevents" not in path.name):
@@ -263,7 +263,7 @@ class _Event:
 
 
 def _parsed(content: bytes) -> _Event | None:
-    """Return what an event says; None where it makes no sense."""
+    """Return what an event says; None if it makes no sense."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
     event = Event()

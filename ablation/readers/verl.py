@@ -41,7 +41,7 @@ _TEXTS = ("input", "output", "gts", "step")
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path: a log or a folder. Raises ConfigError where there is no log."""
+    """Yield the runs at or below a path: a log or a folder. Raises ConfigError if there is no log."""
     root = path if path.is_dir() else path.parent
     files = files_of("verl", path, problem)
     named = [file for file in files if not _STEP_FILE.fullmatch(file.name)]

@@ -27,7 +27,7 @@ _SUMS = {kind: zlib.crc32(bytes([kind])) for kind in (_FULL, _FIRST, _MIDDLE, _L
 
 
 def is_wandb(path: Path) -> bool:
-    """Whether a path is a file that begins as W&B's do. Raises OSError where it cannot be read."""
+    """Whether a path is a file that begins as W&B's do. Raises OSError if it cannot be read."""
     if not path.is_file():
         return False
     with regular(path).open("rb") as file:
@@ -146,7 +146,7 @@ def _record_class() -> Any:
 
 
 def parse(record: bytes) -> Any:
-    """Return a record as a message `Record`. Raises ValueError where it is invalid."""
+    """Return a record as a message `Record`. Raises ValueError if it is invalid."""
     try:
         return _record_class().FromString(record)
     except DecodeError as error:

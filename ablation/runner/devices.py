@@ -48,7 +48,7 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """Return `2 x NVIDIA H100`, as the driver calls the first; `cpu` where there is none."""
+        """Return `2 x NVIDIA H100`, as the driver calls the first; `cpu` if there is none."""
         names = _ask_driver("nvmlDeviceGetName")
         device_names = [
             names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)
@@ -64,7 +64,7 @@ class Lease:
 def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: None, poll: float = 0.2) -> Lease:
     """Wait for `count` devices of the pool, all at once, and return them. On a machine without devices: an empty lease.
 
-    `on_wait` is called once with the pool if they are not free at once. Raises ValueError where the pool is too small.
+    `on_wait` is called once with the pool if they are not free at once. Raises ValueError if the pool is too small.
     """
     pool = visible_devices()
     if count <= 0 or not pool:

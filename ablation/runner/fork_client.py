@@ -43,7 +43,7 @@ def address_of(parent: int, kind: str) -> str:
 def ask(address: str, arguments: list[str], *, listener: int | None = None) -> tuple[int | None, str]:
     """Hand the job over and wait for its end; return its exit status, or None and why it was refused.
 
-    Nothing is said where there is no server, or it ended first. listener: the process that must have taken the address;
+    Nothing is said if there is no server, or it ended first. listener: the process that must have taken the address;
     containers that share a network share addresses.
     """
     umask = os.umask(0)

@@ -76,7 +76,7 @@ class Refused(Exception):
 
 
 def start(kind: str = TRAINERS) -> subprocess.Popen[bytes]:
-    """Start the server for the jobs of this process, of a kind. Raises OSError where its address is taken."""
+    """Start the server for the jobs of this process, of a kind. Raises OSError if its address is taken."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address_of(os.getpid(), kind))
         listener.listen(256)

@@ -39,7 +39,7 @@ def keep_freed_memory() -> None:
     """Give less than 1 GiB at the end of the heap back to the system; tensors above 32 MiB still come and go.
 
     By default glibc returns it at every drop, and its pages are zeroed again at the next rise: a tenth of the CPU time
-    of training small models. Does nothing where the C library is another one.
+    of training small models. Does nothing if the C library is another one.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

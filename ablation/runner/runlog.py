@@ -124,7 +124,7 @@ def items_table(
 ) -> pa.Table:
     """Return evaluation items as a table, with a column `cluster` where `clusters`, {item: cluster}, is given.
 
-    Raises ValueError where a column is missing, an item is there twice, or one has no cluster.
+    Raises ValueError if a column is missing, an item is there twice, or one has no cluster.
     """
     if hasattr(rows, "columns"):  # a data frame
         if missing := set(ITEMS.names) - set(rows.columns):

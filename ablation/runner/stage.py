@@ -27,7 +27,7 @@ class Diverged(Exception):
 class Stage:
     """One stage: `run(stage)` of its entry module does the work, everything below is how it reports.
 
-    id: `debias.train`. key: 16 hex digits. seed: None where the stage is not seeded. label: `v8 seed 0`.
+    id: `debias.train`. key: 16 hex digits. seed: None if the stage is not seeded. label: `v8 seed 0`.
     config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError. parts:
     slot -> function or class, by the names that the study's `parts` returns for this stage. inputs: folders by name.
     out: its own folder; for ranks after the first a temporary one. devices: torch device strings of this rank.
@@ -54,7 +54,7 @@ class Stage:
     def log_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Add numbers (or tensors of one element) to the series of their names.
 
-        Raises Diverged where an abort rule trips; the values are kept.
+        Raises Diverged if an abort rule trips; the values are kept.
         """
         numbers = self.ranks.same({name: float(value) for name, value in values.items()})  # times differ
         self.metrics.add(step, numbers)
@@ -69,7 +69,7 @@ class Stage:
         clusters: {item: cluster} of every item, the same in every run. Items of one cluster share noise (a target term,
         a template, the batch of one edit), in every subset in which they stand; None: each item is one of its own.
 
-        Raises ValueError where a column or a cluster is missing or an (item, subset, protocol, name) is there twice.
+        Raises ValueError if a column or a cluster is missing or an (item, subset, protocol, name) is there twice.
         """
         write_table(self.out / "items.parquet", items_table(rows, clusters))
 

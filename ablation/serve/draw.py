@@ -2,7 +2,7 @@
 
     python -m ablation.serve.draw RESULTS FOLDER PARENT SECONDS
 
-Writes FOLDER/page.html whenever the results have changed, at most once in so many seconds and only while somebody
+Writes FOLDER/page.html whenever the results have changed, at most once in this many seconds and only while somebody
 looks: the server touches FOLDER/asked. The results stay unchanged: the page is drawn from a database in FOLDER, or from
 the results' own if that is complete.
 """

@@ -34,7 +34,7 @@ _WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page in `folder`, with what runs in `results` on top. Raises TrackerError where it cannot listen."""
+    """Serves the page in `folder`, with what runs in `results` on top. Raises TrackerError if it cannot listen."""
 
     daemon_threads = True
 

@@ -72,14 +72,14 @@ def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def interval_of(comparison: Comparison) -> tuple[float, float]:
-    """Return the same of a comparison itself; NaN where there is none."""
+    """Return the same of a comparison itself; NaN if there is none."""
     row = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
     low, high = (math.nan if end is None else end for end in shown_interval(row))
     return low, high
 
 
 def interval_words(comparisons: Sequence[Comparison]) -> str:
-    """Say for how many comparisons of a study the intervals of `shown_interval` hold; empty where there is only one."""
+    """Say for how many comparisons of a study the intervals of `shown_interval` hold; empty if there is only one."""
     correction = comparisons[0].correction
     if correction.name in ("one", "none"):
         return ""

@@ -58,7 +58,7 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
 def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
     """Two variants that only the results know, such as imported runs; None if they do not know both.
 
-    Raises ConfigError where several studies have both.
+    Raises ConfigError if several studies have both.
     """
     with Store(load_or_collect(results)) as store:
         having = studies_with(store, name, a, b)

@@ -277,7 +277,7 @@ def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequ
 
 
 def _curves(store: Store, study: str, metrics: Sequence[str], x: FigureAxis | None) -> pd.DataFrame:
-    """variant, metric, step, mean, low, high, seeds; `step` is the horizontal metric where there is one.
+    """variant, metric, step, mean, low, high, seeds; `step` is the horizontal metric if there is one.
 
     Steps that the horizontal metric does not have are left out.
     """

@@ -109,7 +109,7 @@ def panels(
     gaps: tuple[float, float],
     below: float = 0.5,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of so many panels, in rows of `columns` at most."""
+    """Return a figure of this many panels, in rows of `columns` at most."""
     columns = min(columns, count)
     figure, axes = grid(title, note, (-(-count // columns), columns), size, gaps, below=below)
     for unused in axes.flat[count:]:
@@ -162,7 +162,7 @@ def beside(axes: Axes, keys: Sequence[Line2D]) -> None:
 
 
 def nothing(axes: Axes, words: str = "no data") -> None:
-    """Say that there is nothing, in the middle."""
+    """Write in the middle of a panel that there is nothing to draw."""
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=MUTED, style="italic")
 
 

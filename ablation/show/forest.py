@@ -37,7 +37,7 @@ _MARKS: dict[str, tuple[str, str, bool]] = {
 
 @dataclass(frozen=True)
 class ForestRow:
-    """One row: a comparison's name, effect, ends of its interval, and verdict; NaN where nothing was measured."""
+    """One row: a comparison's name, effect, ends of its interval, and verdict; NaN if nothing was measured."""
 
     name: str
     effect: float

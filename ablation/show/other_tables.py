@@ -91,7 +91,7 @@ def value_of(variant: PlannedVariant, key: str) -> str:
 
 
 def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list[str]:
-    """Return the studies that have the key. Raises ConfigError where none has."""
+    """Return the studies that have the key. Raises ConfigError if none has."""
     if key == "seed":
         raise ConfigError("tables", "--by", key, "is averaged over in tables", "name a key of the configuration")
     having = [

@@ -64,7 +64,7 @@ def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) ->
 def render_groups(database: Path, reports_dir: Path, key: str) -> list[Path]:
     """Write `<reports_dir>/<study>/by-<key>.{md,csv,tex,html}` for each study that has the key; return the paths.
 
-    Raises ConfigError where none has it.
+    Raises ConfigError if none has it.
     """
     written = []
     with Store(database) as store:

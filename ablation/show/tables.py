@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One variant, or the reference. `status` is empty where there are results, else why there are none."""
+    """One variant, or the reference. `status` is empty if there are results, else why there are none."""
 
     name: str
     parent: str | None

@@ -94,12 +94,12 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def number(value: Any, decimals: int = 4) -> str:
-    """A measured value with fixed decimals and a true minus sign; a dash where there is none."""
+    """A measured value with fixed decimals and a true minus sign; a dash if there is none."""
     return f"{value:.{decimals}f}".replace("-", MINUS) if is_number(value) else NOTHING
 
 
 def alike(values: Sequence[float]) -> list[str]:
-    """Numbers of one row with the same decimals: three digits of the largest; none where all are whole."""
+    """Numbers of one row with the same decimals: three digits of the largest; none if all are whole."""
     largest = max(map(abs, values), default=0.0)
     all_integers = all(float(value).is_integer() for value in values) or not largest
     decimals = 0 if all_integers else max(2 - math.floor(math.log10(largest)), 0)

@@ -20,7 +20,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     drop, or if nothing can be collected, a line says so and the database stays as it is.
 
     strict: for whatever lets others pass. A database that is not up to date is an error. Raises TrackerError, also
-    where there is no database at all.
+    if there is no database at all.
     """
     check_decoded(results)
     database = results / DATABASE

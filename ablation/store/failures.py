@@ -10,7 +10,7 @@ from ablation.store.database import Store
 def failures(database: Path) -> tuple[str, bool]:
     """Return (report, whether everything that ran is ok). Stages that never ran are counted, but are not failures.
 
-    Raises ConfigError where none has run.
+    Raises ConfigError if none has run.
     """
     query = """SELECT state, study, stage, label, reason, dir FROM stages
                WHERE study NOT IN (SELECT study FROM studies WHERE definition->>'imported' <> '') ORDER BY rowid"""

@@ -93,7 +93,7 @@ def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: rando
     as only as many terms are left as splits are empty, they go to those.
 
     counts: items per term. fractions: share of the items per split; they add up to 1. rng: orders equally frequent
-    terms. Raises ValueError where there are fewer terms than splits.
+    terms. Raises ValueError if there are fewer terms than splits.
     """
     if len(counts) < len(fractions):
         raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits without sharing a term")
@@ -138,7 +138,7 @@ def split_items(
 
 
 def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tuple[str, ...]]]:
-    """Find the files of each split, and the domains that each is read for. Raises ValueError where a split has none.
+    """Find the files of each split, and the domains that each is read for. Raises ValueError if a split has none.
 
     A split is one file `<split>.json` of all domains, or `<domain>_<split>.json` for each domain; `.jsonl` too.
     """
@@ -166,7 +166,7 @@ def read_own_splits(
     """Read the splits that `split_files` found, items in the order of their files.
 
     max_items: at most so many items per domain and split, the first ones, or None. labels: StereoSet's own items; None:
-    labels are not compared. Raises ValueError where a file is not of StereoSet's form, lacks a domain, or has swapped
+    labels are not compared. Raises ValueError if a file is not of StereoSet's form, lacks a domain, or has swapped
     labels.
     """
     reference = None if labels is None else list(labels)

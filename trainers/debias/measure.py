@@ -30,7 +30,7 @@ class ItemScores:
 
     @property
     def ss(self) -> Tensor:
-        """[B], 1 where the stereotype is preferred."""
+        """[B], 1 if the stereotype is preferred."""
         return stereotype_preferred(self.logp[:, 1], self.logp[:, 0])
 
     @property

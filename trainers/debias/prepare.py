@@ -79,7 +79,7 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
 def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> TokenisedItem:
     """Token ids of the three sentences, each with BOS (or EOS where the tokenizer has none) in front.
 
-    Raises ValueError where the tokenizer has neither, or a sentence has no token.
+    Raises ValueError if the tokenizer has neither, or a sentence has no token.
     """
     bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if bos is None:
@@ -154,7 +154,7 @@ def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Te
 
 @torch.no_grad()
 def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> None:
-    """Raise ValueError where sentences that share their prefixes do not give what each gives alone."""
+    """Raise ValueError if sentences that share their prefixes do not give what each gives alone."""
     lengths = [len(tokens) for tokens in sentences]
     packed = last_hidden(model, _packed_prefix(model, sentences).split(lengths), sentences)
     ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])

@@ -63,7 +63,7 @@ def similarities(query: Tensor, candidates: Tensor) -> Tensor:
 def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
     """Return sequences (Q, width, shots), the most probable first, by a beam of `width`.
 
-    Raises ValueError where the pool has fewer sequences than `width`.
+    Raises ValueError if the pool has fewer sequences than `width`.
     """
     count, size = logits.shape
     expanded = logits[:, None].expand(count, 1, size)

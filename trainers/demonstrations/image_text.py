@@ -151,7 +151,7 @@ def _extended(name: str, value: Tensor, tokens: Tensor, kept: Tensor, start: int
 def load_image_text(folder: Path, *, dtype: torch.dtype, device: str, system: str) -> ImageTextModel:
     """Return the frozen model in a folder.
 
-    Raises ValueError where its weights are pickled, or it is no image-text model or has no chat template.
+    Raises ValueError if its weights are pickled, or it is no image-text model or has no chat template.
     """
     refuse_pickles(folder)
     processor = load_processor(folder)

@@ -93,7 +93,7 @@ def divide_questions(
 
     Each query gets a pool of its own: `candidates` (K) distinct demonstrations, drawn uniformly. The first `sizes.test`
     items of the evaluation file `test` are the test queries, in its order; None: there is one file, and they are drawn
-    from it too. Raises ValueError, with the key to change, where there are too few questions.
+    from it too. Raises ValueError, with the key to change, if there are too few questions.
     """
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(seed)).tolist()
     drawn = [training[place] for place in order]

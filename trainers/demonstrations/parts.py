@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def parts(config: "DemonstrationsConfig", stage: str) -> dict[str, str]:
     """Return what `stage` uses; a slot that a variant does without is absent.
 
-    in_context: loads the in-context model of the task. <mode>_rewards: rewards (Q, N) of correctness (1 where the query
+    in_context: loads the in-context model of the task. <mode>_rewards: rewards (Q, N) of correctness (1 if the query
     was answered right after the sequence, else 0), soft accuracy in [0, 1], gain over zero-shot in the unit of
     `reward.gain`, (Q, N) each, and the settings. advantages: of rewards (Q, N). positives: which sequences are
     positive, (Q, N). trained_queries: which queries have enough of them, (Q,).

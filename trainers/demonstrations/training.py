@@ -53,7 +53,7 @@ def trained_on(config: DemonstrationsConfig) -> list[Reward]:
 def rewards_of(parts: Mapping[str, Callable[..., Any]], offline: OfflineData, reward: Reward) -> Tensor:
     """Return the rewards (Q, N) of a mode; parts: the stage's.
 
-    Raises ValueError where all sequences have the same: there is nothing to learn.
+    Raises ValueError if all sequences have the same: there is nothing to learn.
     """
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
     rewards: Tensor = parts[f"{reward.mode}_rewards"](offline.correct, offline.acc_score, gain, reward)

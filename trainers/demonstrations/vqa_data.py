@@ -41,7 +41,7 @@ def read_data(folder: Path, images: Path) -> VisualData:
     Splits are train2014 and one to evaluate on (val2014). Images are `COCO_<split>_<12 digits>.jpg`, in `images` or in
     its folder of the split's name.
 
-    Raises ValueError where a file is missing or wrong; with file or question.
+    Raises ValueError if a file is missing or wrong; with file or question.
     """
     splits = {_split(path): path for path in sorted(folder.glob(f"*{QUESTIONS}"))}
     training = [split for split in splits if split.startswith("train")]
@@ -66,7 +66,7 @@ def _split(path: Path) -> str:
 def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
     """Return the questions of an official file, in its order, with the answers of the annotations in the same folder.
 
-    Raises ValueError where annotations or an image are missing or a question is there twice; with file and question.
+    Raises ValueError if annotations or an image are missing or a question is there twice; with file and question.
     """
     beside = [other for other in path.parent.glob(f"*{ANNOTATIONS}") if _split(other) == split]
     if len(beside) != 1:

@@ -186,7 +186,9 @@ class Evaluate(Strict):
     checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
-    length_factor: float = Field(default=1.5, gt=0, description="Response limit, times the teacher's 99th percentile.")
+    length_factor: float = Field(
+        default=1.5, gt=0, description="Response limit, as a multiple of the teacher's 99th percentile."
+    )
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
 

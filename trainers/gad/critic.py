@@ -93,7 +93,7 @@ def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
     """Return how far apart the critic scores pairs (N,) whose texts are the same: 0, but for tokens that no text shows.
 
-    Nothing where no texts are the same.
+    Nothing if no texts are the same.
     """
     same = torch.tensor([one == other for one, other in zip(teacher_texts, texts, strict=True)])
     apart = (teacher.pooled - student.pooled).abs().cpu()[same]

@@ -103,7 +103,7 @@ def measure(
     a prompt's responses (`policy/systematic_sampling.py`). Their seed is the same for all variants and seeds, so that
     differences between them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th
     percentile sets the limit, so one very long response costs nothing. micro_batch: of `evaluate.batch_size` rows, less
-    where there is too little memory. greedily: False leaves the protocol `greedy` out. keep: is handed the responses of
+    if there is too little memory. greedily: False leaves the protocol `greedy` out. keep: is handed the responses of
     each protocol.
     """
     settings = config.evaluate

@@ -64,7 +64,7 @@ def split_rows(
 
     dev, test: numbers of rows; below 1: shares of the rows that they are taken from, rounded, at least one.
     validation: the rows that dev and test are taken from; None: `rows`. A chat of both is not trained on.
-    Raises ValueError where there are too few.
+    Raises ValueError if there are too few.
     """
 
     def ordered(some: Sequence[Problem]) -> list[Problem]:

@@ -61,7 +61,7 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
 def measured_models(stage: Stage) -> list[Path]:
     """Return the folders of the earlier models that the stage `gad` kept for the evaluation, the latest first.
 
-    Raises ValueError where these are not what `evaluate.checkpoints` asks for.
+    Raises ValueError if these are not what `evaluate.checkpoints` asks for.
     """
     folder = stage.inputs.get("gad")
     if folder is None or not (folder / STUDENT).is_dir():  # before it, or switched off

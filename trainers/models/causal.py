@@ -32,7 +32,7 @@ def refuse_pickles(folder: Path) -> None:
 
 
 def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """Load a frozen causal language model in evaluation mode. Raises ValueError where it has no safetensors weights."""
+    """Load a frozen causal language model in evaluation mode. Raises ValueError if it has no safetensors weights."""
     refuse_pickles(folder)
     disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
@@ -47,7 +47,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """Return the name (within `model`) and the list of the decoder's blocks.
 
-    Raises ValueError where no ModuleList has length num_hidden_layers, or several have.
+    Raises ValueError if no ModuleList has length num_hidden_layers, or several have.
     """
     n_layers = model.config.get_text_config().num_hidden_layers
     prefix = model.base_model_prefix
@@ -113,7 +113,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
     """Find the modules to edit, in the order of the blocks.
 
     rule: an object with `last`, the number of blocks whose MLP's output is edited, or a sequence of dotted names.
-    Raises ValueError where a name is unknown, outside the blocks or not linear, or the rule fits no module or
+    Raises ValueError if a name is unknown, outside the blocks or not linear, or the rule fits no module or
     several.
     """
     list_name, layers = blocks(model)

@@ -50,7 +50,7 @@ def fairness_gap(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
 
 # What is measured, of the mean log-probabilities [B] of the sentences of each item.
 def stereotype_preferred(stereo_logp: Tensor, anti_logp: Tensor) -> Tensor:
-    """1.0 where the stereotype's mean log-probability exceeds the anti-stereotype's, else 0.0; vectors [B].
+    """1.0 if the stereotype's mean log-probability exceeds the anti-stereotype's, else 0.0; vectors [B].
 
     The mean over items is the Stereotype Score SS (arXiv 2004.09456). The public BiasEdit code compares mean
     probabilities instead, which one confident token can decide (docs/studies/debias.md): given these, SS is that one.

@@ -65,7 +65,7 @@ def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
 def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
     """Return the Pearson correlation of scores and quality, both (N,), after each group's mean is taken off.
 
-    Differences between prompts do not count: only those within a group reach the advantages. NaN where no group has
+    Differences between prompts do not count: only those within a group reach the advantages. NaN if no group has
     a spread in both.
     """
     x, y = (v.double().view(-1, group_size) for v in (scores, quality))

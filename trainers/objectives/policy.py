@@ -110,7 +110,7 @@ class Statistic(Protocol):
         """Return the statistic of both."""
 
     def value(self) -> Tensor | None:
-        """Return the figure, a scalar; None where it is not defined."""
+        """Return the figure, a scalar; None if it is not defined."""
 
 
 Diagnostics = dict[str, Statistic]

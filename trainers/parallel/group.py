@@ -84,7 +84,7 @@ class Group(Ranks):
         return [slice(rows * index // number, rows * (index + 1) // number) for index in range(number)]
 
     def share(self, count: int) -> slice:
-        """Return which of so many things are this rank's; none may be."""
+        """Return which of this many things are this rank's; none may be."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, value: T) -> list[T]:

@@ -95,5 +95,5 @@ def scores(
 
 
 def load_reward_model(stage: Stage, settings: Reward, placement: Placement) -> RewardModel | None:
-    """Return the reward model of a stage; None where it has no weight."""
+    """Return the reward model of a stage; None if it has no weight."""
     return RewardModel(reward_model_folder(stage), placement) if settings.model > 0 else None

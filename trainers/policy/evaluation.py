@@ -43,7 +43,7 @@ class Quotes:
     """Rows of `samples.parquet`, taken while protocol after protocol is measured.
 
     asked: of each prompt, in the order of the evaluation, `item`, `prompt` and `reference`. outcome: the value by which
-    two responses to a prompt differ most tellingly, where there is such a value.
+    two responses to a prompt differ most tellingly, if there is such a value.
     """
 
     asked: Sequence[Row]

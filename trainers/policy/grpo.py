@@ -69,7 +69,7 @@ class Generators:
 class Rollout:
     """N scored responses: rewards (N,) and correctness (N,) as 0 or 1, on the CPU, and means over all responses.
 
-    correct: 0 where there is no answer. token_rewards: (N, T), which add up to the rewards; None where whole responses
+    correct: 0 if there is no answer. token_rewards: (N, T), which add up to the rewards; None if whole responses
     are rewarded.
     """
 

@@ -34,7 +34,7 @@ Model = TypeVar("Model", bound=nn.Module)
 def adapt(model: PreTrainedModel, settings: Lora, precision: Precision, *, seed: int) -> PreTrainedModel:
     """Give a model adapters that learn, in place, drawn by `seed`; freeze all else, in the compute precision.
 
-    Raises ValueError where a target names no linear layer of the blocks.
+    Raises ValueError if a target names no linear layer of the blocks.
     """
     targets = _targets(model, settings.targets)
     config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=targets)

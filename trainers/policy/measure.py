@@ -47,7 +47,7 @@ def measure(
 ) -> dict[str, Values]:
     """Return the values of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
 
-    accuracy (share of right responses) and reward (by rule) where there are answers, model_reward where there is a
+    accuracy (share of right responses) and reward (by rule) if there are answers, model_reward if there is a
     reward model, length.
 
     Samples are spread evenly over a problem's responses (`trainers.policy.systematic_sampling`). Their seed is the same

@@ -139,7 +139,7 @@ def without_dropout(model: Model) -> Model:
 
 
 def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
-    """Raise ValueError where the model in `folder` would read the policy's token ids as other tokens."""
+    """Raise ValueError if the model in `folder` would read the policy's token ids as other tokens."""
     vocabulary, policy_vocabulary = (load_tokenizer(each, generates=False).get_vocab() for each in (folder, policy))
     for token, number in policy_vocabulary.items():
         if vocabulary.get(token) != number:

@@ -111,7 +111,7 @@ class Packing:
     """Where the R tokens of B distinct prompts and M distinct responses stand; slots are numbers of tokens.
 
     Responses with the same beginning share its tokens. T: tokens of the longest response that are read. All masks are
-    true where there is something.
+    true if there is something.
     """
 
     ids: Tensor  # (R,)

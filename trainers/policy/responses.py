@@ -119,7 +119,7 @@ class Responder:
         return ids.to(self.placement.device), mask.to(self.placement.device)
 
     def _check_positions(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
-        """Raise ValueError where a response could go beyond the model's positions."""
+        """Raise ValueError if a response could go beyond the model's positions."""
         longest = max(map(len, prompts))
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         if positions is not None and longest + limit > positions:

@@ -17,13 +17,13 @@ UNTRAINED = "untrained.json"  # a warm start of 0 steps: the policy is the model
 
 
 def load_task(stage: Stage) -> Task:
-    """Return the task that the stage's configuration names, of the asset `data_source` where there is one."""
+    """Return the task that the stage's configuration names, of the asset `data_source` if there is one."""
     task: Task = stage.parts["task"](stage.config.task, asset_files(stage, "data_source"))
     return task
 
 
 def asset_files(stage: Stage, name: str) -> Path | None:
-    """Return the folder with the files of an asset; None where the configuration has none."""
+    """Return the folder with the files of an asset; None if the configuration has none."""
     return files(stage.inputs[name]) if name in stage.inputs else None
 
 
@@ -79,7 +79,7 @@ def keeping(folder: Path, step: int) -> Iterator[Path]:
 def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     """Return the earlier models that a training kept for its evaluation, the latest first.
 
-    folder: holds a folder per kept step, named by its number. Raises ValueError where these are not the steps that
+    folder: holds a folder per kept step, named by its number. Raises ValueError if these are not the steps that
     `checkpoints` asks for.
     """
     numbers = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())

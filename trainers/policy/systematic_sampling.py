@@ -85,7 +85,7 @@ def sample_evenly(
     The arguments are those of `rollout.sample`, but for these. uniforms: (B, S, longest response) in [0, 1), float64.
     At each token the first of the samples with the same beginning gives the offset. batch_size: responses at once, even
     if all differ; None: all. What is sampled does not depend on it, unless it is below S: then the samples of a prompt
-    are spread in batches of so many.
+    are spread in batches of this many.
     """
     samples = uniforms.shape[1]
     rows = len(prompt_ids) * samples if batch_size is None else batch_size

@@ -66,7 +66,7 @@ class ValueModel(nn.Module):
     def from_reward_model(cls, folder: Path, placement: Placement, policy: Path) -> Self:
         """Start from a classifier of sequences or tokens with one logit; a response has the score of its last token.
 
-        Raises ValueError where it has more than one output, no linear head on the last hidden states, or another
+        Raises ValueError if it has more than one output, no linear head on the last hidden states, or another
         tokenizer than the model in `policy`, whose token ids it is given.
         """
         refuse_other_tokenizer(folder, policy)

@@ -52,7 +52,7 @@ class VllmEngine:
         folder: holds the model's configuration. at_once: responses that are written at once, at most; None: vLLM's
         number. version: tells how many updates the trained weights have had.
 
-        Raises ValueError where vLLM cannot run this model here, in one line.
+        Raises ValueError if vLLM cannot run this model here, in one line.
         """
         self.model, self.tokenizer, self.placement, self.settings = model, tokenizer, placement, settings
         self.version, self.weights_version = version, 0  # of the policy, and of the engine's copy
@@ -146,7 +146,7 @@ class VllmEngine:
     def _refuse(
         self, prompts: Sequence[Sequence[int]], limit: int, temperature: float, generator: torch.Generator | None
     ) -> None:
-        """Raise ValueError where vLLM would answer something else than it was asked."""
+        """Raise ValueError if vLLM would answer something else than it was asked."""
         longest = max(map(len, prompts))
         if longest + limit > self.longest:
             raise ValueError(

@@ -173,7 +173,7 @@ def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]
 
 
 def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
-    """Return the checkpoint in `folder`, or None where there is none that is whole. All ranks call it.
+    """Return the checkpoint in `folder`, or None if there is none that is whole. All ranks call it.
 
     Each verifies some of the files. Raises OSError (EIO) where they do not see the same checkpoint.
     """

@@ -64,7 +64,7 @@ class MicroBatch:
 
         restart: called before the first micro-batch, and again before all rows are done again; zeroes the gradients.
         before_each: called before each micro-batch with whether it is the last one.
-        Raises OutOfMemory where one row alone does not fit.
+        Raises OutOfMemory if one row alone does not fit.
         """
 
         def attempt(size: int) -> list[T]:
@@ -76,7 +76,7 @@ class MicroBatch:
     def retry(self, count: int, attempt: Callable[[int], T]) -> T:
         """Return `attempt(size)`, with smaller sizes while it runs out of memory; each begins again.
 
-        count: the most rows that it would take at once. Raises OutOfMemory where one row alone does not fit.
+        count: the most rows that it would take at once. Raises OutOfMemory if one row alone does not fit.
         """
         while True:
             try:

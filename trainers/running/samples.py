@@ -20,7 +20,7 @@ _HALVES = re.compile("[\ud800-\udfff]")  # of a character: no file of text can h
 
 
 def some_items(items: Sequence[str], most: int = MOST_ITEMS) -> list[int]:
-    """Return the places of at most so many of the items, in order: by a hash, so the same ones in every run."""
+    """Return the places of at most this many of the items, in order: by a hash, so the same ones in every run."""
     if len(items) <= most:
         return list(range(len(items)))
     return sorted(sorted(range(len(items)), key=lambda place: _hash(items[place]))[:most])

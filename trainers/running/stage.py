@@ -48,7 +48,7 @@ class Stage(stage.Stage):
         checkpoint.save(folder, step, tensors, {"metrics": rows, "user": state}, self.ranks)
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Return (step, tensors, state) of the last checkpoint and restore the metrics; None where there is none.
+        """Return (step, tensors, state) of the last checkpoint and restore the metrics; None if there is none.
 
         Call it before the first `log_metrics`. A checkpoint that is torn or damaged counts as none.
         """

@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def chat(self) -> str:
-        """Return what is read as one text; roles are named where there are several messages."""
+        """Return what is read as one text; roles are named if there are several messages."""
         if not self.earlier:
             return self.prompt
         messages = [*self.earlier, {"role": "user", "content": self.prompt}]
@@ -46,7 +46,7 @@ class Task(Protocol):
     """Problems that can be checked by a rule.
 
     `words` is the whole vocabulary where a small model with a word-level tokenizer can do the task (words are what
-    white space separates); None where the text needs a pretrained tokenizer. `instruction` is the system message of a
+    white space separates); None if the text needs a pretrained tokenizer. `instruction` is the system message of a
     chat template, None without one.
     """
 
@@ -96,7 +96,7 @@ def draw_splits(
     """Return splits of these sizes of problems with distinct prompts.
 
     draw: called with the splits that lack problems and the prompts that are taken; returns one of the splits and a
-    random problem for it, or None if what it drew is of no use. advice: what to do where there are too few problems.
+    random problem for it, or None if what it drew is of no use. advice: what to do if there are too few problems.
     """
     splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
     taken: set[str] = set()
@@ -116,7 +116,7 @@ def draw_splits(
 
 
 def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
-    """Return {id: cluster} for `Stage.save_items`; None where a problem has none."""
+    """Return {id: cluster} for `Stage.save_items`; None if a problem has none."""
     clusters = {problem.id: problem.cluster for problem in problems}
     named = {id: cluster for id, cluster in clusters.items() if cluster is not None}
     return named if len(named) == len(clusters) else None
@@ -154,7 +154,7 @@ def tagged_answer(response: str) -> str | None:
 
 
 def rule_reward(response: str, right: bool | None) -> float:
-    """Return format + answer reward; `right` is None where the answer cannot be read."""
+    """Return format + answer reward; `right` is None if the answer cannot be read."""
     if tagged_answer(response) is None:
         return -FORMAT_REWARD + UNREADABLE
     return FORMAT_REWARD + (UNREADABLE if right is None else RIGHT if right else WRONG)

@@ -69,7 +69,7 @@ class Lists:
         return sum(self.parts(problem, response).values()) / 4
 
     def parts(self, problem: Problem, response: str) -> dict[str, float]:
-        """Return what each part of the response is worth; all 0 where it does not have the form."""
+        """Return what each part of the response is worth; all 0 if it does not have the form."""
         style, category, things = _read(problem.prompt)
         match = _RESPONSE.fullmatch(" ".join(response.split()))
         if match is None:

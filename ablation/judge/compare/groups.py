@@ -279,7 +279,7 @@ def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
 
 def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     """The seed of each sheet: what the pattern finds, what its file says, or what its path says (`seed_in`). None for
-    all where there is one run.
+    all if there is one run.
     """
     if pattern is not None:
         return [_by_pattern(sheet.source, pattern) for sheet in sheets]
@@ -343,7 +343,7 @@ def _by_pattern(path: Path, pattern: str) -> int:
 
 
 def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
-    """Seeds by such words as `run-3`, in what tells the paths apart; nothing where a path has none."""
+    """Seeds by such words as `run-3`, in what tells the paths apart; nothing if a path has none."""
     shared = os.path.commonpath([source.parent.absolute() for source in sources])
     names = {source: seed_in(source.absolute().relative_to(shared).as_posix()) for source in sources}
     seeds = {source: int(named["seed"]) for source, named in names.items() if named}
@@ -528,7 +528,7 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
 
 
 def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
-    """Refuse to count what broke as 0 where 0 is not the value of a failure."""
+    """Refuse to count what broke as 0 if 0 is not the value of a failure."""
     if not any(sheet.facts.failed for sheet in sheets):
         return
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)

@@ -233,7 +233,7 @@ def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> 
 
 
 def _next_cost(store: Store, study: str, verdicts: pd.DataFrame) -> float:
-    """Seconds of device time of the seeds that the next step of `findings` asks for; 0 where that is not known."""
+    """Seconds of device time of the seeds that the next step of `findings` asks for; 0 if that is not known."""
     nearest = nearest_decision(clean_records(verdicts))
     if nearest is None:
         return 0.0

@@ -90,7 +90,7 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
 
     `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
     `[variant, seed, ok, bad, values]`. There is one value per entry of `steps`: the mean of the finite values that were
-    logged in that bin, to DIGITS digits, None where there is none; `bad` counts the values that are not finite.
+    logged in that bin, to DIGITS digits, None if there is none; `bad` counts the values that are not finite.
     `ok` is whether the run ended well: only those enter a mean.
     """
     variants = [variant.name for variant in store.variants(study)]

@@ -58,7 +58,7 @@ class Packed:
         return Markup(f'<div data-folded="{len(self.folded) - 1}"></div>')  # a number
 
     def fold_many(self, html: Markup, count: int) -> Markup:
-        """Fold what has so many rows, if they are many: a page with thousands of variants stays small."""
+        """Fold what has this many rows, if they are many: a page with thousands of variants stays small."""
         return self.fold(html) if count > MOST_ROWS else html
 
     def pack(self, data: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ class FinalStep:
     def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:
         """Find the last step at which all runs logged the metrics that decide, of (run, metrics).
 
-        Raises ConfigError where there is none.
+        Raises ConfigError if there is none.
         """
         logged: dict[tuple[Hashable, str], set[int]] = {}
         for run, metrics in runs:

@@ -359,7 +359,7 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
     """Return the places of runs that other ranks of a job logged: of runs alike but for their rank, rank 0 counts.
 
     The rank is in the name, as `rank-N`, or in the configuration; then the names may differ, and the seeds must not.
-    Settings are the same, and ranks go from 0 on without a gap. None where a rule names the variants.
+    Settings are the same, and ranks go from 0 on without a gap. None if a rule names the variants.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []

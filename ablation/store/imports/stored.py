@@ -222,7 +222,7 @@ def _means(items: pa.Table, last: pa.Table, step: int) -> pa.Table:
 
 
 def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
-    """Return the items, each final metric as one more; the column `cluster` only where there are clusters."""
+    """Return the items, each final metric as one more; the column `cluster` only if there are clusters."""
     count = last.num_rows
     logged = pa.table(
         [["final"] * count, last["name"], [LOGGED] * count, [LOGGED_VALUE] * count, last["value"], ["final"] * count],

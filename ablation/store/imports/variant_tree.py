@@ -110,7 +110,7 @@ def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
 
 
 def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
-    """Return a row for each group and a column for each key: equal numbers where values are equal, 0 where absent."""
+    """Return a row for each group and a column for each key: equal numbers where values are equal, 0 if absent."""
     keys = sorted({key for group in groups for key in group.leaves if not _is_product(key, group.leaves)})
     codes = np.zeros((len(groups), len(keys)), np.int64)
     for column, key in enumerate(keys):

@@ -75,7 +75,7 @@ def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     groups = [write_group(tmp_path / name, seeds=1, gain=gain) for name, gain in (("base", 0.0), ("new", 0.1))]
     words = ("power", "--effect", "0.1", "--pilot", *groups)
     said = output(capsys, *words)
-    assert "from the noise of 1 comparison, 1 run each of 60 items" in said
+    assert "from the noise of 1 comparison, one run per side of 60 items" in said
     known, between = said.splitlines()[-2:]
     enough = int(
         re.search(r": ([\d,]+) items detect an effect of 0.1 .* between these two runs", known)[1].replace(",", "")
