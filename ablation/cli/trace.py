@@ -69,7 +69,7 @@ class Traced:
                 yield f"  with changes that were not committed: {', '.join(_changed(Path(diff))) or 'gone'} ({diff})"
             if untracked := list(map(printable, dict.fromkeys(name for stage in those for name in stage.untracked))):
                 yield f"  with files that were not under version control: {listed(untracked, _MOST_NAMES)}"
-        yield "to run it again:" if self.rerun else "made by another program: it cannot be run again from here"
+        yield "to run it again:" if self.rerun else "made by another program, so it cannot be run again here"
         yield from (f"  {command}" for command in self.rerun)
 
 

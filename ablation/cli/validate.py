@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows.append({"study": study.name, **sizes, "assets": len(stages) - count, "refused": refused})
     unlogged = list(_unlogged(plan))
     margins = [(study.name, study.analysis.margin or 0.0) for study in plan.content.studies]
-    wide = "{}: margin {:g} is as wide as the scale if values are shares (0 to 1); then `ablation gate` refuses it"
+    wide = "{}: margin {:g} is as wide as the scale if values are shares (0 to 1), and `ablation gate` would refuse it"
     notes = [wide.format(name, margin) for name, margin in margins if margin >= 1]
     if arguments.json:
         print_json("validate", rows, scale=settings.scale, unlogged=unlogged, notes=notes)

@@ -145,7 +145,7 @@ class Rollout(Sampled):
     responses: int = Field(default=128, ge=1, description="Responses per step; a multiple of group_size.")
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
     order: Annotated[Literal["drawn", "passes"], Absent("drawn")] = Field(
-        default="drawn", description="Prompts: drawn from all, or passes through the data."
+        default="drawn", description="How prompts are chosen: drawn from all, or in passes through the data."
     )
     engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
         default="own", description="Sampler in training; evaluation uses own."
