@@ -66,7 +66,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
         print(f"left out: {left_out}")
     if ended:
         print(
-            f"{counted(ended, 'row')} state only that the run ended; it counts as kept if it was better than all before"
+            f"{counted(ended, 'row')} said only that the run ended, which counts as kept if it was better than all before"
         )
     print(_in_words(settled, attempts))
     return 0

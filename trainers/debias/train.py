@@ -214,7 +214,7 @@ class Trainer:
         if not batches:
             raise ValueError(
                 f"batches.drop_last leaves none of {len(items)} training items with edit.n_edits = "
-                f"{config.edit.n_edits}: lower edit.n_edits, or set batches.drop_last to false"
+                f"{config.edit.n_edits}; lower edit.n_edits, or set batches.drop_last to false"
             )
         return micro_batches(batches, config.accumulation_steps)
 

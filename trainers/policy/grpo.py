@@ -480,7 +480,7 @@ class Actor:
 
 
 def with_advantage(advantages: Tensor) -> Tensor:
-    """Return where the responses of advantages (N,) or (N, T) have one that is not 0: (N,), bool."""
+    """Return which responses have an advantage that is not 0: (N,), bool, of advantages (N,) or (N, T)."""
     return (advantages != 0).view(len(advantages), -1).any(1)
 
 

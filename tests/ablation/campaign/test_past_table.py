@@ -81,13 +81,13 @@ LEDGERS = {  # shapes of public tables: text, metric, what is said
         "git_commit\twer\tstatus\tdescription\nunknown\t14.29\tok\tbaseline\nunknown\t\tfailed\ttypes\n"
         "unknown\t14.11\tok\tencoder only\n",
         "wer:min",
-        ["3 attempts, 2 kept, 1 crashed", "2 rows state only that the run ended", "#3", "+0.18"],
+        ["3 attempts, 2 kept, 1 crashed", "2 rows said only that the run ended", "#3", "+0.18"],
     ),
     "statuses": (
         HEAD + "a1\t1.865\t1.8\tbaseline\tdepth 4\nb2\t1.882\t7.7\tdiscard\tdepth 8\nc3\t1.864\t1.3\tbest\tmore data\n"
         "d4\t1.863\t1.3\tdone\tclip 0.5\n",
         "val_bpb:min",
-        ["4 attempts, 3 kept, 0 crashed", "1 row only said"],
+        ["4 attempts, 3 kept, 0 crashed", "1 row said only"],
     ),
     "sentinels": (
         "id\tscore\tstatus\tdescription\nexp0\t-999.000\tBASELINE\tclean\nexp1\t1.079\tKEEP\tfix\n"
