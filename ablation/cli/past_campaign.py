@@ -65,9 +65,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     if left_out:
         print(f"left out: {left_out}")
     if ended:
-        print(
-            f"{counted(ended, 'row')} said only that the run ended, which counts as kept if it was better than all before"
-        )
+        print(f"{counted(ended, 'row')} said only that the run ended, counted as kept if better than all before")
     print(_in_words(settled, attempts))
     return 0
 
