@@ -22,11 +22,6 @@ _LIMIT = 1 << 30
 _REMEDY = "restore the file; claims of an edited ledger are not shown"
 
 
-def digest(line: bytes) -> str:
-    """Return the hash of a line, which the next one holds."""
-    return hashlib.sha256(line).hexdigest()[:32]
-
-
 class Ledger:
     """The lines of a ledger; hold the campaign's lock to add one.
 
@@ -38,48 +33,42 @@ class Ledger:
     def __init__(self, path: Path, seal: Path) -> None:
         """Read the ledger. `seal` is the file that keeps its last line's number and hash. Raises ConfigError."""
         self.path, self.seal = path, seal
+        sealed = read_bytes(seal).decode(errors="replace") if seal.exists() else ""  # first: a line may be added now
         try:
             content = read_bytes(path, _LIMIT)
         except FileNotFoundError:
-            problem, remedy = (
-                "the campaign has not been started",
-                "start one with: ablation campaign init --run CMD --metric NAME:min",
-            )
-            raise ConfigError(path, "", None, problem, remedy) from None
+            if sealed:
+                raise ConfigError(path, "", None, "was removed", _REMEDY) from None
+            remedy = "start one with: ablation campaign init --run CMD --metric NAME:min"
+            raise ConfigError(path, "", None, "the campaign has not been started", remedy) from None
         except OSError as error:
             raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from None
-        lines = content.split(b"\n")
-        self._size = len(content) - len(lines.pop())
+        *lines, half = content.split(b"\n")
+        self._size = len(content) - len(half)
         self.events: list[Event] = []
-        self.last = ""
         hashes = [""]
         for number, line in enumerate(lines):
             try:
                 event = json.loads(line)
-                same = event["n"] == number and event["before"] == self.last
+                same = event["n"] == number and event["before"] == hashes[-1]
             except (ValueError, TypeError, KeyError):
                 same = False
             if not same:
-                raise ConfigError(
-                    path, f"line {number + 1}", None, "was edited, or lines before it are missing", _REMEDY
-                )
+                problem = "was edited, or lines before it are missing"
+                raise ConfigError(path, f"line {number + 1}", None, problem, _REMEDY)
             self.events.append(event)
-            self.last = digest(line)
-            hashes.append(self.last)
-        self._check_seal(hashes)
-
-    def _check_seal(self, hashes: list[str]) -> None:
-        with suppress(FileNotFoundError):
-            count, _, known = read_bytes(self.seal).decode(errors="replace").strip().partition(" ")
-            if not (count.isdigit() and int(count) < len(hashes) and hashes[int(count)] == known):
-                problem = f"had {count} lines earlier; lines were edited or removed"
-                raise ConfigError(self.path, "", None, problem, _REMEDY)
+            hashes.append(_digest(line))
+        self.last = hashes[-1]
+        count, _, known = sealed.strip().partition(" ")
+        if sealed and not (count.isdigit() and int(count) < len(hashes) and hashes[int(count)] == known):
+            problem = f"had {count} lines earlier; lines were edited or removed"
+            raise ConfigError(path, "", None, problem, _REMEDY)
 
     def add(self, event: Mapping[str, Any]) -> Event:
         """Append a line and flush it to the disk. Raises WriteError; then nothing was added."""
         written = {"n": len(self.events), **event, "time": round(time.time(), 3), "before": self.last}
         line = json.dumps(written, ensure_ascii=False).encode(errors="replace")
-        handle = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             os.ftruncate(handle, self._size)  # half a line, of a process that was killed
             os.lseek(handle, 0, os.SEEK_END)
@@ -96,7 +85,11 @@ class Ledger:
             os.close(handle)
         self._size += len(line) + 1
         self.events.append(written)
-        self.last = digest(line)
+        self.last = _digest(line)
         with suppress(OSError):  # an older seal holds as well
             write_text(self.seal, f"{len(self.events)} {self.last}\n", sync=False)
         return written
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()[:32]

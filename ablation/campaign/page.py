@@ -41,7 +41,8 @@ def staircase(campaign: Campaign) -> "Figure":
     from ablation.show.figure_style import MUTED, PALETTE, RC
 
     runs = [event for event in campaign.ledger.events if event["event"] == "run"]
-    base = campaign.settings.sign * campaign.referee_baseline()
+    first = [campaign.known[run]["value"] for run in campaign.baseline() if not run[0]]
+    base = sum(first) / len(first)
     steps: dict[str, tuple[list[int], list[float]]] = {"provisional": ([0], [base]), "verified": ([0], [base])}
     values = {campaign.commits["base"]: base}
     for row in path(campaign):
@@ -50,36 +51,19 @@ def staircase(campaign: Campaign) -> "Figure":
         for name, commit in (("provisional", row["commit"]), ("verified", row["verified"])):
             steps[name][0].append(row["run"])
             steps[name][1].append(values.get(commit, base))
+    heights = [height for _, each in steps.values() for height in each]
+    low, high = min(heights), max(heights)
+    room = max(high - low, 1e-9)  # a trial that collapsed is not drawn: it would flatten all else
+    made = [(n, run["value"]) for n, run in enumerate(runs, 1) if run["purpose"] == "screen"]
+    near = [(n, value) for n, value in made if value is not None and low - room <= value <= high + room]
     with rc_context({**RC, "svg.hashsalt": "ablation"}):
         figure = Figure(figsize=(8, 3.2), layout="constrained")
         axes = figure.add_subplot()
-        screened = [
-            (n + 1, run["value"])
-            for n, run in enumerate(runs)
-            if run["purpose"] == "screen" and run["value"] is not None
-        ]
-        if screened:
-            axes.plot(*zip(*screened, strict=True), "o", color=MUTED, markersize=2, label="trials, one run each")
-        for (name, (places, heights)), colour, width in zip(steps.items(), PALETTE, (1.0, 2.2), strict=False):
-            axes.step(
-                [*places, len(runs)], [*heights, heights[-1]], where="post", color=colour, linewidth=width, label=name
-            )
-        heights = [height for _, each in steps.values() for height in each]
-        near = [value for _, value in screened if _near(value, heights)]
-        axes.set_ylim(*_padded([*heights, *near]))
+        axes.plot([n for n, _ in near], [v for _, v in near], "o", color=MUTED, ms=2, label="trials, one run each")
+        for (name, (places, each)), colour, width in zip(steps.items(), PALETTE, (1.0, 2.2), strict=False):
+            ends = [*places, len(runs)], [*each, each[-1]]
+            axes.step(*ends, where="post", color=colour, linewidth=width, label=name)
         axes.set_xlabel("runs")
         axes.set_ylabel(campaign.settings.metric)
         axes.legend()
     return figure
-
-
-def _near(value: float, heights: list[float]) -> bool:
-    """Whether a trial is near enough to the champions to be drawn: a collapse would flatten all else."""
-    width = max(heights) - min(heights)
-    return min(heights) - max(width, 1e-9) <= value <= max(heights) + max(width, 1e-9)
-
-
-def _padded(values: list[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    room = 0.06 * (high - low) or abs(high) * 0.01 or 0.01
-    return low - room, high + room

@@ -18,7 +18,7 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, special
+from scipy import optimize, special
 
 from ablation.campaign.past_table import Attempt
 
@@ -131,14 +131,13 @@ class _Tree:
     """The attempts that have a value, each below the champion of its time: 0 is the baseline, then come the keeps.
 
     champions: node of each champion. parent: champion that a node was made from (of the baseline: itself). own: of a
-    node that is a champion, its number, else -1. depth: gains between the baseline and a node.
+    node that is a champion, its number, else -1.
     """
 
     nodes: list[Attempt]
     champions: list[int]
     parent: NDArray[np.int64]
     own: NDArray[np.int64]
-    depth: Array
     values: Array  # mean of the repeats, larger is better
     counts: Array  # repeats
 
@@ -163,65 +162,41 @@ def _tree(attempts: Sequence[Attempt], sign: int) -> _Tree:
             champions.append(place)
     own = np.full(len(nodes), -1)
     own[champions] = np.arange(len(champions))
-    deep = [0.0]
-    for node in champions[1:]:
-        deep.append(deep[parent[node]] + 1)
-    depth = np.array([deep[each] + 1 for each in parent])
-    depth[0] = 0
     means, counts = np.array([np.mean(each) for each in values]), np.array([len(each) for each in values], float)
-    return _Tree(nodes, champions, np.array(parent), own, depth, means, counts)
+    return _Tree(nodes, champions, np.array(parent), own, means, counts)
 
 
 def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
     """Return mean and covariance of the champions' true values, given all measured ones.
 
-    V = D + Z P Z', where P is the covariance of the keeps and Z names the keep below which a value was measured, so
-    that systems of the size of the keeps are solved, and none of the size of the table (Woodbury).
+    One regression: the unknowns are the baseline's value, mu, and by how much each keep's gain differs from mu.
     """
     gains = tree.values - tree.values[np.array(tree.champions)[tree.parent]]
     gain_sd = 1.4826 * float(np.median(np.abs(gains[1:] - np.median(gains[1:])))) + sd
-    is_champion = tree.own >= 0
+    is_champion, keeps = tree.own >= 0, len(tree.champions) - 1
     used = is_champion | (gains > -_BROKEN * gain_sd)
-    leaf = ~is_champion[used]
-    below = np.where(is_champion, tree.own, tree.parent)[used]  # the champion whose value a node tells of
-    observed, keeps = tree.values[used], len(tree.champions) - 1
-    fixed = np.stack([np.ones(len(below)), tree.depth[used]], axis=1)  # the baseline's value, and mu
-    steps = np.eye(keeps)
-    for number, node in enumerate(tree.champions[1:]):
-        if tree.parent[node]:
-            steps[number, tree.parent[node] - 1] = -1
+    own = np.zeros((keeps + 1, keeps + 2))  # of each champion, which unknowns its value is the sum of
+    own[:, 0] = 1
+    for number, node in enumerate(tree.champions[1:], 1):
+        own[number] = own[tree.parent[node]]
+        own[number, [1, number + 1]] += 1
+    design = np.where(is_champion[:, None], own[tree.own], own[tree.parent])
+    design[~is_champion, 1] += 1
+    design, observed, leaf = design[used], tree.values[used] - tree.values[0], ~is_champion[used]
 
-    def gathered(rows: Array) -> Array:
-        """Z' rows."""
-        out = np.zeros((keeps + 1, *rows.shape[1:]))
-        np.add.at(out, below, rows)
-        return out[1:]
-
-    def fit(log_tau: float) -> tuple[float, Array, Array, Array]:
-        tau = math.exp(log_tau)
-        noise = sd**2 / tree.counts[used] + tau**2 * leaf
-        inner = linalg.cho_factor(steps.T @ steps / tau**2 + np.diag(gathered(1 / noise)))
-        both = np.column_stack([fixed, observed])
-        weighted = both / noise[:, None]
-        inside = linalg.cho_solve(inner, gathered(weighted))
-        products = both.T @ weighted - gathered(weighted).T @ inside  # of X and y, in the metric of V's inverse
-        information, target = products[:2, :2], products[:2, 2]
-        effects = np.linalg.lstsq(information, target, rcond=None)[0]
-        fitted = float(products[2, 2] - effects @ target) + np.linalg.slogdet(information)[1]
-        fitted += np.log(noise).sum() + 2 * keeps * log_tau + 2 * np.log(np.diag(inner[0])).sum()
-        whole = np.vstack([np.zeros(3), inside])  # the baseline has no gain
-        return fitted, effects, whole, linalg.block_diag(0.0, linalg.cho_solve(inner, np.eye(keeps)))
+    def fit(log_tau: float) -> tuple[float, Array, Array]:
+        noise = sd**2 / tree.counts[used] + math.exp(2 * log_tau) * leaf
+        information = design.T @ (design / noise[:, None])
+        information[range(2, keeps + 2), range(2, keeps + 2)] += math.exp(-2 * log_tau)
+        cov = np.linalg.pinv(information, hermitian=True)
+        mean = cov @ (design.T @ (observed / noise))
+        fitted = float(observed @ ((observed - design @ mean) / noise)) + np.log(noise).sum() + 2 * keeps * log_tau
+        return fitted + np.linalg.slogdet(information)[1], mean, cov
 
     bounds = math.log(sd / 30), math.log(30 * (sd + gain_sd))
     best = optimize.minimize_scalar(lambda log_tau: fit(log_tau)[0], bounds=bounds, method="bounded").x
-    _, effects, inside, cov = fit(best)
-    own = np.column_stack([np.ones(keeps + 1), tree.depth[tree.champions]])
-    left = own - inside[:, :2]
-    noise = sd**2 / tree.counts[used] + math.exp(best) ** 2 * leaf
-    weighted = fixed / noise[:, None]
-    information = fixed.T @ weighted - gathered(weighted).T @ inside[1:, :2]
-    mean = own @ effects + inside[:, 2] - inside[:, :2] @ effects
-    return mean, cov + left @ np.linalg.pinv(information) @ left.T
+    _, mean, cov = fit(best)
+    return own @ mean, own @ cov @ own.T
 
 
 def _gain(node: int, parent: int, mean: Array, cov: Array) -> tuple[float, float]:

@@ -66,8 +66,8 @@ class Batch:
 class Verification:
     """A test of the provisional champion against the verified one, from fresh runs of both.
 
-    gain, error and freedom: mean difference, its standard error and degrees of freedom; level: the one-sided level that
-    was spent; p: the one-sided p-value; margin: of a simplification, which is shown not to be worse by this much.
+    gain, error and freedom: mean difference, its standard error and degrees of freedom; level: that was spent; p: of
+    the one-sided test, and of a simplification, whose equivalence within the margin is claimed, the larger of the two.
     """
 
     old: str
@@ -91,8 +91,10 @@ class Verification:
 
         Solves d + e h((c - d) / e) = gain for the least gain c that is shown, with h the hazard of the normal.
         """
-        least = t_quantile(self.level, self.freedom) * self.error - (self.margin or 0.0)
-        low, high = min(0.0, -(self.margin or 0.0)), self.gain
+        if not self.shown or self.margin is not None:
+            return self.gain
+        least = t_quantile(self.level, self.freedom) * self.error
+        low, high = 0.0, self.gain
         for _ in range(50):
             middle = (low + high) / 2
             z = (least - middle) / self.error
@@ -182,7 +184,13 @@ class Levels:
 
     rules: Rules
     tests: int = 0
+    total: float = 0.0
     rejected: list[int] = field(default_factory=list)
+
+    @property
+    def spent(self) -> float:
+        """Return the share of claims that may be false so far, which never exceeds `alpha`: levels over claims."""
+        return self.total / max(1, len(self.rejected))
 
     def next(self) -> float:
         """Return the level of the next test."""
@@ -194,6 +202,7 @@ class Levels:
 
     def spend(self, rejected: bool) -> None:
         """Count a test."""
+        self.total += self.next()
         self.tests += 1
         if rejected:
             self.rejected.append(self.tests)
@@ -274,13 +283,13 @@ class Referee:
         return replace(decision, word=word, verification=verification)
 
     def simplification(self, variant: str, margin: float, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant that need not be better, only not worse than the champion by the margin."""
-        pairs = 0 if self.exact else self.pairs_for(margin)
+        """Try a variant that need not be better, only as good as the champion, within the margin on either side."""
+        pairs = 0 if self.exact else self.pairs_for(margin, tests=2)
         if 1 + 2 * pairs > min(left, MOST_RUNS):
             return replace(self._undecided(None), word="costly", cost=1 + 2 * pairs)
         [value] = yield self._batch("screen", [variant])
         decision = self._undecided(value)
-        if value is None or value < decision.against - max(margin, decision.error):
+        if value is None or abs(value - decision.against) > max(margin, decision.error):
             return decision
         if self.exact:
             self._step(variant, [value], simplified=True)
@@ -319,11 +328,11 @@ class Referee:
             self.anchor, self.steps = variant, self.steps + 1
         self.provisional = variant
 
-    def pairs_for(self, gain: float) -> int:
-        """Return the pairs that show a gain with the policy's power at the level of the next test."""
+    def pairs_for(self, gain: float, tests: int = 1) -> int:
+        """Return the pairs that show a gain, in each of these tests, with the policy's power at the next level."""
         sides = [self._verifying.variance(each, self.rules.prior) for each in (self.verified, self.provisional)]
         freedom = max(2, int(sum(nu for _, nu in sides)))
-        z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(self.rules.power)
+        z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(1 - (1 - self.rules.power) / tests)
         return max(self.rules.least, math.ceil(sum(variance for variance, _ in sides) * (z / gain) ** 2))
 
     def _due(self, left: float) -> int:
@@ -367,14 +376,11 @@ class Referee:
         order = [(old, new) if pair % 2 == 0 else (new, old) for pair in range(pairs)]  # what drifts meets both alike
         values = yield self._batch("verify", [variant for pair in order for variant in pair], pairs=True)
         differences = _Runs()
-        crashed = False
         for (first, _), one, two in zip(order, values[::2], values[1::2], strict=True):
             before, after = (one, two) if first == old else (two, one)
-            crashed |= after is None
-            if before is not None:
-                self._verifying.add(old, before)
-            if after is not None:
-                self._verifying.add(new, after)
+            for variant, value in ((old, before), (new, after)):
+                if value is not None:
+                    self._verifying.add(variant, value)
             if before is not None and after is not None:
                 differences.add(after - before)
         if differences.n > 1:
@@ -382,10 +388,11 @@ class Referee:
             self._differences.n += differences.n - 1
         level = self.levels.next()
         error, freedom, p = math.inf, 1, 1.0
-        if differences.n > 1 and not crashed:  # what crashes once in a few runs is not shown to be better
+        if 1 < differences.n == pairs:  # a crash may depend on the value that the run would have had
             error, freedom = self._error(old, new, differences)
-            over = differences.mean + (margin or 0.0)
-            p = t_tail(over / error, freedom) if error else float(over <= 0)
+            gain = differences.mean
+            over = (gain,) if margin is None else (margin + gain, margin - gain)  # two one-sided tests
+            p = max(t_tail(each / error, freedom) if error else float(each <= 0) for each in over)
         done = Verification(old, new, differences.n, differences.mean, error, freedom, level, p, margin)
         self.verifications.append(done)
         self.levels.spend(done.shown)

@@ -4,15 +4,23 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from ablation.contract.code import digest_of
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import sha256
 
-_FOLDER = "ablation-campaign"  # below .git: worktrees, logs, lock
 _AUTHOR = ("-c", "user.name=ablation", "-c", "user.email=ablation@localhost")
+# A hook or a replaced object, which a trial may have left, would meet the champion's checkout too.
+_GIT = ("git", "--no-replace-objects", "--literal-pathspecs", "-c", "core.hooksPath=/dev/null")
+_OF_HOOKS = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"}
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment without the variables that lead git to another repository."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
 
 
 class Repository:
@@ -21,24 +29,23 @@ class Repository:
     def __init__(self, place: Path) -> None:
         """Find the repository around a folder. Raises ConfigError if there is none."""
         self.root = place
+        paths = ("--show-toplevel", "--git-dir", "--git-path", "info/exclude")
         try:
-            top, common = self.git("rev-parse", "--show-toplevel", "--git-common-dir").splitlines()
+            top, own, exclude = self.git("rev-parse", *paths).splitlines()
         except (TrackerError, ValueError):
             problem, remedy = (
                 "is not in a git repository",
                 "change to a repository, or create one: git init; git add -A; git commit",
             )
             raise ConfigError(place.absolute(), "", None, problem, remedy) from None
-        self.folder = (place / common).resolve() / _FOLDER
-        self.root = Path(top)
+        self.folder = (place / own).resolve() / "ablation-campaign"  # of this worktree
+        self.root, self._exclude = Path(top), (place / exclude).resolve()
 
-    def git(self, *arguments: str, at: Path | None = None, index: Path | None = None) -> str:
+    def git(self, *arguments: str, index: Path | None = None) -> str:
         """Return what a git command prints. Raises TrackerError with what it complains about."""
-        environment = {**os.environ, **({"GIT_INDEX_FILE": str(index)} if index else {})}
-        # A hook, which a trial may have left, would meet the champion's checkout too.
-        words = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(at or self.root), *arguments]
+        own = environment() | ({"GIT_INDEX_FILE": str(index)} if index else {})
         try:
-            done = subprocess.run(words, capture_output=True, check=True, env=environment)
+            done = subprocess.run([*_GIT, "-C", str(self.root), *arguments], capture_output=True, check=True, env=own)
         except FileNotFoundError:
             raise TrackerError("git is not installed; install it") from None
         except subprocess.CalledProcessError as error:
@@ -57,7 +64,7 @@ class Repository:
     def snapshot(self) -> tuple[str, list[str]]:
         """Return HEAD and no files; or, if there are uncommitted changes, a commit of them, and their files."""
         head = self.commit("HEAD")
-        status = self.git("status", "--porcelain", "-z").split("\0")
+        status = self.git("status", "--porcelain", "-z", "--ignore-submodules=none").split("\0")
         files = [entry[3:] for entry in status if entry[2:3] == " "]
         if not files:
             return head, []
@@ -70,19 +77,15 @@ class Repository:
             index.unlink(missing_ok=True)
         return self.git(*_AUTHOR, "commit-tree", tree, "-p", head, "-m", "uncommitted changes").strip(), files
 
-    def changed(self, old: str, new: str, paths: Sequence[str] = ()) -> list[str]:
-        """Return the files that differ between two commits, below these paths if any are given."""
-        names = self.git("diff", "--name-only", "--no-renames", "-z", old, new, "--", *paths)
-        return [name for name in names.split("\0") if name]
-
     def identity(self, base: str, commit: str) -> str:
         """Return a digest of what a commit changes of the base, by which equal code is known under any name.
 
         Comments, docstrings and layout of Python files do not count.
         """
-        fields = self.git("diff-tree", "-r", "-z", "--no-renames", base, commit).split("\0")
+        words = ("diff-tree", "-r", "-z", "--no-renames", "--ignore-submodules=none")
+        fields = self.git(*words, base, commit).split("\0")[:-1]
         rows = []
-        for entry, path in zip(fields[::2], fields[1::2], strict=False):
+        for entry, path in zip(fields[::2], fields[1::2], strict=True):
             old_mode, mode, old, new, _ = entry.removeprefix(":").split(" ")
             before, after = self._digest(old, path), self._digest(new, path)
             if (before, old_mode) != (after, mode):
@@ -92,33 +95,20 @@ class Repository:
     def _digest(self, blob: str, path: str) -> str:
         if not path.endswith(".py") or not blob.strip("0"):
             return blob
-        content = self.git("cat-file", "blob", blob).encode(errors="surrogateescape")
-        return digest_of(content, Path(path).name)
+        return digest_of(self.git("cat-file", "blob", blob).encode(errors="surrogateescape"), Path(path).name)
 
-    def checkout(self, commit: str, slot: int, links: Iterable[str], hidden: Iterable[str]) -> Path:
-        """Return a clean worktree of a commit.
-
-        links: paths of the main folder that are linked into it; hidden: paths that are removed.
-        """
-        place, commit = self.folder / f"worktree-{slot}", self.commit(commit)
-        if (place / ".git").exists():
-            self.git("checkout", "--quiet", "--force", "--detach", commit, at=place)
-            self.git("clean", "-ffdxq", at=place)
-        else:
-            shutil.rmtree(place, ignore_errors=True)
-            self.git("worktree", "prune")
-            self.git("worktree", "add", "--quiet", "--force", "--detach", str(place), commit)
+    def checkout(self, commit: str, slot: int, links: Iterable[str]) -> Path:
+        """Return a new worktree of a commit into which these paths of the main folder are linked."""
+        place = self.folder / f"worktree-{slot}"
+        shutil.rmtree(place, ignore_errors=True)  # the run before may have changed its `.git`, too
+        self.git("worktree", "add", "--quiet", "--force", "--detach", str(place), self.commit(commit))
         for link in links:
             target = place / link
+            if target.is_dir() and not any(target.iterdir()):
+                target.rmdir()  # a submodule's
             if not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.symlink_to(self.root / link)
-        for name in hidden:
-            path = place / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
         return place
 
     def remember(self, commit: str, tag: str = "") -> None:
@@ -129,22 +119,24 @@ class Repository:
 
     def ignore(self, names: Iterable[str]) -> None:
         """Let git ignore the campaign's files, so that no trial commits them and no reset removes them."""
-        path = self.folder.parent / "info" / "exclude"
-        path.parent.mkdir(exist_ok=True)
-        known = path.read_text(encoding="utf-8") if path.exists() else ""
-        new = [f"/{name}" for name in names if f"/{name}" not in known.splitlines()]
-        if new:
-            path.write_text(known + ("" if known.endswith("\n") or not known else "\n") + "\n".join(new) + "\n")
+        self._exclude.parent.mkdir(exist_ok=True)
+        known = self._exclude.read_text(encoding="utf-8").splitlines() if self._exclude.exists() else []
+        lines = dict.fromkeys([*known, *(f"/{name}" for name in names)])
+        self._exclude.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def tracked(self, words: Iterable[str]) -> list[str]:
-        """Return those of some words that are files or folders of HEAD."""
-        named = [word for word in words if word and not word.startswith(("-", "/", ":")) and ".." not in word]
-        return [word for word in named if self.git("ls-tree", "--name-only", "HEAD", "--", word.rstrip("/")).strip()]
+    def tracked(self, paths: Iterable[str]) -> list[str]:
+        """Return those of some paths that are files or folders of HEAD."""
+        return [path for path in paths if ".." not in path and self.git("ls-tree", "HEAD", "--", path.rstrip("/"))]
 
 
-def environment(seed_env: str, seed: int, devices: Sequence[str]) -> Mapping[str, str]:
-    """Return the environment of a run."""
-    own = {**({seed_env: str(seed)} if seed_env else {})}
-    if devices:
-        own |= {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return {**os.environ, **own}
+def files_below(place: Path) -> dict[str, str]:
+    """Return {path: digest} of a file, or of all files of a folder but caches; links are followed."""
+    if place.is_file():
+        return {"": sha256(place)}
+    found, seen = {}, set()
+    for folder, folders, names in os.walk(place, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__" and os.path.realpath(folder) not in seen]
+        seen.add(os.path.realpath(folder))
+        files = (Path(folder, name) for name in names)
+        found |= {file.relative_to(place).as_posix(): sha256(file) for file in files if file.is_file()}
+    return found

@@ -1,22 +1,33 @@
-"""One run of a commit in a worktree of its own, and the metric that it printed."""
+"""One run of a commit in a worktree of its own: the metric that it printed, or the mean of the items that it wrote."""
 
+import hashlib
 import json
 import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ablation.campaign.repository import Repository, environment
+from ablation.campaign.repository import Repository, environment, files_below
 from ablation.campaign.settings import Settings
+from ablation.contract.atomic import write_text
 from ablation.contract.display import one_line
+from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_text, sha256
-from ablation.runner.guarded import NoResult, failure, last_words, run_guarded
+from ablation.runner.devices import lease
+from ablation.runner.guarded import NoResult, failure, last_words, run_guarded, tail
+
+Run = tuple[bool, str, int]
+"""Whether it verifies, the identity of its code, and its seed."""
 
 _NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 _SHOWN = 20  # last lines of a run that has no metric
+
+
+class Refused(Exception):
+    """A trial that does not count: it touched what is locked, or its value is not a run's."""
 
 
 @dataclass(frozen=True)
@@ -24,98 +35,130 @@ class Outcome:
     """What a run left: its value, or why there is none. refused: the value is there and does not count."""
 
     value: float | None
-    seconds: float
-    why: str = ""
+    seconds: float = 0.0
+    why_none: str = ""
     refused: bool = False
-    log: str = ""
+    log_sha256: str = ""
     memory_gb: float | None = None
+    items: Mapping[str, Any] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the ledger's line that are not empty."""
-        own = {"why_none": self.why, "refused": self.refused, "log_sha256": self.log, "memory_gb": self.memory_gb}
-        kept = {name: value for name, value in own.items() if value}
-        return {"value": self.value, "seconds": round(self.seconds, 3), **kept}
+        kept = {name: value for name, value in vars(self).items() if value}
+        return kept | {"value": self.value, "seconds": round(self.seconds, 3)}
 
 
 def run_once(
-    repository: Repository,
-    settings: Settings,
-    commit: str,
-    seed: int,
-    *,
-    verify: bool,
-    log: Path,
-    slot: int = 0,
-    devices: Sequence[str] = (),
-    locks: Sequence[int] = (),
+    repository: Repository, settings: Settings, locked: Mapping[str, str], commit: str, run: Run, *, slot: int = 0
 ) -> Outcome:
-    """Run the command of a campaign once. Raises NoResult if it was ended from outside: the run does not count.
+    """Run the command of a campaign once.
 
     Args:
         repository: with the commit.
         settings: of the campaign.
+        locked: path -> digest of what may not change.
         commit: the code.
-        seed: of the run.
-        verify: whether it is a run of a verification.
-        log: file for the output.
+        run: which run it is.
         slot: number of the worktree.
-        devices: tokens of leased accelerators.
-        locks: descriptors that stay open until nothing of the command is left.
+
+    Raises NoResult if the run was ended from outside: it does not count; Refused if the commit changes what is
+    locked; ConfigError if that changed on the disk.
     """
-    hidden = [] if verify else repository.tracked(settings.words(seed, verify=True)) if settings.verify_run else []
-    place = repository.checkout(commit, slot, settings.links, hidden)
-    source = place / settings.metric_file if settings.metric_file else log
-    if settings.metric_file:
-        source.unlink(missing_ok=True)  # one that the commit holds was not written by the run
-    words = settings.words(seed, verify=verify)
+    place = repository.checkout(commit, slot, settings.links)
+    before = _locked(place, locked)
+    hidden = set() if run[0] else {*settings.held_out} & {*locked}
+    for path in hidden:
+        for name in before[path]:
+            (place / path / name).unlink(missing_ok=True)
+    log = log_of(repository, run)
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     try:
-        with log.open("wb") as file:
-            status = run_guarded(
-                words,
-                locks,
-                lambda: None,
-                minutes=settings.time_limit,
-                log=file,
-                folder=place,
-                environment=environment(settings.seed_env, seed, devices),
-            )
-        seconds = time.monotonic() - began
-        if status != 0:
-            raise failure(status, last_words(log, 0))
+        text = _execute(settings, place, run, log)
     except NoResult:
         raise
-    except RuntimeError as error:
-        return Outcome(None, time.monotonic() - began, one_line(error, 300), log=sha256(log))
-    try:
-        text = read_text(source) if source.exists() else ""
-    except (OSError, ValueError) as error:
-        return Outcome(None, seconds, f"{source.name} cannot be read ({one_line(error, 200)})", log=sha256(log))
-    value, why, refused = read_metric(text, settings.metric)
+    except (OSError, RuntimeError, ValueError) as error:  # it failed, or its output cannot be read
+        return Outcome(None, time.monotonic() - began, one_line(error, 300), log_sha256=sha256(log))
+    seconds = time.monotonic() - began
+    after = {path: files_below(place / path) for path in locked if path not in hidden}
+    items: dict[str, float] = {}
+    if touched := [path for path, files in after.items() if not before[path].items() <= files.items()]:
+        value, why, refused = None, f"changed locked files while it ran: {touched[0]}", True
+    elif settings.items:
+        items, why, refused = read_items(place / settings.items, settings.metric)
+        value = math.fsum(items.values()) / len(items) if items else None
+    else:
+        value, why, refused = read_metric(text, settings.metric)
+        if settings.metric_file and not text:
+            why = f"did not write {settings.metric_file}"
     if value is not None and seconds < (settings.min_seconds or 0):
-        why = (
-            f"ended after {seconds:.2g} s with a value, but a training takes at least {settings.min_seconds or 0:.2g} s"
-        )
+        least = f"a training takes at least {settings.min_seconds or 0:.2g} s"
+        why = f"ended after {seconds:.2g} s with a value, but {least}"
         value, refused = None, True
-    if value is None and not refused and settings.metric_file and not text:
-        why = f"did not write {settings.metric_file}"
-    memory = re.findall(r"^peak_vram_mb\s*[:=]\s*([\d.]+)\s*$", text, re.MULTILINE)
-    gigabytes = round(float(memory[-1]) / 1024, 1) if memory and memory[-1].count(".") < 2 else None
-    return Outcome(value, seconds, why, refused, sha256(log), gigabytes)
+    memory = re.findall(r"^peak_vram_mb\s*[:=]\s*(\d+(?:\.\d*)?)\s*$", text, re.MULTILINE)
+    gigabytes = round(float(memory[-1]) / 1024, 1) if memory else None
+    kept = _keep_items(repository, run, items) if items else {}
+    return Outcome(value, seconds, why, refused, sha256(log), gigabytes, kept)
+
+
+def _locked(place: Path, locked: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the files of each locked path in a worktree. Raises Refused or ConfigError where they differ."""
+    found = {path: files_below(place / path) for path in locked}
+    for path, files in found.items():
+        if digest_of(files) != locked[path]:
+            if (place / path).resolve().is_relative_to(place.resolve()):
+                raise Refused(f"changes locked files: {path}")
+            problem, remedy = "is locked, and has changed since the start", "restore it, or start a new campaign"
+            raise ConfigError(path, "", None, problem, remedy)
+    return found
+
+
+def _execute(settings: Settings, place: Path, run: Run, log: Path) -> str:
+    """Run the command in a worktree; return what it printed, or what the file that holds its metric says.
+
+    Raises NoResult if it was ended from outside, RuntimeError if it failed, OSError and ValueError if its text
+    cannot be read.
+    """
+    verify, _, seed = run
+    file = place / name if (name := settings.items or settings.metric_file) else log
+    if file != log and file.is_file():
+        file.unlink()  # one that the commit holds was not written by the run
+    devices = lease(settings.gpus)
+    own = {settings.seed_env: str(seed)} if settings.seed_env else {}
+    if devices.tokens:
+        own |= {"CUDA_VISIBLE_DEVICES": ",".join(devices.tokens), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    try:
+        with log.open("wb") as output:
+            status = run_guarded(
+                settings.words(seed, verify=verify),
+                devices.descriptors,
+                lambda: None,
+                minutes=settings.time_limit,
+                log=output,
+                folder=place,
+                environment=environment() | own,
+            )
+    finally:
+        devices.release()
+    if status != 0:
+        raise failure(status, last_words(log, 0))
+    return "" if settings.items else read_text(file) if file.exists() else ""
+
+
+def digest_of(content: object) -> str:
+    """Return a short digest of what JSON can hold."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
     """Return the metric in a program's output; or None, why, and whether a run that prints this is refused.
 
-    It stands once: on a line of its own (`val_bpb:  0.9979`, `val_bpb = 0.9979`), or in a line or file of JSON.
+    It is printed once: on a line of its own (`val_bpb:  0.9979`, `val_bpb = 0.9979`), or in a line or file of JSON.
     """
     found: list[Any] = re.findall(rf"^\s*{re.escape(name)}\s*[:=]\s*(\S+)\s*$", text.replace("\r", "\n"), re.MULTILINE)
     lines = [line for line in text.splitlines() if line.lstrip().startswith("{")]
-    for line in lines if len(lines) != 1 else [text[text.index("{") :] if _json(lines[0]) is None else lines[0]]:
-        record = _json(line)
-        if isinstance(record, Mapping) and name in record:
-            found.append(record[name])
+    for line in lines if len(lines) != 1 or _pairs(lines[0]) else [text[text.index("{") :]]:
+        found += [value for key, value in _pairs(line) if key == name]
     if not found:
         return None, f"printed no {name}", False
     if len(found) > 1:
@@ -124,6 +167,46 @@ def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
         return None, f"printed {name} = {one_line(found[0], 40)}, which is not a number", False
     value = float(found[0])
     return (value, "", False) if math.isfinite(value) else (None, f"printed {name} = {value}", False)
+
+
+def _pairs(text: str) -> list[tuple[str, Any]]:
+    """Return keys and values of an object of JSON, those that it has twice too; of any other text none."""
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        return []
+    return pairs if isinstance(pairs, list) and all(isinstance(pair, tuple) for pair in pairs) else []
+
+
+def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
+    """Return {item: value} of an evaluation; or {}, why, and whether a run that writes this is refused."""
+    from ablation.readers.evaluation import read  # takes half a second to import
+
+    if not file.exists():
+        return {}, f"did not write {file.name}", False
+    problems: list[str] = []  # items without a score, say, which the mean would leave out
+    try:
+        tables = [run.items for run in read(file, problems.append) if run.items is not None]
+    except (OSError, ValueError, TrackerError) as error:
+        problems.append(str(error))
+    if problems:
+        return {}, one_line(problems[0].replace(str(file), file.name), 300), True
+    rows = [row for table in tables for row in table.to_pylist()]
+    names = {row["name"] for row in rows}
+    if name not in names and len(names) > 1:
+        return {}, f"wrote items of {', '.join(sorted(names))}, and not of {name}", False
+    chosen = [row for row in rows if row["name"] == name or len(names) == 1]
+    items = {row["item"]: row["value"] for row in chosen}
+    if len(tables) > 1 or len({row["subset"] for row in chosen}) > 1:
+        return {}, "wrote several runs or tasks, whose weights are not known; write one", True
+    return items, "" if items else f"wrote no items to {file.name}", False
+
+
+def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) -> dict[str, Any]:
+    """Write the items of a run to the campaign's folder; return what the ledger says of them."""
+    ordered = dict(sorted(items.items()))
+    write_text(path := items_of(repository, run), json.dumps(ordered) + "\n", sync=False)
+    return {"count": len(items), "ids": digest_of([*ordered]), "sha256": sha256(path)}
 
 
 def on_another_scale(value: float, known: Sequence[float]) -> bool:
@@ -138,17 +221,18 @@ def on_another_scale(value: float, known: Sequence[float]) -> bool:
     return units or any(low / 2 <= factor * size <= 2 * high for factor in (100, 0.01))
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def log_of(repository: Repository, run: Run) -> Path:
+    """Return the file with the output of a run."""
+    verify, code, seed = run
+    return repository.folder / "logs" / f"{code}-{seed}{'-verify' if verify else ''}.txt"
+
+
+def items_of(repository: Repository, run: Run) -> Path:
+    """Return the file with the items of a run."""
+    return log_of(repository, run).with_suffix(".json")
 
 
 def last_lines(log: Path) -> str:
     """Return the last lines of a run's output, to be shown."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
-    except OSError:
-        lines = []
+    lines = tail(log, 0).replace("\r", "\n").splitlines()
     return "\n".join(f"  | {one_line(line, 200)}" for line in lines[-_SHOWN:]) or "  | (it printed nothing)"

@@ -4,14 +4,14 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.runner.devices import visible_devices
 
-SETTINGS, LEDGER = "campaign.toml", "campaign.jsonl"
+SETTINGS, LEDGER, TABLE = "campaign.toml", "campaign.jsonl", "results.tsv"
 _HEAD = "# What this campaign measures, and how. After an edit, start a new campaign: ablation campaign init.\n"
 _SHELL = re.compile(r"&&|\|\||[|<>;`]|\$\(")
 
@@ -22,16 +22,16 @@ class Settings:
 
     Attributes:
         run: the command that trains and prints the metric. verify_run: another, which alone is used in verifications.
-        metric, direction: its name, and `min` or `max`. metric_file: the file that holds it, if it is not printed.
+        metric, direction: its name, and `min` or `max`.
+        metric_file: the file that holds it, if it is not printed. items: the file that holds its value for each item.
         seed_arg, seed_env: how the command takes a seed: words with `{seed}`, or the name of an environment variable.
-        margin: by which a simplification may be worse.
+        margin: by which a simplification may differ.
         budget: hours of runs.
         locked: paths that no trial may change. links: paths that git ignores and runs need (data, .venv).
         time_limit: minutes of a run (default: 3 times the baseline). min_seconds: a run that ends sooner did not train
             (default: a tenth of the baseline).
         gpus: devices of a run. tag: whether verified champions get a git tag.
         policy: `steps`, or `confirm`: verify each step before the next.
-        results: the table in the loop's own format.
     """
 
     run: str
@@ -39,18 +39,18 @@ class Settings:
     direction: str
     verify_run: str = ""
     metric_file: str = ""
+    items: str = ""
     seed_arg: str = ""
     seed_env: str = ""
     margin: float | None = None
     budget: float | None = None
-    locked: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
+    locked: Sequence[str] = ()
+    links: Sequence[str] = ()
     time_limit: float | None = None
     min_seconds: float | None = None
     gpus: int = 1
     tag: bool = False
     policy: str = "steps"
-    results: str = "results.tsv"
 
     @property
     def sign(self) -> int:
@@ -59,7 +59,7 @@ class Settings:
 
     def text(self) -> str:
         """Return `campaign.toml`."""
-        values = {name: value for name, value in asdict(self).items() if value not in (None, "", ())}
+        values = {name: value for name, value in asdict(self).items() if value not in (None, "") and value != []}
         return _HEAD + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
     def words(self, seed: int, *, verify: bool) -> list[str]:
@@ -68,6 +68,18 @@ class Settings:
         if self.seed_arg:
             command += " " + self.seed_arg.replace("{seed}", str(seed))
         return ["sh", "-c", command] if _SHELL.search(command) else shlex.split(command)
+
+    @property
+    def held_out(self) -> list[str]:
+        """Return the paths that the command of verifications names and that of trials does not."""
+        return [path for path in named(self.verify_run) if path not in named(self.run)]
+
+
+def named(command: str) -> list[str]:
+    """Return the paths that a command may name: its words, and files of modules."""
+    words = [*shlex.shlex(command, posix=True, punctuation_chars=True)] if command else []
+    paths = [path for word in words for path in (word, f"{word.replace('.', '/')}.py", word.replace(".", "/"))]
+    return [path for path in dict.fromkeys(paths) if not path.startswith(("-", "/")) and path.strip("./")]
 
 
 def checked(settings: Settings) -> Settings:
@@ -85,11 +97,10 @@ def checked(settings: Settings) -> Settings:
             refuse(option, command, "is empty", 'name the command that trains: "uv run train.py"')
     if settings.seed_arg and "{seed}" not in settings.seed_arg:
         refuse("--seed-arg", settings.seed_arg, "lacks {seed}", 'write "--seed {seed}"')
-    for option, value in (("--margin", settings.margin), ("--budget", settings.budget)):
+    for option in ("margin", "budget", "time_limit"):
+        value = getattr(settings, option)
         if value is not None and not 0 < value < math.inf:
-            refuse(option, value, "is not a number above 0", "correct it")
-    if settings.time_limit is not None and not 0 < settings.time_limit < math.inf:
-        refuse("--time-limit", settings.time_limit, "is not a number of minutes above 0", "correct it")
+            refuse(f"--{option.replace('_', '-')}", value, "is not a number above 0", "correct it")
     pool = len(visible_devices())
     if not 0 <= settings.gpus <= (pool or settings.gpus):
         refuse("--gpus", settings.gpus, f"is not a number of devices from 0 to {pool}", "correct it")
@@ -97,22 +108,8 @@ def checked(settings: Settings) -> Settings:
 
 
 def split_metric(text: str) -> tuple[str, str]:
-    """Return name and direction of `val_bpb:min`. Raises ConfigError if the direction is not known."""
+    """Return name and direction of `val_bpb:min`; the direction is empty if it is not known."""
     from ablation.config.names import known_direction  # imports pydantic, which no trial needs
 
     name, _, direction = text.rpartition(":")
-    if direction not in ("min", "max"):
-        name, direction = text, known_direction(text) or ""
-    if not name or not direction:
-        problem, remedy = (
-            "it is not known which values are better",
-            f"write {name or 'NAME'}:min or {name or 'NAME'}:max",
-        )
-        raise ConfigError("campaign init", "--metric", text, problem, remedy)
-    return name, direction
-
-
-def from_values(values: Mapping[str, Any]) -> Settings:
-    """Return settings from JSON or TOML. Raises TypeError for a key that there is not."""
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return Settings(**given)
+    return (name, direction) if direction in ("min", "max") else (text, known_direction(text) or "")

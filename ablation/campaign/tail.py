@@ -1,6 +1,7 @@
 """Student's t without scipy, whose import takes longer than all else that `ablation try` does."""
 
 import math
+from functools import lru_cache
 
 
 def t_tail(t: float, freedom: int) -> float:
@@ -16,6 +17,7 @@ def t_tail(t: float, freedom: int) -> float:
     return (1 - inside) / 2
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(tail: float, freedom: int) -> float:
     """Return the t with P(T > t) = tail, for a tail below one half."""
     low, high = 0.0, 1.0

@@ -2,28 +2,29 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablation.campaign.campaign import Campaign, Refused
+from ablation.campaign.campaign import Campaign, machine
 from ablation.campaign.ledger import Event
-from ablation.campaign.policy import Decision, Referee, Verification
+from ablation.campaign.policy import Decision, Verification
 from ablation.campaign.repository import Repository
-from ablation.campaign.results import write_results
-from ablation.campaign.runs import last_lines
+from ablation.campaign.runs import Refused, last_lines, log_of
+from ablation.campaign.table import write_table
 from ablation.contract.display import counted, duration
 from ablation.runner.guarded import NoResult
 from ablation.runner.lifetime import lock_folder
 
 KEEP, RESET, AGAIN, CRASHED, REFUSED = 0, 10, 11, 12, 13  # exit codes
-_EXITS = {"step": KEEP, "verified": KEEP, "crash": CRASHED, "constant": REFUSED, "costly": REFUSED, "refused": REFUSED}
+_EXITS = {"step": KEEP, "verified": KEEP, "nothing": KEEP, "again": AGAIN, "crash": CRASHED}
+_EXITS |= dict.fromkeys(("constant", "costly", "refused"), REFUSED)
 
 
 @dataclass
 class Answer:
-    """What `ablation try` says: exit code, lines, and the same for programs."""
+    """What a command says: exit code, lines, and the same for programs."""
 
     exit: int
     lines: list[str]
@@ -34,11 +35,11 @@ class Answer:
 def locked(repository: Repository) -> Iterator[None]:
     """Hold the campaign's lock: a second caller waits until the first one's trial is decided."""
     repository.folder.mkdir(parents=True, exist_ok=True)
-    handle = lock_folder(
-        repository.folder,
-        float("inf"),
-        lambda who: print(f"waits for {who}, which is trying a commit", file=sys.stderr),
-    )
+
+    def waits(holder: str) -> None:
+        print(f"waits for {holder}, which is trying a commit", file=sys.stderr)
+
+    handle = lock_folder(repository.folder, float("inf"), waits)
     try:
         yield
     finally:
@@ -48,134 +49,121 @@ def locked(repository: Repository) -> Iterator[None]:
 def try_commit(repository: Repository, why: str, *, simplified: bool = False, margin: float | None = None) -> Answer:
     """Try what HEAD, or the working tree, holds. Raises ConfigError."""
     commit, files = repository.snapshot()
+    notes = [f"the trial includes uncommitted changes: {', '.join(files[:5])}"] if files else []
+
+    def trial(campaign: Campaign) -> Answer:
+        state, base, pending = campaign.state, campaign.commits["base"], campaign.pending()
+        chosen = _margin(campaign, margin) if simplified else None
+        code = repository.identity(base, commit)
+        if pending and pending["code"] != code:
+            return _first(campaign, pending, notes, trial)
+        same = (code, "trial", simplified)
+        decided = (each for each in campaign.trials if "decision" in each)
+        kinds = ((each, (each["code"], each["event"], each["margin"] is not None)) for each in decided)
+        if earlier := next((each for each, kind in kinds if kind == same), None):
+            word = earlier["decision"]["word"]
+            left = _EXITS.get(word) == KEEP and code != state.provisional  # the loop is elsewhere
+            said = f"known: the same code was trial {_number(campaign, earlier)} ({_outcome(campaign, earlier)})"
+            fields = {"word": "known", "was": word}
+            return Answer(RESET if left else _EXITS.get(word, RESET), [f"{said}, so nothing was run"], fields)
+        if code in (state.provisional, repository.identity(base, base)):
+            return Answer(RESET, ["reset: this is the champion's code, so nothing was run"], {"word": "known"})
+        if not pending:
+            closed = campaign.trials and campaign.trials[-1]["event"] == "verification"
+            if not closed and (pairs := state.closing(campaign.left())):
+                return _first(campaign, _verification(campaign, "last", pairs), notes, trial)
+            if campaign.left() < 1:
+                raise Refused("the budget is used up; see the report: ablation campaign")
+            pending = campaign.begin("trial", commit, code, why, margin=chosen)
+        return _answer(campaign, pending)
+
+    return _asked(repository, notes, trial)
+
+
+def verify_now(repository: Repository) -> Answer:
+    """Verify the provisional champion now. Raises ConfigError."""
+    notes: list[str] = []
+
+    def verification(campaign: Campaign) -> Answer:
+        state = campaign.state
+        if pending := campaign.pending():
+            return _first(campaign, pending, notes, verification)
+        if state.provisional == state.verified or state.exact:
+            why = "runs of one commit are equal, so there is no noise to test" if state.exact else "it is verified"
+            return Answer(KEEP, [f"nothing to verify: {why}"], {"word": "nothing"})
+        return _answer(campaign, _verification(campaign, "asked for", campaign.rules.most))
+
+    return _asked(repository, notes, verification)
+
+
+def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
+    """Answer under the campaign's lock, with the notes before it."""
     with locked(repository):
         campaign = Campaign(repository)
-        state = campaign.state
-        notes = [f"the trial includes uncommitted changes: {', '.join(files[:5])}"] if files else []
-        if elsewhere := campaign.elsewhere():
-            notes.append(f"warning: {elsewhere}")
+        if (here := machine()) != (there := campaign.start["machine"]):
+            notes.append(f"warning: this machine is {here}, but the campaign began on {there}, so its noise may differ")
         try:
             campaign.check_settings()
-            campaign.check_locked(commit)
-            if simplified:
-                margin = _checked(campaign.settings.margin if margin is None else margin, state)
-            code = repository.identity(campaign.commits["base"], commit)
-            pending = campaign.pending()
-            if pending and pending["code"] != code:
-                _decide(campaign, pending)
-                notes.append(f"first finished the trial that was interrupted: {_outcome(campaign, pending)}")
-                campaign = Campaign(repository)
-                state, pending = campaign.state, None
-            if earlier := next(
-                (trial for trial in campaign.trials if trial["code"] == code and "decision" in trial), None
-            ):
-                return _known(campaign, earlier, notes)
-            if code in (
-                state.provisional,
-                "base",
-                repository.identity(campaign.commits["base"], campaign.commits["base"]),
-            ):
-                return Answer(
-                    RESET, [*notes, "reset: this is the champion's code, so nothing was run"], {"word": "known"}
-                )
-            if not pending:
-                if pairs := state.closing(campaign.left()):
-                    last = campaign.begin(
-                        "verification", campaign.commits[state.provisional], state.provisional, "last", pairs=pairs
-                    )
-                    _decide(campaign, last)
-                    notes.append(f"last verification: {_outcome(campaign, last)}")
-                if campaign.left() < 1:
-                    raise Refused("the budget is used up; see the report: ablation campaign")
-                pending = campaign.begin("trial", commit, code, why, margin=margin if simplified else None)
-            _decide(campaign, pending)
+            answer = ask(campaign)
         except Refused as refusal:
-            return Answer(REFUSED, [*notes, f"refused: {refusal}"], {"word": "refused", "reason": str(refusal)})
+            answer = Answer(REFUSED, [f"refused: {refusal}"], {"word": "refused", "reason": str(refusal)})
         except NoResult as error:
-            again = f"again: {error}; run it again: about {duration(campaign.seconds())}"
-            return Answer(AGAIN, [*notes, again], {"word": "again", "seconds": campaign.seconds()})
-        return _answer(campaign, pending, notes)
+            seconds = campaign.of_a_run()
+            again = f"again: {error}; run it again: about {duration(seconds)}"
+            answer = Answer(AGAIN, [again], {"word": "again", "seconds": seconds})
+    answer.lines[:0] = notes
+    return answer
+
+
+def _first(campaign: Campaign, before: Event, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
+    """Decide what comes before, an interrupted trial or the last verification, and ask again."""
+    _decide(campaign, before)
+    notes.append(f"first: {before['why']}: {_outcome(campaign, before)}")
+    return ask(Campaign(campaign.repository))
 
 
 def _decide(campaign: Campaign, trial: Event) -> None:
     campaign.decide(trial)
-    write_results(campaign)
+    write_table(campaign)
 
 
-def _checked(margin: float | None, state: Referee) -> float:
+def _verification(campaign: Campaign, why: str, pairs: int) -> Event:
+    code = campaign.state.provisional
+    return campaign.begin("verification", campaign.commits[code], code, why, pairs=pairs)
+
+
+def _margin(campaign: Campaign, margin: float | None) -> float:
     """Return the margin of a simplification. Raises Refused for one that would let anything pass."""
+    margin, state = campaign.settings.margin if margin is None else margin, campaign.state
     if margin is None:
         raise Refused("--claim not-worse needs a margin: pass --margin M")
     if not 0 < margin < abs(state.pool.of[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
-        raise Refused(
-            f"--margin {margin:g} is not above 0, or is as large as the metric itself; pass a smaller number above 0"
-        )
+        said = "is not above 0, or is as large as the metric itself; pass a smaller number above 0"
+        raise Refused(f"--margin {margin:g} {said}")
+    if campaign.settings.margin is not None and margin > campaign.settings.margin:
+        raise Refused(f"--margin {margin:g} is wider than the campaign's, {campaign.settings.margin:g}")
     return margin
 
 
-def verify_now(repository: Repository, pairs: int | None = None) -> Answer:
-    """Verify the provisional champion now. Raises ConfigError."""
-    with locked(repository):
-        campaign = Campaign(repository)
-        try:
-            campaign.check_settings()
-            notes = []
-            if pending := campaign.pending():
-                _decide(campaign, pending)
-                notes.append(f"first finished the trial that was interrupted: {_outcome(campaign, pending)}")
-                campaign = Campaign(repository)
-            state = campaign.state
-            if state.provisional == state.verified or state.exact:
-                why = (
-                    "it is verified"
-                    if not state.exact
-                    else "runs of one commit are equal, so there is no noise to test"
-                )
-                return Answer(KEEP, [*notes, f"nothing to verify: {why}"], {"word": "nothing"})
-            event = campaign.begin(
-                "verification",
-                campaign.commits[state.provisional],
-                state.provisional,
-                "asked for",
-                pairs=pairs or campaign.rules.most,
-            )
-            _decide(campaign, event)
-        except Refused as refusal:
-            return Answer(REFUSED, [f"refused: {refusal}"], {"word": "refused", "reason": str(refusal)})
-        except NoResult as error:
-            return Answer(AGAIN, [f"again: {error}; nothing was decided"], {"word": "again"})
-        return _answer(campaign, event, notes)
-
-
-def _known(campaign: Campaign, trial: Event, notes: list[str]) -> Answer:
-    word = trial["decision"]["word"]
-    status = _EXITS.get(word, RESET)
-    if status == KEEP and trial["code"] != campaign.state.provisional:
-        status = RESET
-    said = (
-        f"known: the same code was trial {_number(campaign, trial)} ({_outcome(campaign, trial)}), so nothing was run"
-    )
-    return Answer(status, [*notes, said], {"word": "known", "was": word})
-
-
-def _answer(campaign: Campaign, trial: Event, notes: list[str]) -> Answer:
+def _answer(campaign: Campaign, trial: Event) -> Answer:
+    _decide(campaign, trial)
     decided, result = trial["decision"], trial["result"]
     word = decided["word"]
-    lines = [*notes, f"step {_number(campaign, trial)}: {_outcome(campaign, trial)}; next: {next_step(campaign)}"]
+    lines = [f"step {_number(campaign, trial)}: {_outcome(campaign, trial)}; next: {next_step(campaign)}"]
     if word == "crash":
         runs = [run for run in campaign.known if run[1] == trial["code"]]
         failed = next((run for run in runs if campaign.known[run]["value"] is None), runs[-1])
-        lines += [campaign.known[failed].get("why_none", ""), last_lines(campaign.log(failed))]
+        lines += [campaign.known[failed].get("why_none", ""), last_lines(log_of(campaign.repository, failed))]
     if word == "back":
         lines.append(f"reset to the verified champion: git reset --hard {decided['verified'][:12]}")
-    verification = result.verification if isinstance(result, Decision) else result
     fields = {"word": word, **{name: decided[name] for name in ("provisional", "verified")}}
-    if verification is not None:
-        fields["verification"] = verification_fields(campaign, verification)
     if isinstance(result, Decision):
         sign = campaign.settings.sign
         numbers = {"value": result.value, "champion": result.against, "again": result.again}
         fields |= {name: None if value is None else sign * value for name, value in numbers.items()}
+        result = result.verification
+    if result is not None:
+        fields["verification"] = verification_fields(campaign, result)
     return Answer(_EXITS.get(word, RESET), lines, fields)
 
 
@@ -186,57 +174,41 @@ def _number(campaign: Campaign, trial: Event) -> int:
 def _outcome(campaign: Campaign, trial: Event) -> str:
     """Return what became of a trial, with its numbers, on one line."""
     decided, result, sign = trial["decision"], trial.get("result"), campaign.settings.sign
-    word = {"step": "provisional", "back": "not verified, and lower"}.get(decided["word"], decided["word"])
     if reason := decided.get("reason"):
         return f"refused: {reason}"
-    parts = [word]
+    parts = [{"step": "provisional", "back": "not verified, and lower"}.get(decided["word"], decided["word"])]
     if isinstance(result, Decision):
         if result.word == "costly":
             return f"refused: showing that it is not worse would take {result.cost} runs; pass a larger --margin"
         if result.word == "constant":
-            return (
-                "refused: three seeds gave one value although runs of the baseline differ, so the code fixes "
-                "its own seed"
-            )
+            return "refused: three seeds gave one value although runs of the baseline differ, so it fixes its own seed"
         if result.value is not None:
             parts.append(f"{shown(sign * result.value)} against {shown(sign * result.against)} +- {result.error:.2g}")
         if result.again is not None:
             parts.append(f"fresh runs {shown(sign * result.again)}")
+        if trial["margin"] is not None and not result.kept and (result.value or -1e999) > result.against:
+            parts.append("if it is better by more than the margin, try it without --claim not-worse")
         result = result.verification
-    if isinstance(result, Verification):
-        parts.append(in_words(campaign, result))
-    return ", ".join(parts)
+    return ", ".join([*parts, *([in_words(result)] if isinstance(result, Verification) else [])])
 
 
-def in_words(campaign: Campaign, done: Verification) -> str:
+def in_words(done: Verification) -> str:
     """Return a verification in words: gains are positive where the metric improves."""
     low, high = done.interval()
-    pairs = counted(done.pairs, "fresh pair")
+    pairs, gain = counted(done.pairs, "fresh pair"), f"{done.gain:+.3g} [{low:+.3g}, {high:+.3g}]"
     if not done.shown:
-        return (
-            f"not shown by {pairs}: {done.gain:+.3g} [{low:+.3g}, {high:+.3g}], p {done.p:.2g} above {done.level:.2g}"
-        )
+        return f"not shown by {pairs}: {gain}, p {done.p:.2g} above {done.level:.2g}"
     if done.margin is not None:
-        return f"not worse by {done.margin:g}, by {pairs}: {done.gain:+.3g} [{low:+.3g}, {high:+.3g}]"
-    return f"verified by {pairs}: {done.stated:+.3g} (measured {done.gain:+.3g} [{low:+.3g}, {high:+.3g}])"
+        return f"equivalent within {done.margin:g}, by {pairs}: {gain}"
+    return f"verified by {pairs}: {done.stated:+.3g} (measured {gain})"
 
 
 def verification_fields(campaign: Campaign, done: Verification) -> dict[str, Any]:
     """Return a verification for programs."""
     low, high = done.interval()
-    return {
-        "old": campaign.commits[done.old],
-        "new": campaign.commits[done.new],
-        "shown": done.shown,
-        "pairs": done.pairs,
-        "gain": done.stated if done.shown else done.gain,
-        "measured": done.gain,
-        "low": low,
-        "high": high,
-        "p": done.p,
-        "level": done.level,
-        "margin": done.margin,
-    }
+    own = {name: getattr(done, name) for name in ("shown", "pairs", "p", "level", "margin")}
+    commits = {"old": campaign.commits[done.old], "new": campaign.commits[done.new]}
+    return {**commits, **own, "gain": done.stated, "measured": done.gain, "low": low, "high": high}
 
 
 def next_step(campaign: Campaign) -> str:

@@ -2,46 +2,57 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ablation.cli.common import print_json
 from ablation.cli.options import add_json
-from ablation.contract.atomic import WriteError
+from ablation.contract.errors import explained
+
+if TYPE_CHECKING:
+    from ablation.campaign.trial import Answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop "
-        "keeps it.\nExit code: 0 keep the commit; 10 reset it; 11 run again; 12 it crashed; 13 "
-        "refused; 2 bad input.\nStart with: ablation campaign init"
+        "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop keeps it.\n"
+        "Exit code: 0 keep the commit; 10 reset it; 11 run again; 12 it crashed; 13 refused; 2 bad input.\n"
+        "Start with: ablation campaign init"
     )
     add = parser.add_argument
     add("--why", required=True, metavar="TEXT", help="what the change is, for the ledger")
-    said = "better, or not-worse for a simplification (default: better)"
+    said = "better; or not-worse for a simplification, which must be equivalent within the margin (default: better)"
     add("--claim", choices=("better", "not-worse"), default="better", help=said)
-    add(
-        "--margin",
-        type=float,
-        metavar="M",
-        help="amount by which a simplification may be worse (default: the campaign's)",
-    )
+    add("--margin", type=float, metavar="M", help="of not-worse (default: of the campaign)")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Try the commit."""
     from ablation.campaign.repository import Repository
-    from ablation.campaign.trial import AGAIN, try_commit
+    from ablation.campaign.trial import try_commit
 
     simplified = arguments.claim == "not-worse"
+
+    def asked() -> "Answer":
+        return try_commit(Repository(Path()), arguments.why, simplified=simplified, margin=arguments.margin)
+
+    return answered("try", asked, as_json=arguments.json)
+
+
+def answered(command: str, ask: "Callable[[], Answer]", *, as_json: bool) -> int:
+    """Print an answer and return its exit code; where a file cannot be written, that of running it again."""
+    from ablation.campaign.trial import AGAIN
+
     try:
-        answer = try_commit(Repository(Path()), arguments.why, simplified=simplified, margin=arguments.margin)
-    except WriteError as error:
-        print(f"error: {error}", file=sys.stderr)
+        answer = ask()
+    except OSError as error:
+        print(f"error: {explained(error)}", file=sys.stderr)
         return AGAIN
-    if arguments.json:
-        print_json("try", [], exit=answer.exit, said=answer.lines, **answer.fields)
+    if as_json:
+        print_json(command, [], exit=answer.exit, said=answer.lines, **answer.fields)
     else:
         print("\n".join(answer.lines))
     return answer.exit

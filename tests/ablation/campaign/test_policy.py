@@ -91,12 +91,6 @@ def test_a_crash_is_no_step(answers):
     assert referee.provisional == "base"
 
 
-def test_a_trial_that_crashes_in_a_verification_is_not_claimed():
-    referee = fresh(patience=1)
-    _, _, decision = told(referee.trial("t"), [15.0], [15.0, 15.1], [10, 15, 15, 10, 10, None, 15, 10])
-    assert not decision.verification.shown
-
-
 def test_a_trial_that_fixes_its_seed_is_found():
     referee = fresh()
     assert told(referee.trial("t"), [13.0], [13.0, 13.0])[2].word == "constant"
@@ -112,12 +106,43 @@ def test_without_noise_a_difference_is_exact_and_nothing_is_claimed():
     assert next(referee.verify(4), None) is None
 
 
-def test_a_simplification_is_not_worse_or_it_goes_back():
+def test_a_simplification_is_equivalent_or_it_goes_back():
     same, worse = [10, 10.1, 9.9, 10, 10.2, 10, 9.8, 9.9], [10, 8.0, 8.1, 10, 10.2, 8, 8, 9.9]
-    for values, word in ((same, "verified"), (worse, "reset")):
-        referee = Referee(Rules(), "base", [9.9, 10.0, 10.1])
-        asked = referee.simplification("t", margin=1.0)
-        assert told(asked, [9.7], values)[2].word == word
+    better = [20 - value for value in worse]
+    for values, word in ((same, "verified"), (worse, "reset"), (better, "reset")):
+        referee = Referee(Rules(least=4), "base", [9.9, 10.0, 10.1])
+        assert told(referee.simplification("t", margin=1.0), [9.7], values)[2].word == word
+    assert told(Referee(Rules(), "base", [9.9, 10.0, 10.1]).simplification("t", margin=1.0), [11.2])[2].word == "reset"
+
+
+def test_an_equivalence_is_two_one_sided_tests():
+    """The larger p-value decides, here that of being worse by the margin; nothing is corrected for being shown."""
+    referee = Referee(Rules(), "base", [9.9, 10.0, 10.1])
+    done = told(referee.simplification("t", margin=1.0), [9.7], [10, 9.5, 9.6, 10, 10, 9.4, 9.5, 10])[2].verification
+    assert done.gain == pytest.approx(-0.5)
+    below, above = (stats.t.sf((1 + sign * done.gain) / done.error, done.freedom) for sign in (1, -1))
+    assert done.p == pytest.approx(max(below, above)) == pytest.approx(below)
+    assert done.stated == done.gain
+
+
+def test_a_crash_of_either_side_in_a_verification_is_not_shown():
+    for place in (0, 1):
+        values = [10, 15, 15, 10, 10, 15, 15, 10]
+        values[place] = None
+        referee = fresh(patience=1)
+        assert not told(referee.trial("t"), [15.0], [15.0, 15.1], values)[2].verification.shown
+
+
+def test_what_is_spent_is_levels_over_claims():
+    levels = Levels(Rules(decay=2.0))
+    first = levels.next()
+    levels.spend(False)
+    second = levels.next()
+    levels.spend(True)
+    third = levels.next()
+    levels.spend(True)
+    assert levels.spent == pytest.approx((first + second + third) / 2)
+    assert levels.spent < 0.1
 
 
 def test_a_simplification_that_would_take_too_many_runs_says_how_many():

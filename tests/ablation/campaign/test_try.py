@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -140,7 +139,8 @@ def test_what_is_locked_may_not_change(loop):
         git(loop.folder, "add", "-f", name)
         git(loop.folder, "commit", "-qm", name)
         status, out, _ = loop.attempt()
-        assert (status, out.startswith("refused: c")) == (13, True), out
+        said = "refused: campaign.toml has changed" if name == "campaign.toml" else "refused: changes locked files"
+        assert (status, said in out) == (13, True), out
         if name != "campaign.toml":
             git(loop.folder, "reset", "--hard", "-q", "HEAD~1")
 
@@ -207,9 +207,10 @@ def test_a_simplification_is_not_worse(loop):
     loop.begin("--margin", 4)
     loop.write("evaluate.py", "")
     status, out, _ = loop.attempt(-0.01, "remove the evaluator", "--claim", "not-worse")
-    assert (status, "not worse by 4, by 4 fresh pairs" in out) == (0, True), out
+    assert (status, "equivalent within 4, by 4 fresh pairs" in out) == (0, True), out
     status, out, _ = loop.attempt(-3.9, "and more", "--claim", "not-worse")
     assert status == 10, out
+    assert "wider than the campaign's, 4" in loop.attempt(-9, "x", "--claim", "not-worse", "--margin", 9)[1]
 
 
 def test_the_budget_ends_with_a_verification(loop):
@@ -246,34 +247,6 @@ def try_in_a_process(loop, **more):
         text=True,
         env={**os.environ, **more},
     )
-
-
-def undated(lines):
-    return [
-        {k: v for k, v in json.loads(line).items() if k not in ("time", "seconds", "before", "commit", "n")}
-        for line in lines
-    ]
-
-
-@pytest.mark.slow
-def test_killed_at_any_point_the_ledger_is_that_of_an_undisturbed_campaign(loop):
-    loop.begin()
-    loop.write("gain", "5")
-    loop.commit()
-    base = loop.folder.joinpath("campaign.jsonl").read_bytes()
-    seal = (loop.folder / ".git/ablation-campaign/seal").read_bytes()
-    assert loop.attempt()[0] == 0
-    whole = undated(loop.ledger())
-    loop.folder.joinpath("campaign.jsonl").write_bytes(base)
-    (loop.folder / ".git/ablation-campaign/seal").write_bytes(seal)
-    for wait in (0.4, 0.8, 1.2, 1.6, 2.0):
-        process = try_in_a_process(loop)
-        time.sleep(wait)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert loop.attempt()[0] == 0
-    events = [event for event in undated(loop.ledger()) if event["event"] != "interrupted"]
-    assert events == whole
 
 
 @pytest.mark.slow
@@ -329,7 +302,7 @@ def test_a_table_that_the_loop_writes_too_is_left_alone(loop):
 
 def test_another_machine_is_said(loop, monkeypatch):
     loop.begin()
-    monkeypatch.setattr("ablation.campaign.campaign.machine", lambda: "elsewhere (Z80)")
+    monkeypatch.setattr("ablation.campaign.trial.machine", lambda: "elsewhere (Z80)")
     assert "warning: this machine is elsewhere (Z80), but the campaign began on" in loop.attempt(5)[1]
 
 
