@@ -180,26 +180,20 @@ def _pairs(text: str) -> list[tuple[str, Any]]:
 
 def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
     """Return {item: value} of an evaluation; or {}, why, and whether a run that writes this is refused."""
-    from ablation.readers.evaluation import read  # takes half a second to import
+    from ablation.readers.evaluation import reader_of  # takes half a second to import
+    from ablation.readers.sheet import Wanted
 
     if not file.exists():
         return {}, f"did not write {file.name}", False
-    problems: list[str] = []  # items without a score, say, which the mean would leave out
     try:
-        tables = [run.items for run in read(file, problems.append) if run.items is not None]
+        sheets = list(reader_of(file).sheets(file, Wanted(metric=name)))
     except (OSError, ValueError, TrackerError) as error:
-        problems.append(str(error))
-    if problems:
-        return {}, one_line(problems[0].replace(str(file), file.name), 300), True
-    rows = [row for table in tables for row in table.to_pylist()]
-    names = {row["name"] for row in rows}
-    if name not in names and len(names) > 1:
-        return {}, f"wrote items of {', '.join(sorted(names))}, and not of {name}", False
-    chosen = [row for row in rows if row["name"] == name or len(names) == 1]
-    items = {row["item"]: row["value"] for row in chosen}
-    if len(tables) > 1 or len({row["subset"] for row in chosen}) > 1:
-        return {}, "wrote several runs or tasks, whose weights are not known; write one", True
-    return items, "" if items else f"wrote no items to {file.name}", False
+        return {}, one_line(str(error).replace(str(file), file.name), 300), True
+    if len(sheets) != 1:
+        return {}, f"wrote {len(sheets)} runs or tasks, whose weights are not known; write one of them", True
+    if unscored := sheets[0].unscored:
+        return {}, f"wrote no number for {len(unscored)} items, such as {next(iter(unscored))}", True
+    return dict(zip(sheets[0].items, sheets[0].values.tolist(), strict=True)), "", False
 
 
 def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) -> dict[str, Any]:

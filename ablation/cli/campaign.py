@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("init").add_argument
     add("--run", dest="run_command", metavar="CMD", help='the command that trains: "uv run train.py"')
     add("--metric-file", default="", metavar="PATH", help="file that holds the metric, if it is not printed")
-    said = "the file with its value for each item, in any format that `compare` reads; their mean is the run's value"
+    said = "file with the metric of each item, in any format that `compare` reads, to judge by its mean"
     add("--items", default="", metavar="FILE", help=said)
     add("--verify-run", default="", metavar="CMD", help="another command, which only verifications run")
     add("--locked", nargs="+", default=[], metavar="PATH", help="what measures: no trial, and no run, may change it")

@@ -131,7 +131,6 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.slow
 def test_killed_while_it_writes_any_line_the_ledger_is_that_of_an_undisturbed_campaign(loop, monkeypatch):
     loop.begin()
     loop.write("gain", "5")

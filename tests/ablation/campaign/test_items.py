@@ -55,10 +55,10 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
         (
             ("> items.csv", "> items.csv; echo 4,nan >> items.csv"),
             13,
-            "refused: items.csv: 1 items without a",
+            "refused: wrote no number for 1 items, such as 4",
         ),
         (("> items.csv", "> other.csv"), 12, "did not write items.csv"),
-        (("item,score", "item,loss"), 10, "step 1: reset"),
+        (("item,score", "item,loss"), 13, "refused: items.csv"),
     ],
 )
 def test_other_items_are_no_trial(items, change, status, said):

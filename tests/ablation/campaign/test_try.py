@@ -210,7 +210,7 @@ def test_a_simplification_is_not_worse(loop):
     assert (status, "equivalent within 4, by 4 fresh pairs" in out) == (0, True), out
     status, out, _ = loop.attempt(-3.9, "and more", "--claim", "not-worse")
     assert status == 10, out
-    assert "wider than the campaign's, 4" in loop.attempt(-9, "x", "--claim", "not-worse", "--margin", 9)[1]
+    assert "wider than the campaign's, 4" in loop.attempt(-9, "x", "--claim", "not-worse", "--margin", 5)[1]
 
 
 def test_the_budget_ends_with_a_verification(loop):
