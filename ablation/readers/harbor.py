@@ -74,7 +74,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
             samples.append(_sample(trial))
         agents = [_agent(trial) for _, trial in trials]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(file, "", None, f"is damaged ({error!r})", "copy it again") from None
+        raise ConfigError(file or path, "", None, f"is damaged ({error!r})", "copy it again") from None
     begun = {file.parent for file in path.glob("*/config.json")} - done
     samples += [_unfinished(folder, samples) for folder in sorted(begun)]
     if not samples:
