@@ -1,7 +1,8 @@
 """Writes docs/studies/claims.tsv and README.md, the sources' claims beside what was measured.
 
-`make_claims.py RESULTS ...`: each RESULTS is the results folder of a grid; claims.tsv has a table of each, and the page
-is made of claims.tsv. Fails where a claim is on a metric that its runs do not log.
+`make_claims.py RESULTS ...`: each RESULTS is the results folder of a grid; studies of a scale may be in several.
+claims.tsv has a table of each scale, and the page is made of claims.tsv. Fails where a claim is on a metric that its
+runs do not log.
 """
 
 import csv
@@ -70,16 +71,26 @@ VERDICTS = (
 Row = dict[str, str]
 
 
-def rows_of(results: Path, sources: Mapping[str, PublishedFile]) -> Iterator[Row]:
-    """Yield the lines of a results folder. Raises SystemExit for a claim on a metric that is not logged."""
-    with Store(results / DATABASE) as store:
-        scale = str(store.meta()["scale"])
-        for name, published in sources.items():
-            ours = None
-            if name in store.studies():
+def rows_of(folders: Sequence[Path], sources: Mapping[str, PublishedFile]) -> Iterator[Row]:
+    """Yield the lines of results folders by scale and study.
+
+    Raises SystemExit for a claim on a metric that is not logged, and for a study that two folders of a scale hold.
+    """
+    found: dict[str, dict[str, Sequence[Claimed]]] = {}
+    for folder in folders:
+        with Store(folder / DATABASE) as store:
+            ours = found.setdefault(str(store.meta()["scale"]), {})
+            for name in sorted({*store.studies()} & {*sources}):
+                if name in ours:
+                    raise SystemExit(
+                        f"{folder}: the study {name} of its scale is in an earlier folder; leave one of them out"
+                    )
+                published = sources[name]
                 value = published_value(store, name, published)
-                ours = measured(store, read_measurements(store, name, value), published)
-            yield from (_row(scale, name, claim) for claim in claimed(published, ours))
+                ours[name] = claimed(published, measured(store, read_measurements(store, name, value), published))
+    for scale, ours in found.items():
+        for name, published in sources.items():
+            yield from (_row(scale, name, claim) for claim in ours.get(name, claimed(published, None)))
 
 
 def _row(scale: str, study: str, claim: Claimed) -> Row:
@@ -123,7 +134,7 @@ def main(results: Sequence[Path], configs: Path = CONFIGS, studies: Path = DOCS 
     names = sorted(path.parent.name for path in configs.glob("studies/*/_study.yaml"))
     known = load_studies(load_settings({"studies": names}, configs=configs))
     sources = {name: study.published for name, study in known.items() if study.published is not None}
-    rows = [row for folder in results for row in rows_of(folder, sources)]
+    rows = list(rows_of(results, sources))
     lines = ["\t".join(COLUMNS), *("\t".join(row[column] for column in COLUMNS) for row in rows)]
     (studies / "claims.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (studies / "README.md").write_text(page(rows), encoding="utf-8")
