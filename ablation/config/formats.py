@@ -102,10 +102,10 @@ FORMATS = {
         "tau2-bench's results",
         "`data/simulations/<run>.json`, or `results.json` beside `simulations/`",
         "an item is a task, the subset its domain; trials are samples (`--pass-at`, `--all-at`); simulations that "
-        "ended by `infrastructure_error` or `context_window_exceeded`, or have no reward, have an error",
+        "ended by `infrastructure_error`, or have no reward, have an error",
         patterns=("*.json",),
         left_out="partial rewards, messages, costs",
-        tried="none, but files in the form of its data model",
+        tried="by hand: the data model of tau2 1.0.1 (August 2026), its published test run",
     ),
     "harbor": Format(
         ("compare",),
@@ -127,14 +127,14 @@ FORMATS = {
         "with `failureReason` 2 have an error",
         patterns=("*.json",),
         left_out="its CSV, JSON lines and HTML; costs, tokens",
-        tried="none, but files in the form of 0.121.20",
+        tried="by hand: promptfoo 0.121.20",
     ),
     "openai_evals": Format(
         ("compare",),
         "OpenAI evals' logs",
         "`<run>.jsonl` that `oaieval` records",
         "an item is a sample, by `sample_id`; the metric is `correct` of `match`, or a number of `metrics`; a sample "
-        "with an event `error` and no score has an error",
+        "with an event `error` has an error",
         patterns=("[0-9]" * 12 + "????????_*.jsonl",),
         left_out="other events",
         tried="by hand: the recorder of evals 3.0.1",

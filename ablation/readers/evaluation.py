@@ -87,9 +87,9 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         elif not tables:
             others.append(file)
     evaluations = list(dict.fromkeys(evaluations))
-    wholes = {place for place in evaluations if place.is_dir()}
+    wholes = {place if place.is_dir() else place.with_name("simulations") for place in evaluations}  # of tau2
     beside = {file.with_name(f"{file.stem.removesuffix('_samples')}.json") for file in evaluations}
-    others = [file for file in others if file not in beside and not (wholes and wholes & set(file.parents))]
+    others = [file for file in others if file not in beside and not wholes & set(file.parents)]
     if left := [file.relative_to(folder).as_posix() for file in sorted(others)]:
         named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
         problem(f"{folder}: {counted(len(left), 'other file')} not read: {shortened(left)}{named}")

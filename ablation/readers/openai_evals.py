@@ -1,7 +1,7 @@
 """OpenAI's evals: the log that `oaieval` records, JSON lines of events after a line with the `spec` of the run.
 
 An item is a sample, by its `sample_id`. The metrics are `correct` of its event `match`, and the numbers of its event
-`metrics`. A sample with an event `error` and neither has no value.
+`metrics`. A sample with an event `error` has no value.
 """
 
 from collections.abc import Iterator
@@ -43,8 +43,10 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
                 errors[str(row["sample_id"])] = f"{row['data'].get('type')}: {row['data'].get('message')}"
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(path, f"line {line}", None, f"is damaged ({error!r})", "copy it again") from None
-    samples = [Sample("all", item, of, error=errors.get(item)) for item, of in values.items()]
-    samples += [Sample("all", item, {}, error=why) for item, why in errors.items() if item not in values]
+    samples = [
+        Sample("all", item, {} if item in errors else values[item], error=errors.get(item))
+        for item in dict.fromkeys([*values, *errors])
+    ]
     if not samples:
         raise ConfigError(path, "", None, "holds no event match or metrics", "run the eval again")
     settings = {"eval": str(spec["eval_name"]), "model": ", ".join(map(str, spec["completion_fns"]))}

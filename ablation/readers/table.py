@@ -204,7 +204,8 @@ def _is_no_seed(cell: Any) -> bool:
 
 def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]) -> Sheet:
     lost = group["item"][group["value"].isna()]
-    unscored = dict.fromkeys(lost, f"its cell in column {names.value} is empty")
+    why = f", or that in column {names.export.error} is not" if names.export else ""
+    unscored = dict.fromkeys(lost, f"its cell in column {names.value} is empty{why}")
     scored = group[~group["item"].isin(unscored)].sort_values("item", kind="stable")
     subset, seed = at.get("subset", "all"), tabular.whole(at.get("seed"))
     if scored.empty:

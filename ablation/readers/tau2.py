@@ -1,8 +1,8 @@
 """tau2-bench: the results of simulated conversations, `simulations` of `task_id`, `trial` and a reward.
 
 An item is a task of the domain, which is the subset; trials are its samples. A simulation without a reward, or that
-ended by an error of the infrastructure or a full context window, was not judged: the benchmark leaves it out as well.
-Results with a folder `simulations/` keep an index, which is read.
+ended by an error of the infrastructure, was not judged: the benchmark leaves it out as well. Results beside a folder
+`simulations/` keep an index, which is read; until the run ends the files of the folder are.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from ablation.contract.errors import ConfigError
 from ablation.readers.sheet import Facts, Sample, Sheet, Wanted, no_texts, read_evaluation, sample_sheets
 
 FILES = FORMATS["tau2"].patterns
-_NOT_JUDGED = ("infrastructure_error", "context_window_exceeded")
+_NOT_JUDGED = "infrastructure_error"
 
 
 def recognises(path: Path) -> bool:
@@ -35,7 +35,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         agent = info["agent_info"]
         domain = str(info["environment_info"]["domain_name"])
         settings = {"agent": agent["implementation"], "model": agent["llm"], "user": info["user_info"]["llm"]}
-        rows = content.get("simulations") or content.get("simulation_index") or []
+        rows = content.get("simulations") or content.get("simulation_index") or _in_folder(path)
         samples = list(map(partial(_sample, domain), rows))
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(path, "", None, f"is damaged ({error!r})", "copy it again") from None
@@ -45,10 +45,15 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
 
 
+def _in_folder(path: Path) -> list[dict[str, Any]]:
+    """Return the simulations of a run that has not ended, or was stopped: there is no index of them yet."""
+    return [read_evaluation(file) for file in sorted(path.with_name("simulations").glob("*.json"))]
+
+
 def _sample(domain: str, row: dict[str, Any]) -> Sample:
     reward = row["reward"] if "reward" in row else (row.get("reward_info") or {}).get("reward")
     reason = row.get("termination_reason")
-    error = str(reason or "it has no reward") if reward is None or reason in _NOT_JUDGED else None
+    error = str(reason or "it has no reward") if reward is None or reason == _NOT_JUDGED else None
     return Sample(
         domain, str(row["task_id"]), {} if error else {"reward": reward}, repeat=str(row["trial"]), error=error
     )

@@ -232,7 +232,7 @@ def read_compared(folder: Path, path: Path) -> None:
 
 def write_agents(folder: Path) -> None:
     """A result of each benchmark of agents."""
-    for name in ("pro", "jobs"):
+    for name in ("pro", "jobs", "runs"):
         (folder / name).mkdir()
     agents.report(folder / "model.run.json", agents.A)
     (folder / "pro/eval_results.json").write_text(json.dumps(dict.fromkeys(agents.A, True)))
@@ -240,18 +240,22 @@ def write_agents(folder: Path) -> None:
     agents.instances(folder / "run/model", agents.B)
     agents.tau2(folder / "tau2.json", agents.TRIALS[:5])
     agents.harbor(folder / "jobs/a", dict(list(agents.TASKS.items())[:4]))
+    agents.terminal_bench(folder / "runs/a", dict(list(agents.TASKS.items())[:4]))
     agents.promptfoo(folder / "output.json", agents.successes(3, 5, 6, 9))
+    agents.langsmith(folder / "langsmith.csv", range(20))
+    agents.oaieval(folder / "oaieval.jsonl", range(20))
 
 
 def read_agents(folder: Path, path: Path) -> None:
     """Read the evaluation that a file is a part of, for each of its systems; the numbers may be others'."""
     by = ("provider", "prompt") if path.name == "output.json" else ()
     options = Options(Wanted(by=by))
-    place = next((each for each in path.parents if each.parent.name in ("run", "jobs")), path)
+    place = next((each for each in path.parents if each.parent.name in ("run", "jobs", "runs")), path)
     files = expand([str(folder / "pro" if place.parent.name == "pro" else place)])
     sides = sides_by(files, options) if by else {"a": files}
-    for name, side in sides.items():
-        assert all(np.isfinite(sheet.values).all() for sheet in read_group(name, side, options).sheets)
+    groups = [read_group(name, side, options) for name, side in sides.items()]
+    assert all(np.isfinite(sheet.values).all() for group in groups for sheet in group.sheets)
+    without_errors(groups, "refuse", common_items=False)
 
 
 def write_lm_eval(folder: Path) -> None:
@@ -344,7 +348,7 @@ TARGETS = {
     "plain": Target(write_plain, read_plain),
     "compare": Target(write_plain, read_compared, "items.*"),
     "lm_eval": Target(write_lm_eval, read_compared),
-    "agents": Target(write_agents, read_agents, "**/*.json"),
+    "agents": Target(write_agents, read_agents),
     "stages": Target(write_stages, read_stages, "results/[ps]*/**/*.*"),
     **{name: Target(written(name), read_imported(name)) for name in LOGGERS},
     "trainer": Target(written("trainer"), read_imported("trainer_state")),
@@ -382,6 +386,104 @@ KNOWN: list[tuple[str, str, bytes | Harm]] = [
     ("verl", "grpo/seed_0.jsonl", long_line),
     ("trackio", "grid.db", endless_view),
 ]
+
+
+# --- faults that a reader of agents' benchmarks must refuse -----------------------------------------------------------
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def replaced(old: str, new: str) -> Harm:
+    def write(path: Path) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return write
+
+
+def with_json(change: Callable[[Any], Any]) -> Harm:
+    def write(path: Path) -> None:
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+
+    return write
+
+
+def repeated_trial(name: str) -> Harm:
+    """Copy the folder of a trial; with another name it is one that was tried again."""
+
+    def write(path: Path) -> None:
+        folder = path.parent.with_name(path.parent.name + "-again")
+        shutil.copytree(path.parent, folder)
+        file = folder / path.name
+        file.write_text(file.read_text().replace(path.parent.name, path.parent.name + name))
+
+    return write
+
+
+def last_line_again(path: Path) -> None:
+    path.write_text(path.read_text() + path.read_text().splitlines()[-2 if path.suffix == ".jsonl" else -1] + "\n")
+
+
+TASK = next(iter(agents.TASKS))
+REPORT, PRO, TAU2, PROMPTFOO = "model.run.json", "pro/eval_results.json", "tau2.json", "output.json"
+INSTANCE = f"run/model/{agents.B[0]}/report.json"
+TRIAL, ATTEMPT = f"jobs/a/{TASK[:32]}__0/result.json", f"runs/a/{TASK}/{TASK}.1-of-3.run/results.json"
+UNEQUAL = "evaluate all items equally often"
+FAULTS: dict[str, list[tuple[str, Harm, str]]] = {
+    "truncated": [
+        (file, cut, "")
+        for file in (REPORT, PRO, INSTANCE, TAU2, TRIAL, ATTEMPT, PROMPTFOO, "langsmith.csv", "oaieval.jsonl")
+    ],
+    "an id twice": [
+        (REPORT, with_json(lambda of: of["unresolved_ids"].__setitem__(0, of["resolved_ids"][0])), "is also in"),
+        (PRO, replaced(agents.A[1], agents.A[0]), "appears twice"),
+        (INSTANCE, lambda path: path.write_text(f"{path.read_text()[:-1]}, {path.read_text()[1:]}"), "appears twice"),
+        (TAU2, with_json(lambda of: of["simulations"].append(of["simulations"][0])), "occurs twice"),
+        (TRIAL, repeated_trial(""), "occurs twice"),
+        (ATTEMPT, repeated_trial(""), "occurs twice"),
+        (PROMPTFOO, with_json(lambda of: of["results"]["results"].append(of["results"]["results"][0])), UNEQUAL),
+        ("langsmith.csv", last_line_again, "occurs 2 times"),
+        ("oaieval.jsonl", last_line_again, "has a second correct"),
+    ],
+    "an id and its error": [
+        (REPORT, with_json(lambda of: of.update(infra_failure_ids=of["resolved_ids"][:1])), "infrastructure"),
+        ("pro/infra_errors.json", with_json(lambda of: of.update({agents.A[0]: "no image"})), "is also in"),
+        (INSTANCE, replaced('"resolved": true', '"resolved": true, "infra_failure": true'), "infrastructure"),
+        (TAU2, replaced("user_stop", "infrastructure_error"), "infrastructure_error"),
+        (TRIAL, replaced('"exception_info": null', '"reward_valid": false'), "reward_valid"),
+        (ATTEMPT, replaced('"is_resolved": false', '"is_resolved": null'), "failure mode"),
+        (PROMPTFOO, replaced('"failureReason": 0', '"failureReason": 2'), "has no score"),
+        ("langsmith.csv", replaced("0,x,,True", "0,x,no connection,True"), "in column error is not"),
+        ("oaieval.jsonl", replaced('"type": "sampling"', '"type": "error"'), "has no score"),
+    ],
+    "tried again": [
+        (TAU2, with_json(lambda of: of["simulations"].append(of["simulations"][0] | {"trial": 9})), UNEQUAL),
+        (TRIAL, repeated_trial("9"), UNEQUAL),
+        (ATTEMPT, repeated_trial("9"), UNEQUAL),
+        ("langsmith.csv", lambda path: path.write_text(f"{path.read_text()}0,x,,True,0.1,e0,r9\n"), UNEQUAL),
+    ],
+}
+
+
+@pytest.mark.parametrize("harmed_as", ["agents"], indirect=True)
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_planted_fault_in_a_file_of_agents_is_refused(harmed_as, kind):
+    _, _, tried = harmed_as
+    for file, harm, said in FAULTS[kind]:
+        refusal = tried(file, harm)
+        assert refusal is not None, (kind, file)
+        assert said in refusal, (kind, file, refusal)
+
+
+def test_several_benchmarks_in_one_folder_are_not_one_result(tmp_path):
+    write_agents(tmp_path)
+    with pytest.raises(TrackerError, match="was also evaluated on all in"):
+        read_group("a", expand([str(tmp_path)]), Options())
 
 
 # --- cases -----------------------------------------------------------------------------------------------------------
@@ -429,7 +531,18 @@ def harmed_as(request, tmp_path):
             shutil.rmtree(folder)
             shutil.rmtree(tmp_path / "results", ignore_errors=True)
 
-    return read, files
+    def refusal(name: str, harm: Harm) -> str | None:
+        shutil.copytree(good, folder)
+        try:
+            harm(folder / name)
+            target.read(folder, folder / name)
+        except TrackerError as error:
+            return str(error)
+        finally:
+            shutil.rmtree(folder)
+        return None
+
+    return read, files, refusal
 
 
 @pytest.mark.parametrize(("harmed_as", "file", "harm"), KNOWN, indirect=["harmed_as"])
@@ -442,7 +555,7 @@ def test_what_went_wrong_once(harmed_as, file, harm):
 
 @pytest.mark.parametrize(("harmed_as", "name"), [(name, name) for name in TARGETS], indirect=["harmed_as"])
 def test_damage_is_an_error_or_does_no_harm(harmed_as, name, long):
-    read, files = harmed_as
+    read, files, _ = harmed_as
     found = []
     for number in numbers_of(name, long):
         chance = random.Random(f"{name}:{number}")

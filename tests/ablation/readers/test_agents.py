@@ -274,8 +274,15 @@ def test_trials_of_tau2_are_samples_and_pass_hat_k_is_beside_pass_at_k(tmp_path,
 def test_simulations_that_tau2_does_not_judge_are_errors(tmp_path, capsys):
     a = tau2(tmp_path / "a.json", TRIALS)
     b = tau2(tmp_path / "b.json", FEWER, {(3, 1): "infrastructure_error", (5, 0): "context_window_exceeded"})
-    assert "errors: a 0 of 30, b 2 of 30" in refused(capsys, a, "--with", b)
-    assert read(capsys, a, "--with", b, "--errors", "leave-out")["items"] == 28
+    assert "errors: a 0 of 30, b 1 of 30" in refused(capsys, a, "--with", b)
+    assert read(capsys, a, "--with", b, "--errors", "leave-out")["items"] == 29
+    running = tmp_path / "running"  # there is a file for each simulation, and no index yet
+    (running / "simulations").mkdir(parents=True)
+    content = json.loads(b.read_text())
+    for row in content.pop("simulations"):
+        (running / "simulations" / f"{row['id']}.json").write_text(json.dumps(row))
+    (running / "results.json").write_text(json.dumps(content))
+    assert "errors: a 0 of 30, running 1 of 30" in refused(capsys, a, "--with", running)
     again = json.loads(b.read_text())
     again["simulations"].append(again["simulations"][0])
     b.write_text(json.dumps(again))
@@ -329,16 +336,21 @@ def test_attempts_of_harbor_are_samples_of_a_job(tmp_path, capsys):
     assert "samples without a value count as 0" in " ".join(found["notes"])
 
 
+def terminal_bench(run, rewards):
+    """In the form of Terminal-Bench 0.2: a folder for each task and trial, and a summary that names a part of them."""
+    for task, of in rewards.items():
+        for attempt, reward in enumerate(of):
+            place = run / task / f"{task}.{attempt + 1}-of-3.run"
+            place.mkdir(parents=True)
+            content = {"id": "1", "trial_name": place.name, "task_id": task, "instruction": "x"}
+            content |= {"is_resolved": bool(reward), "failure_mode": "unset"}
+            (place / "results.json").write_text(json.dumps(content, indent=4))
+    (run / "results.json").write_text(json.dumps({"id": "run", "results": [content]}, indent=4))
+
+
 def test_trials_of_terminal_bench(tmp_path, capsys):
     for job, rewards in (("a", TASKS), ("b", WORSE)):
-        for task, of in rewards.items():
-            for attempt, reward in enumerate(of):
-                place = tmp_path / job / task / f"{task}.{attempt + 1}-of-3.run"
-                place.mkdir(parents=True)
-                content = {"id": "1", "trial_name": place.name, "task_id": task, "instruction": "x"}
-                content |= {"is_resolved": bool(reward), "failure_mode": "unset"}
-                (place / "results.json").write_text(json.dumps(content, indent=4))
-        (tmp_path / job / "results.json").write_text(json.dumps({"id": "run", "results": [content]}, indent=4))
+        terminal_bench(tmp_path / job, rewards)
         only = [json.loads(file.read_text()) for file in (tmp_path / job).glob("*/*/results.json")]
         (tmp_path / f"{job}-published").mkdir()
         published = tmp_path / f"{job}-published/results.json"
