@@ -6,15 +6,16 @@ runs that were recorded.
 
 import math
 import shutil
+import sys
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ablation.campaign.ledger import Event, Ledger
 from ablation.campaign.policy import Batch, Decision, Referee, Rules, Values, Verification
-from ablation.campaign.repository import Repository, files_below
+from ablation.campaign.repository import Repository, files_below, imported
 from ablation.campaign.runs import Outcome, Refused, Run, digest_of, last_lines, log_of, on_another_scale, run_once
 from ablation.campaign.settings import LEDGER, SETTINGS, TABLE, Settings, named
 from ablation.contract.atomic import write_text
@@ -43,8 +44,10 @@ class Campaign:
         self.repository = repository
         self.ledger = Ledger(repository.root / LEDGER, repository.folder / "seal")
         start = self.ledger.events[0] if self.ledger.events else {}
-        if start.get("event") != "start":
-            raise ConfigError(self.ledger.path, "line 1", None, "is not the first line of a ledger", _ANEW)
+        if start.get("event") != "start" or "imported" not in start:
+            raise ConfigError(
+                self.ledger.path, "line 1", None, "is not the first line of a ledger of this version", _ANEW
+            )
         self.start = start
         self.rules, self.settings = Rules(**start["rules"]), Settings(**start["settings"])
         self.commits = {"base": str(start["commit"])}
@@ -215,6 +218,16 @@ class Campaign:
         self.trials.append(trial)
         return trial
 
+    def check_added(self, commit: str) -> None:
+        """Refuse modules that locked ones would import in place of Python's, or of a package's. Raises Refused."""
+        locked = [PurePath(name) for name in self.start["locked"] if name.endswith(".py")]
+        names = sys.stdlib_module_names | {*self.start["imported"]} | {path.stem for path in locked}
+        for path in map(PurePath, self.repository.added(self.commits["base"], commit)):
+            module = path.parent if path.name == "__init__.py" else path
+            beside = path.suffix in (".py", ".so") and any(module.parent == each.parent for each in locked)
+            if beside and module.name.partition(".")[0] in names:
+                raise Refused(f"adds {path}, which would be imported in place of what locked files import")
+
     def check_settings(self) -> None:
         """Refuse to go on after an edit of `campaign.toml`. Raises Refused."""
         path = self.repository.root / SETTINGS
@@ -243,8 +256,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
     repository.ignore([SETTINGS, LEDGER, "campaign-*.jsonl", TABLE])
     evaluators = [name for name in repository.tracked(named(settings.run)) if "eval" in Path(name).name]
     names = [*(settings.locked or evaluators), *repository.tracked(settings.held_out)]
-    # A package of the same name would be imported in place of a locked module.
-    names += [name.removesuffix(".py") for name in names if name.endswith(".py")] + [SETTINGS, LEDGER]
+    names += [SETTINGS, LEDGER]
     place = repository.checkout(commit, 0, settings.links)
     for name in settings.locked:
         if not (place / name).exists():
@@ -258,6 +270,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
     shutil.rmtree(repository.folder / "logs", ignore_errors=True)  # of an earlier campaign
     path.touch()
     start = {"event": "start", "commit": commit, "settings": asdict(settings), "machine": machine(), "locked": locked}
+    start["imported"] = sorted(imported(place / name for name in names if name.endswith(".py")))
     rules = asdict(Rules(confirm=settings.policy == "confirm"))
     Ledger(path, seal).add({**start, "settings_sha256": sha256(root / SETTINGS), "rules": rules})
     campaign = Campaign(repository)

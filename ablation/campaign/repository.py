@@ -1,10 +1,12 @@
 """The git repository of a campaign: which code a commit is, and a folder of its own for each run."""
 
+import ast
 import hashlib
 import os
 import shutil
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ablation.contract.code import digest_of
@@ -92,6 +94,11 @@ class Repository:
                 rows.append(f"{path}\0{mode}\0{after}\n")
         return hashlib.sha256("".join(rows).encode(errors="surrogateescape")).hexdigest()[:16]
 
+    def added(self, base: str, commit: str) -> list[str]:
+        """Return the files of a commit that the base does not have."""
+        words = ("diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only")
+        return self.git(*words, base, commit).split("\0")[:-1]
+
     def _digest(self, blob: str, path: str) -> str:
         if not path.endswith(".py") or not blob.strip("0"):
             return blob
@@ -127,6 +134,19 @@ class Repository:
     def tracked(self, paths: Iterable[str]) -> list[str]:
         """Return those of some paths that are files or folders of HEAD."""
         return [path for path in paths if ".." not in path and self.git("ls-tree", "HEAD", "--", path.rstrip("/"))]
+
+
+def imported(files: Iterable[Path]) -> set[str]:
+    """Return the top modules that Python files import."""
+    found: set[str] = set()
+    for file in files:
+        with suppress(OSError, ValueError, SyntaxError):
+            for node in ast.walk(ast.parse(file.read_bytes())):
+                if isinstance(node, ast.Import):
+                    found |= {each.name.partition(".")[0] for each in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    found.add(node.module.partition(".")[0])
+    return found
 
 
 def files_below(place: Path) -> dict[str, str]:

@@ -53,6 +53,7 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
 
     def trial(campaign: Campaign) -> Answer:
         state, base, pending = campaign.state, campaign.commits["base"], campaign.pending()
+        campaign.check_added(commit)
         chosen = _margin(campaign, margin) if simplified else None
         code = repository.identity(base, commit)
         if pending and pending["code"] != code:

@@ -34,6 +34,19 @@ def test_a_run_that_edits_what_measures_it_is_refused(loop, edit):
     assert (status, "changed locked files while it ran: evaluate.py" in out) == (13, True), out
 
 
+def test_a_module_that_a_locked_one_would_import_in_place_of_pythons_is_refused(loop):
+    loop.write("tools/score.py", "import yaml\nfrom model import width\n")
+    loop.commit()
+    loop.begin("--locked", "tools/score.py")
+    for name in ("tools/json.py", "tools/yaml/__init__.py", "tools/random.so"):
+        loop.write(name, "")
+        assert f"refused: adds {name}, which would be imported in place" in tried(loop)[1]
+        git(loop.folder, "reset", "--hard", "-q", "HEAD~1")
+    for name in ("json.py", "tools/test/data", "tools/other.py"):
+        loop.write(name, "")
+    assert "refused" not in tried(loop)[1]
+
+
 def test_locked_data_that_git_ignores_may_not_change_either(loop):
     loop.write(".gitignore", "data\n")
     loop.write("data/answers", "1")

@@ -134,13 +134,17 @@ def test_a_time_limit_ends_a_trial(loop):
 
 def test_what_is_locked_may_not_change(loop):
     loop.begin("--locked", "evaluate.py")
-    for name, text in (("evaluate.py", "x"), ("evaluate/__init__.py", "x"), ("campaign.toml", "x")):
-        loop.write(name, text)
+    said = {
+        "evaluate.py": "changes locked files",
+        "evaluate/__init__.py": "adds evaluate",
+        "campaign.toml": "campaign.toml",
+    }
+    for name, reason in said.items():
+        loop.write(name, "x")
         git(loop.folder, "add", "-f", name)
         git(loop.folder, "commit", "-qm", name)
         status, out, _ = loop.attempt()
-        said = "refused: campaign.toml has changed" if name == "campaign.toml" else "refused: changes locked files"
-        assert (status, said in out) == (13, True), out
+        assert (status, f"refused: {reason}" in out) == (13, True), out
         if name != "campaign.toml":
             git(loop.folder, "reset", "--hard", "-q", "HEAD~1")
 
