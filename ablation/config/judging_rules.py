@@ -44,6 +44,8 @@ RULES = (
     "flips is asked from sixteen on: fewer verdicts with two to four clusters, more with five to fifteen.",
     "2026-11-29: Of values without bounds whose differences are common and even, better and worse ask nothing of what "
     "went unseen: more verdicts of skewed values (losses, lengths, latencies). Values of 0 to 100 are bounded.",
+    "2026-11-29: p weighs the quantiles of seeds and items, in place of their squares, where they are not far apart: "
+    "more verdicts of few seeds.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

@@ -143,8 +143,9 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
         )
     sentences.append(
         "Intervals use Cochran and Cox's critical value for a sum of two variances "
-        f"{cite('cochran')}; p-values are the level at which Banerjee's rule excludes no effect "
-        f"{cite('banerjee')}. Both allow for clusters of items that would change but were not drawn "
+        f"{cite('cochran')}; p-values are the level at which this rule excludes no effect, or Banerjee's "
+        f"{cite('banerjee')} where the quantiles of seeds and items are far apart. Both "
+        "allow for clusters of items that would change but were not drawn "
         f"(rule of three {cite('hanley')})."
     )
     return sentences

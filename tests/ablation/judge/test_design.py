@@ -73,8 +73,12 @@ def test_the_formulas_by_hand(more, fewer):
         if fewer == 2:
             seeds = v[0] * stats.t.isf(p / 2, more - 1) ** 2 + v[1] * stats.t.isf(p / 2, 1) ** 2
         t, z = stats.t.isf(p / 2, items - 1), stats.norm.isf(p / 2)
-        added = found.noise.hidden(p) ** 2 + found.noise.residual * (t**2 - z**2)
-        return seeds + by_item * t**2 + added
+        hidden = found.verdict_noise.hidden(p)
+        added = hidden**2 + found.noise.residual * (t**2 - z**2)
+        of_seeds = np.sqrt(seeds / sum(v))
+        power = 1 + np.clip(np.log(of_seeds / t / 2) / np.log(5 / 2), 0, 1)
+        total = sum(v) + by_item
+        return total * ((sum(v) * of_seeds**power + by_item * t**power) / total) ** (2 / power) + added
 
     assert critical(found.p) == pytest.approx(found.effect**2)
 

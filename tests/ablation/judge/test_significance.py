@@ -10,6 +10,7 @@ from ablation.judge.power import power
 from ablation.judge.significance import (
     GroupNoise,
     Noise,
+    critical_square,
     half_width,
     holm,
     interim_weights,
@@ -39,6 +40,32 @@ def test_p_value_is_at_most_its_level_for_every_ratio(level, share):
     for ratio, square in zip(quantiles[::4000], critical[::4000], strict=True):
         assert p_value(np.sqrt(square), Noise(share * ratio, 1, 1 - share)) == pytest.approx(level, rel=1e-9)
     assert power(0.0, Noise(share, 1, 1 - share), level) <= level * 1.1
+
+
+@pytest.mark.parametrize("level", [0.05, 0.005, 0.001, 0.0002])
+@pytest.mark.parametrize("df", [1, 2, 3, 4.5, 9])
+def test_p_value_holds_small_levels_for_few_degrees_of_freedom(df, level):
+    """By the same integration, finer where the estimate is small; the plain mean of both t errs up to six times."""
+    edges = np.concatenate([[0], np.logspace(-9, -2, 1500), np.linspace(0.01, 1, 1500)[1:]])
+    ratios, weights = stats.chi2.ppf((edges[1:] + edges[:-1]) / 2, df) / df, np.diff(edges)
+    for share in (0.1, 0.5, 0.8, 0.96):
+        critical = np.sqrt(critical_square(Noise(share, df, 1 - share), level, ratios))
+        assert weights @ (2 * stats.norm.sf(critical)) <= 1.06 * level
+        by_item = critical_square(Noise(1 - share, math.inf, share, df), level, 1.0, ratios)
+        assert np.sqrt(by_item) == pytest.approx(critical)
+
+
+def test_the_critical_value_by_hand():
+    """Up to twice apart the mean of both t, as the interval; five times apart and more that of their squares."""
+    t, z = stats.t.isf(0.025, 4), stats.norm.isf(0.025)
+    assert critical_square(Noise(3.0, 4, 1.0), 0.05) == pytest.approx(half_width(Noise(3.0, 4, 1.0), 0.05) ** 2)
+    assert critical_square(Noise(3.0, 4, 1.0), 0.05) == pytest.approx((3 * t + z) ** 2 / 4)
+    t = stats.t.isf(0.025, 1)
+    assert critical_square(Noise(3.0, 1, 1.0), 0.05) == pytest.approx(3 * t**2 + z**2)
+    t = stats.t.isf(0.025, 2)
+    q = 1 + np.log(t / z / 2) / np.log(2.5)
+    assert critical_square(Noise(3.0, 2, 1.0), 0.05) == pytest.approx(4 * ((3 * t**q + z**q) / 4) ** (2 / q))
+    assert critical_square(Noise(0.0, 2, 1.0), 0.05) == pytest.approx(z**2)
 
 
 def test_sign_flip_by_hand():
@@ -87,8 +114,12 @@ def bisected(effect, seed_variance, item_variance, seeds):
     for _ in range(60):
         middle = (low + high) / 2
         alpha = np.exp(middle)
-        student, normal = stats.t.ppf(alpha / 2, seeds - 1), stats.norm.ppf(alpha / 2)
-        if effect**2 >= seed_variance * student**2 + item_variance * normal**2:
+        student, normal = stats.t.isf(alpha / 2, seeds - 1), stats.norm.isf(alpha / 2)
+        apart = student / normal if alpha < 1 else 1.0
+        power = 1 if apart < 2 else 2 if apart > 5 else 1 + math.log(apart / 2) / math.log(2.5)
+        total = seed_variance + item_variance
+        mean = (seed_variance * student**power + item_variance * normal**power) / total
+        if effect**2 >= total * mean ** (2 / power):
             high = middle
         else:
             low = middle
