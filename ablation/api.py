@@ -6,33 +6,28 @@ leaderboard(evaluations) -> Leaderboard  several evaluations, against the first 
 judge(child, parent, items) -> Verdict   arrays [seeds, items]
 """
 
-import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ablation.config.names import suggest
 from ablation.contract.display import plain
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.extras import need
 from ablation.judge.compare.comparison import ComparisonResult, Weight
-from ablation.judge.compare.groups import DEFAULT_NAMES, Evaluated, Files, expand, sides_of
+from ablation.judge.compare.groups import Evaluated, expand, sides_of
 from ablation.judge.compare.leaderboard import Standing
 from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.power import POWER
 from ablation.judge.sizes import Request, search_sizes, study_source
 from ablation.judge.verdicts import comparison_table, judge_studies
-from ablation.readers.arrays import Values
+from ablation.readers.arrays import Frame, Values
 from ablation.readers.sheet import Errors
 from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
@@ -278,7 +273,7 @@ def compare(
     if names is not None and len(names) != 2:
         raise ConfigError("compare", "names", names, "are not the two names of baseline and candidate", "give a pair")
     _, [row], text, notes = _compared(
-        lambda folder: [_evaluation(*given, folder) for given in zip((a, b), DEFAULT_NAMES, strict=True)],
+        [_evaluation(a), _evaluation(b)],
         names,
         metric=metric,
         filter=filter,
@@ -323,40 +318,33 @@ def leaderboard(
         ConfigError: the evaluations cannot be read or compared.
     """
     names = options.pop("names", None)
-
-    def sides(folder: Callable[[], Path]) -> Sequence[Evaluated]:
-        if by:
-            return [_evaluation(evaluations, "table", folder)]
-        if isinstance(evaluations, Mapping):
-            slugs = [f"{at}_{re.sub(r'[^A-Za-z0-9.-]', '_', str(name))}" for at, name in enumerate(evaluations)]
-            return [_evaluation(given, slug, folder) for given, slug in zip(evaluations.values(), slugs, strict=True)]
+    if by:
+        sides: Sequence[Evaluated] = [_evaluation(evaluations)]
+    elif isinstance(evaluations, Mapping):
+        sides, names = list(map(_evaluation, evaluations.values())), names or list(map(str, evaluations))
+    else:
         paths = [evaluations] if isinstance(evaluations, str | Path) else evaluations
         if not all(isinstance(path, str | Path) for path in paths):
             problem, remedy = "are not paths", "give {name: evaluation}, or one evaluation and by="
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
-        return sides_of(list(map(str, paths)))
-
-    if isinstance(evaluations, Mapping) and not by:
-        names = names or list(map(str, evaluations))
+        sides = sides_of(list(map(str, paths)))
     result, rows, text, notes = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
     standings = pd.DataFrame(result.leaderboard, columns=[each.name for each in fields(Standing)])
     return Leaderboard(standings, pd.DataFrame(rows), text, notes)
 
 
 def _compared(
-    sides: Callable[[Callable[[], Path]], Sequence[Evaluated]], names: Sequence[str] | None, **options: Any
+    sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any
 ) -> tuple[ComparisonResult, list[dict[str, Any]], str, list[str]]:
     """Return a comparison by options as Python takes them: itself, its rows, its text, its notes."""
     if isinstance(direction := options.get("direction"), Mapping):
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
-    with ExitStack() as stack:
-        given = sides(cache(lambda: Path(stack.enter_context(_folder()))))
-        if len(given) < 2 and not options["by"]:
-            raise ConfigError("compare", "", None, "two evaluations are needed", "give another, or by=")
-        result = compare_evaluations(given, names, **options)
-        return result, list(map(plain, as_rows(result))), in_words(result, _WIDTH), list(result.notes)
+    if len(sides) < 2 and not options["by"]:
+        raise ConfigError("compare", "", None, "two evaluations are needed", "give another, or by=")
+    result = compare_evaluations(sides, names, **options)
+    return result, list(map(plain, as_rows(result))), in_words(result, _WIDTH), list(result.notes)
 
 
 def _several(given: str | Sequence[str]) -> Sequence[str]:
@@ -389,8 +377,8 @@ def judge(
     return compare(*groups, **{"names": ("parent", "child"), **options})
 
 
-def _evaluation(given: Any, name: str, folder: Callable[[], Path]) -> Files | Values:
-    """Return a value given as files or values in the form that `compare` takes; a frame is written to a file first."""
+def _evaluation(given: Any) -> Evaluated:
+    """Return a value given as files, arrays or a frame in the form that `compare` takes."""
     if isinstance(given, Values):
         return given
     if isinstance(given, str | Path):
@@ -401,19 +389,6 @@ def _evaluation(given: Any, name: str, folder: Callable[[], Path]) -> Files | Va
         return Values(given.to_numpy(), given.index)
     if isinstance(given, pd.DataFrame):
         given = pa.Table.from_pandas(given, preserve_index=False)
-    if not hasattr(given, "__arrow_c_stream__"):  # which frames of Arrow, Polars, DuckDB, ... have
-        return Values(given)
-    file = folder() / f"{name}.parquet"
-    pq.write_table(pa.table(given), file)
-    return Files([file])
-
-
-@contextmanager
-def _folder() -> Iterator[str]:
-    """A temporary folder, which errors do not name."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            yield folder
-        except ConfigError as error:
-            said = [str(part).replace(f"{folder}/", "") for part in (error.file, error.problem)]
-            raise ConfigError(said[0], error.key, error.value, said[1], error.remedy) from None
+    if hasattr(given, "__arrow_c_stream__"):  # which frames of Arrow, Polars, DuckDB, ... have
+        return Frame(pa.table(given))
+    return Values(given)

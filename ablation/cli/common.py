@@ -15,6 +15,7 @@ from ablation.contract.errors import ConfigError, check_decoded
 
 if TYPE_CHECKING:
     from ablation.config.settings import Settings
+    from ablation.show.gated import Gated
     from ablation.store.database import Store
 
 JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/reference/python.md
@@ -55,6 +56,19 @@ def claimed_reports(arguments: Namespace) -> Path:
     reports = reports_folder(arguments)
     claim_reports(results_folder(arguments), reports)
     return reports
+
+
+def print_gated(gated: "Gated", *, markdown: bool) -> None:
+    """Print the answers of a gate; of Markdown, a CI step's summary gets them as well, if there is one."""
+    from ablation.show.gated import as_markdown, in_words
+
+    if not markdown:
+        print(in_words(gated))
+        return
+    print(text := as_markdown(gated), end="")
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text)
 
 
 def print_paths(paths: Iterable[Path]) -> int:

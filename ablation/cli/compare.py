@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from ablation.cli.common import print_json, terminal_width
-from ablation.cli.gate import report
+from ablation.cli.common import print_gated, print_json, terminal_width
 from ablation.cli.options import add_json, add_requirement
 from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
@@ -127,10 +126,12 @@ def run(arguments: argparse.Namespace) -> int:
         board = {"leaderboard": [asdict(each) for each in result.leaderboard]} if result.leaderboard else {}
         print_json("compare", as_rows(result), **board, notes=result.notes)
     elif gated and arguments.markdown:
-        print(report(gated, markdown=True), end="")
+        print_gated(gated, markdown=True)
     else:
-        answer = f"\n\n{report(gated, markdown=False)}" if gated else "\n"
-        print(in_words(result, terminal_width()), end=answer)
+        print(in_words(result, terminal_width()))
+        if gated:
+            print()
+            print_gated(gated, markdown=False)
     return gated.status if gated and arguments.require else 0
 
 

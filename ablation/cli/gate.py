@@ -1,18 +1,16 @@
 """The command `gate`: may this change merge?"""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import open_store, price_per_hour, print_json, results_folder
+from ablation.cli.common import open_store, price_per_hour, print_gated, print_json, results_folder
 from ablation.cli.options import add_json, add_requirement, add_results
 from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ablation.show.gated import Gated
     from ablation.store.database import Store
 
 
@@ -72,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)
     else:
-        print(report(gated, markdown=arguments.markdown), end="")
+        print_gated(gated, markdown=arguments.markdown)
     return gated.status
 
 
@@ -111,16 +109,3 @@ def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
         print(
             f"note: {listed(unplanned, 5)}: not judged, because these results were planned without it", file=sys.stderr
         )
-
-
-def report(gated: "Gated", *, markdown: bool) -> str:
-    """Return the answers as text; of Markdown, a CI step's summary gets them as well, if there is one."""
-    from ablation.show.gated import as_markdown, in_words
-
-    if not markdown:
-        return f"{in_words(gated)}\n"
-    text = as_markdown(gated)
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(text)
-    return text

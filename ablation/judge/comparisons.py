@@ -23,7 +23,7 @@ from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.factorial import offer
 from ablation.judge.judged import DECIDED, Judged
 from ablation.judge.measure import Interim, Measured, measure
-from ablation.judge.measurements import Measurements, Run, Warned, comparable, warnings, without_partner
+from ablation.judge.measurements import Measurements, Warned, comparable, warnings, without_partner
 from ablation.judge.paths import path_level
 from ablation.judge.power import MOST_SEEDS, minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
@@ -34,6 +34,7 @@ from ablation.judge.significance import (
     units_for,
 )
 from ablation.judge.statistics import Estimate, contrast_groups
+from ablation.store.database import Run
 
 _NAN = float("nan")
 

@@ -22,10 +22,10 @@ from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
 from ablation.judge.statistics import Direction, Group
 from ablation.plan.plan_file import PlannedVariant
-from ablation.store.database import ENDED_WELL
+from ablation.store.database import ENDED_WELL, Run
 
-Run = tuple[str, int]  # variant, seed
 PACKAGES = ("torch", "transformers", "vllm")
+_NO_STAGES = pd.DataFrame(columns=["variant", "seed", "key", "hours"])
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Measurements:
     values: Mapping[Run, Mapping[str, Column]]  # subset: value by item, sorted
     duplicates: frozenset[Run]
     aborted: Mapping[Run, str] = field(default_factory=dict)  # runs with a health event of severity abort
-    stages: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["variant", "seed", "key", "hours"]))
+    stages: pd.DataFrame = field(default_factory=lambda: _NO_STAGES)
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
     weights: Mapping[Run, Mapping[str, Weights]] = field(default_factory=dict)  # by stage
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named

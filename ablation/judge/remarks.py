@@ -12,9 +12,10 @@ import numpy as np
 
 from ablation.config.study import Change
 from ablation.contract.display import joined
-from ablation.judge.measurements import PACKAGES, Environment, Measurements, Run, Weights
+from ablation.judge.measurements import PACKAGES, Environment, Measurements, Weights
 from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
+from ablation.store.database import Run
 
 _TELLING, _FEW = 20, 0.1  # items in which seeds differ, that tell what is usual; share of it that a copy differs in
 NEARLY = 0.01  # relative distance of two trainings up to which their weights are nearly equal

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ablation.contract.rows import LOGGED
-from ablation.judge.measurements import Measurements, Run
+from ablation.judge.measurements import Measurements
 from ablation.judge.statistics import Array, gain
+from ablation.store.database import Run
 
 _FEW = 8  # items of a run from which their range tells the scale
 _BEYOND = 5.0  # times that the least value above 1 exceeds the largest share, where they are on two scales

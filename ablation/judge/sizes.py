@@ -111,9 +111,10 @@ def evaluations_source(baseline: Path, candidate: Path, metric: str | None = Non
     from ablation.judge.compare.groups import Options, expand
 
     a, b = (expand([str(path)]) for path in (baseline, candidate))
-    rules = Rules(weight="tasks", allow=frozenset({"prompt", "target", "task"}), changed_items=0, errors="leave-out")
-    wanted = Wanted(metric, None, (), None, item)
-    return Source(compare_files([a, b], None, Options(wanted), rules).measured, lambda *_: None)
+    allow = frozenset({"prompt", "target", "task"})
+    rules = Rules(weight="tasks", allow=allow, errors="leave-out", changed_items=0, try_others=False)
+    options = Options(Wanted(metric, item=item))
+    return Source(compare_files([a, b], None, options, rules).measured, lambda *_: None)
 
 
 class Smallest(NamedTuple):

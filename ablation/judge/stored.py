@@ -13,12 +13,11 @@ from ablation.judge.measurements import (
     Items,
     Measurements,
     Rule,
-    Run,
     RunRow,
     Weights,
     measurements_of,
 )
-from ablation.store.database import Store
+from ablation.store.database import Run, Store
 
 _MEAN = {"samples": None, "pass_at": None, "cons_at": None}  # of another value than the plan's
 

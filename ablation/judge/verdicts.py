@@ -16,10 +16,10 @@ from ablation.judge.gate import (
     rails_in_words,
     read_guardrails,
 )
-from ablation.judge.measurements import Measurements, Run, comparable, permitting, warnings
+from ablation.judge.measurements import Measurements, comparable, permitting, warnings
 from ablation.judge.statistics import contrast_groups
 from ablation.judge.stored import read_measurements
-from ablation.store.database import Store
+from ablation.store.database import Run, Store
 
 COMPARISON_COLUMNS = ["study", "parent", "child", "verdict", "detail", "in_seeds", "effect", "low", "high", "joint_low"]
 COMPARISON_COLUMNS += [

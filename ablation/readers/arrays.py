@@ -1,14 +1,16 @@
-"""Arrays as evaluations, without files."""
+"""Arrays and frames as evaluations, without files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ablation.contract.errors import ConfigError
+from ablation.readers import table
 from ablation.readers.sheet import REPEATED, Facts, Sheet, Wanted, check_values, refuse_options
 
 
@@ -40,7 +42,7 @@ class Values:
         means = np.atleast_2d(values) if values.ndim < 3 else values.mean(axis=2)
         names = self._words("item", range(means.shape[1]), means.shape[1])
         order = sorted(range(len(names)), key=names.__getitem__)
-        index = pd.Index([names[place] for place in order])
+        index = pd.Index([names[place] for place in order], dtype=object)
         if index.has_duplicates:
             twice = str(index[index.duplicated()][0])
             raise ConfigError(source, "item", twice, f"occurs {int((index == twice).sum())} times", REPEATED)
@@ -60,3 +62,23 @@ class Values:
         if len(given) != count:
             raise ConfigError("judge", f"{name}s", len(given), f"is not the number of items, {count}", "name each item")
         return list(map(str, np.asarray(given).tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A table of items in memory, whose columns are those of a plain table."""
+
+    rows: pa.Table
+    paths: Sequence[Path] = ()  # none, unlike files
+    notes: Sequence[str] = ()
+
+    def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
+        """Yield the sheets. Raises ConfigError as a plain table, and for an empty one."""
+        if not self.rows.num_rows:
+            raise ConfigError(name, "", None, "has no rows", "give a table with an evaluation in it")
+        columns = {column: self.rows[column].to_pylist() for column in self.rows.column_names}
+        yield from table.sheets_of(Path(name), wanted, self.rows.column_names, columns, self._each)
+
+    def _each(self) -> Iterator[Mapping[str, Any]]:
+        for batch in self.rows.to_batches():
+            yield from batch.to_pylist()

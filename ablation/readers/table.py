@@ -41,6 +41,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _OPTIONAL = ("seed", "subset", "cluster")
 _ASKED = ("prompt", "target")
 _WORDS = ("prompt", "text", "target", "answer")
+_Rows = Callable[[], Iterator[Mapping[str, Any]]]
 
 
 def read(path: Path, problem: Problem, columns: Mapping[str, str] = tabular.NOTHING) -> Iterator[ImportedRun]:
@@ -77,14 +78,23 @@ class _Names:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one table: a sheet for each seed, subset and value of the columns `wanted.by` in it.
+    """Read one table. Raises ConfigError as `sheets_of`, or if the file cannot be read."""
+    head, columns = _read_columns(path, wanted)
+    yield from sheets_of(path, wanted, head, columns, lambda: (row for _, row in tabular.rows_of(path)))
+
+
+def sheets_of(
+    path: Path, wanted: Wanted, head: Sequence[str], columns: Mapping[str, Sequence[Any]], rows: _Rows
+) -> Iterator[Sheet]:
+    """Yield a sheet for each seed, subset and value of the columns `wanted.by` of a table.
+
+    head: all its columns; columns: the cells of those that may be read; rows: the whole table, again.
 
     Raises:
         ConfigError: a column is missing, a value is not a finite number, a seed not an integer, or an item is repeated.
     """
     cluster_advice = "a plain table names clusters in its own column `cluster`"
     refuse_options(path, wanted, cluster=cluster_advice, filter="a plain table has no filters")
-    head, columns = _read_columns(path, wanted)
     names = _names(path, head, wanted)
     cells = {name: columns[name] for name in dict.fromkeys((names.item, *names.others, *names.by))}
     frame = pd.DataFrame(cells, dtype=object)
@@ -102,7 +112,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     for key, group in groups:
         at = dict(zip(keys, key, strict=True))
         if wanted.wants(at.get("subset", "all")):
-            yield _sheet(path, names, group, at)
+            yield _sheet(path, names, group, at, rows)
 
 
 def columns_of(path: Path) -> list[str]:
@@ -202,7 +212,7 @@ def _is_no_seed(cell: Any) -> bool:
     return tabular.whole(cell) is None
 
 
-def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]) -> Sheet:
+def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any], rows: _Rows) -> Sheet:
     lost = group["item"][group["value"].isna()]
     why = f", or that in column {names.export.error} is not" if names.export else ""
     unscored = dict.fromkeys(lost, f"its cell in column {names.value} is empty{why}")
@@ -213,9 +223,9 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
     samples = 1
     twice = scored["item"].duplicated()
     if twice.any() and not names.samples:
-        raise _repeated(path, names, scored[twice].iloc[0])
+        raise _repeated(path, names, scored[twice].iloc[0], rows)
     if twice.any() or "sample" in names.others:
-        scored, samples = _averaged(path, names, scored)
+        scored, samples = _averaged(path, names, scored, rows)
     remarks = [f"items are those of column {names.item}"] * (names.item != ITEM[0])
     remarks += [f"values are those of column {names.value}"] * (names.value != VALUE[0])
     remarks += [f"{samples} samples of each item, by {' and '.join(names.samples)}"] * (samples > 1)
@@ -237,28 +247,28 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
             remarks=("; ".join(remarks),) if remarks else (),
             failed=int(group["failed"].sum()),
         ),
-        texts=partial(_texts, path, names, at),
+        texts=partial(_texts, rows, names, at),
         unscored=unscored,
     )
 
 
-def _averaged(path: Path, names: _Names, rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+def _averaged(path: Path, names: _Names, scored: pd.DataFrame, rows: _Rows) -> tuple[pd.DataFrame, int]:
     """Return a row for each item, with the mean of its samples, and how many samples an item has."""
-    twice = rows.duplicated(["item", *names.samples])
+    twice = scored.duplicated(["item", *names.samples])
     if twice.any():
-        raise _repeated(path, names, rows[twice].iloc[0])
+        raise _repeated(path, names, scored[twice].iloc[0], rows)
     values: dict[str, dict[Any, float]] = {}
-    for at, (item, value) in enumerate(zip(rows["item"], rows["value"], strict=True)):
+    for at, (item, value) in enumerate(zip(scored["item"], scored["value"], strict=True)):
         values.setdefault(item, {})[at] = value
     items, means, samples = mean_over_repeats(path, names.value, values)
-    return rows.drop_duplicates("item").set_index("item").loc[items].assign(value=means).reset_index(), samples
+    return scored.drop_duplicates("item").set_index("item").loc[items].assign(value=means).reset_index(), samples
 
 
-def _repeated(path: Path, names: _Names, one: "pd.Series[Any]") -> ConfigError:
+def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) -> ConfigError:
     """Return the error for a row of an item that stands there again; it names the column that tells them apart."""
     where = [key for key in ("subset", "seed", *names.samples) if key in names.others]
     keys = (names.item, *where, *names.by)
-    rows = [row for _, row in tabular.rows_of(path)]
+    rows = list(every())
     known = [tuple(str(row.get(key)) for key in keys) for row in rows]
     count = known.count(tuple(str(one["item" if key == names.item else key]) for key in keys))
     problem = f"item {short(one['item'])} occurs {count} times" + "".join(f", {key} {one[key]}" for key in where)
@@ -285,9 +295,9 @@ def _digest(cell: Any) -> int:
     )
 
 
-def _texts(path: Path, names: _Names, at: Mapping[str, Any], items: Sequence[str]) -> dict[str, ItemText]:
+def _texts(rows: _Rows, names: _Names, at: Mapping[str, Any], items: Sequence[str]) -> dict[str, ItemText]:
     chosen, texts = set(items), dict[str, ItemText]()
-    for _, row in tabular.rows_of(path):
+    for row in rows():
         item = str(row.get(names.item))
         if item not in chosen or item in texts or any(str(row.get(key)) != str(value) for key, value in at.items()):
             continue

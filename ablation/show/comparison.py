@@ -21,8 +21,8 @@ from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.readers.sheet import short
 from ablation.show.answer import interval_of
 from ablation.store.analysis_history import StoredStudy
-from ablation.store.database import Store
-from ablation.store.samples import Run, Samples
+from ablation.store.database import Run, Store
+from ablation.store.samples import Samples
 
 _FEWEST_DECIMALS = 4
 

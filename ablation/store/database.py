@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
 _Fetched = TypeVar("_Fetched")
+Run = tuple[str, int]  # variant, seed
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
 _NO_STATEMENT = "the query holds no statement; write one, such as `from results limit 5`"  # but `;` or a comment
 

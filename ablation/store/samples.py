@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 from ablation.contract.command import OUTPUT
 from ablation.contract.display import one_line
 from ablation.contract.samples import FILE, PLACE, TEXTS, cut
-from ablation.store.database import Store
+from ablation.store.database import Run, Store
 
-Run = tuple[str, int]  # variant, seed
 Place = tuple[str, str]  # subset, item
 _LARGEST = 256 << 20  # bytes of a file
 _MOST_COLUMNS = 16

@@ -120,7 +120,7 @@ def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
     assert (named.metric, named.effect) == ("pass@1 of acc", pytest.approx(-found[0].effect))
 
 
-def test_arrays_are_judged_without_files(monkeypatch):
+def test_arrays_and_frames_are_judged_without_files(monkeypatch):
     """Writing and reading files took nine tenths of the time of a call."""
 
     def refuse(*words, **options):
@@ -134,8 +134,8 @@ def test_arrays_are_judged_without_files(monkeypatch):
     wrong = 4 * (1 - values.mean(axis=-1))  # of four samples; both of two drawn ones with the chance C(wrong, 2) / 6
     right = 1 - wrong * (wrong - 1) / 12
     assert found.effect == pytest.approx(float(right[0].mean() - right[1].mean()))
-    with pytest.raises(AssertionError):
-        ablation.compare(pd.DataFrame({"item": [1], "value": [1]}), values[0])
+    frames = [pd.DataFrame({"item": range(20), "value": side[0, :, 0], "prompt": "?"}) for side in values]
+    assert ablation.compare(*frames).effect == pytest.approx(values[1, 0, :, 0].mean() - values[0, 0, :, 0].mean())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from ablation.contract.errors import ConfigError
 from ablation.judge.changed_items import ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.compare.groups import (
     Evaluated,
-    Files,
     Group,
     Options,
     at_place,
@@ -39,13 +38,14 @@ from ablation.judge.compare.leaderboard import Standing, standings
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.judged import NOT_COMPARED
-from ablation.judge.measurements import Items, Measurements, Run, RunRow, measurements_of, permitting
+from ablation.judge.measurements import Items, Measurements, RunRow, measurements_of, permitting
 from ablation.judge.resampling import number_clusters
 from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, Errors, ItemText, Sheet, Wanted
+from ablation.store.database import Run
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class Rules:
     without: frozenset[Run] = frozenset()  # runs that may be missing
     weight: Weight | None = None  # what counts equally; None: tasks, as long as nobody chose
     changed_items: int = 3
+    try_others: bool = True  # metrics, filters and weights that nobody chose
     chosen: Wanted = ANY  # the caller's own choices, which need no note
     analysis: Mapping[str, Any] = field(
         default_factory=dict
@@ -186,7 +187,7 @@ def compare(
     """
     result = _compare(name, groups, variant_tree, rules)
     turned = []
-    for words, option, choice in _other_choices(result, rules):
+    for words, option, choice in _other_choices(result, rules) if rules.try_others else ():
         with suppress(ConfigError):  # what cannot be compared so says nothing
             read = groups if choice.chosen == rules.chosen else read_as(choice.chosen)
             other = _compare(name, read, variant_tree, replace(choice, changed_items=0))
@@ -290,9 +291,9 @@ def compare_files(
     sides: Sequence[Evaluated], names: Sequence[str] | None, options: Options, rules: Rules, *, all_pairs: bool = False
 ) -> ComparisonResult:
     """Compare evaluations with the first of them, or each with each. Raises as `compare`."""
-    files = _all_files(sides)
+    given = sides
     if options.wanted.by:
-        by_name = sides_by(files, options)
+        by_name = sides_by(given, options)
         if unknown := [name for name in names or () if name not in by_name]:
             raise ConfigError("compare", "--names", unknown[0], "no system has this name", suggest(unknown[0], by_name))
         names = list(names or by_name)
@@ -333,17 +334,13 @@ def compare_files(
 
     def read_as(wanted: Wanted) -> list[Group]:
         chosen = replace(options, wanted=replace(options.wanted, metric=wanted.metric, filter=wanted.filter))
-        read = sides_by(files, chosen) if options.wanted.by else dict(zip(names, sides, strict=True))
+        read = sides_by(given, chosen) if options.wanted.by else dict(zip(names, sides, strict=True))
         return [read_group(name, read[name], chosen) for name in names]
 
     result = compare(title, read_as(options.wanted), variant_tree, rules, read_as)
     if len(others) == 1:
         return result
     return replace(result, leaderboard=standings(result.measured, pairs))
-
-
-def _all_files(sides: Sequence[Evaluated]) -> Files:
-    return Files([path for side in sides for path in side.paths], [note for side in sides for note in side.notes])
 
 
 def _others(sheets: Sequence[Sheet], kind: str) -> list[str]:

@@ -23,7 +23,7 @@ from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
-from ablation.readers.arrays import Values
+from ablation.readers.arrays import Frame, Values
 from ablation.readers.evaluation import (
     evaluations_below,
     is_whole,
@@ -101,6 +101,10 @@ class Files:
     paths: Sequence[Path]
     notes: Sequence[str] = ()
 
+    def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
+        """Yield the sheets of all files."""
+        return _sheets(self.paths, wanted)
+
 
 @dataclass(frozen=True)
 class Side:
@@ -115,17 +119,17 @@ class Side:
         return list(self.read)
 
 
-Evaluated = Files | Values | Side
+Evaluated = Files | Frame | Values | Side
 
 
-def sides_by(files: Files, options: Options) -> dict[str, Side]:
+def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
     """Return a side for each value of the columns of a table, or settings of an evaluation, that `wanted.by` names.
 
     Raises ConfigError if a file has none of this name, or there is one value only.
     """
     by = options.wanted.by
     sheets: dict[str, list[Sheet]] = {}
-    for sheet in _sheets(files.paths, options.wanted):
+    for sheet in itertools.chain.from_iterable(each.sheets("table", options.wanted) for each in given):
         settings = sheet.facts.settings
         if absent := [name for name in by if name not in settings]:
             raise ConfigError(
@@ -135,7 +139,8 @@ def sides_by(files: Files, options: Options) -> dict[str, Side]:
     if len(sheets) < 2:
         problem = f"finds only one system, {next(iter(sheets), '')}"
         raise ConfigError("compare", "--by", ",".join(by), problem, "name the files of other systems too")
-    return {name: Side(read, (), files.notes if not at else ()) for at, (name, read) in enumerate(sheets.items())}
+    notes = [note for each in given for note in each.notes]
+    return {name: Side(read, (), () if at else notes) for at, (name, read) in enumerate(sheets.items())}
 
 
 def sides_of(words: Sequence[str]) -> list[Files]:
@@ -197,7 +202,7 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     if options.latest:
         paths = without_unfinished(paths, notes.append, doubts.append)
     wanted = options.wanted
-    sheets = list(_sheets(paths, wanted) if isinstance(files, Files) else files.sheets(name, wanted))
+    sheets = list((Files(paths) if isinstance(files, Files) else files).sheets(name, wanted))
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:

@@ -13,9 +13,9 @@ from ablation.config.variant_tree import walk
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult, Rules, TreeNode, compare
 from ablation.judge.compare.groups import Group, Options, expand, read_group
-from ablation.judge.measurements import Run
 from ablation.readers.run import EVALUATION
 from ablation.readers.sheet import Wanted
+from ablation.store.database import Run
 
 _ANALYSIS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "comparisons", "seeds", "claim")
 _VALUES = ("metric", "value", "protocol", "subsets")

@@ -103,7 +103,7 @@ def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ShownComparison:
     """One judged comparison. `evidence` is its row of `comparison_table`, `changes` what differs from `parent`."""
 
     child: str
@@ -127,7 +127,7 @@ class Forest:
     paths: list[tuple[str, str, str]]
 
 
-def draw_forest(comparisons: Sequence[Comparison], axis: ForestAxis) -> Forest:
+def draw_forest(comparisons: Sequence[ShownComparison], axis: ForestAxis) -> Forest:
     """Draw every effect that was measured in a row of its own."""
     measured = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
     measured.sort(key=lambda comparison: -comparison.evidence["effect"])
@@ -149,13 +149,13 @@ class Strip:
     """All effects of a study side by side, the best first. Lengths are SVG units."""
 
     axis: ForestAxis
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[ShownComparison]
     width: float = 1000.0
     height: float = 170.0
     left: float = 46.0
 
     @property
-    def bars(self) -> list[tuple[Comparison, float]]:
+    def bars(self) -> list[tuple[ShownComparison, float]]:
         """Each comparison that was measured, and where it stands."""
         measured = [comparison for comparison in self.comparisons if is_number(comparison.evidence["effect"])]
         measured.sort(key=lambda comparison: -comparison.evidence["effect"])
@@ -179,11 +179,11 @@ class ComparisonRow:
 
     graph: GraphRow
     variant: PlannedVariant
-    own: Comparison | None
-    others: Sequence[Comparison]
+    own: ShownComparison | None
+    others: Sequence[ShownComparison]
 
     @property
-    def comparisons(self) -> list[Comparison]:
+    def comparisons(self) -> list[ShownComparison]:
         """Every judged comparison of the variant, the one with its parent first."""
         return [*([self.own] if self.own else []), *self.others]
 
@@ -195,7 +195,7 @@ class Comparisons:
     rows: list[ComparisonRow]
     axis: ForestAxis
     decimals: int
-    judged: list[Comparison]
+    judged: list[ShownComparison]
     counts: list[tuple[str, int]]
     forest: Forest
     strip: Strip
@@ -229,14 +229,16 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
     )
 
 
-def _comparison(record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]) -> Comparison:
+def _comparison(
+    record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]
+) -> ShownComparison:
     parent, changes = record["parent"], list(variant.changes)
     if parent != variant.parent:
         changed_keys = differences(named[parent].resolved, variant.resolved)
         changes = [
             Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in changed_keys
         ]
-    return Comparison(variant.name, parent, record["verdict"], record, changes)
+    return ShownComparison(variant.name, parent, record["verdict"], record, changes)
 
 
 def bound_of(store: Store, study: str, analysis: Analysis) -> float:
@@ -277,7 +279,7 @@ NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are none where they a
 
 
 def evidence(
-    comparison: Comparison, decimals: int, analysis: Analysis, over: str
+    comparison: ShownComparison, decimals: int, analysis: Analysis, over: str
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """(label, text) of what stands open, and of every other fact that is known.
 

@@ -33,7 +33,7 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import findings, interval_words, nearest_decision
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
-from ablation.show.page.comparisons import Comparison, bound_of, forest_axis, study_comparisons, within
+from ablation.show.page.comparisons import ShownComparison, bound_of, forest_axis, study_comparisons, within
 from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, study_pairs
 from ablation.show.page.published import DotPlot, dot_plots
 from ablation.show.page.samples import Quoted, page_samples
@@ -168,7 +168,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
     )
 
 
-def _moved(comparisons: Iterable[Comparison], verdict: str) -> list[Comparison]:
+def _moved(comparisons: Iterable[ShownComparison], verdict: str) -> list[ShownComparison]:
     """The comparisons with a verdict, the largest effect first."""
     return sorted(
         (each for each in comparisons if each.verdict == verdict), key=lambda each: -abs(each.evidence["effect"])
@@ -260,7 +260,7 @@ def _resized(variants: Sequence[PlannedVariant]) -> bool:
     return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
 
 
-def _highlight(comparisons: Iterable[Comparison], curves: Mapping[str, Any]) -> Comparison | None:
+def _highlight(comparisons: Iterable[ShownComparison], curves: Mapping[str, Any]) -> ShownComparison | None:
     """The comparison that the curves show first: the largest effect, decided ones before others.
 
     Both variants have a curve of the first metric, if any two that are compared do.
@@ -272,7 +272,7 @@ def _highlight(comparisons: Iterable[Comparison], curves: Mapping[str, Any]) -> 
     return max(decided or measured, key=lambda comparison: abs(comparison.evidence["effect"]), default=None)
 
 
-def _figures(title: str, comparisons: Iterable[Comparison], plots: Sequence[DotPlot]) -> dict[str, Any]:
+def _figures(title: str, comparisons: Iterable[ShownComparison], plots: Sequence[DotPlot]) -> dict[str, Any]:
     """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure that it lacks.
 
     effects: `{columns, rows}`, a row being variant, against, change, verdict and the numbers of EFFECTS (null where

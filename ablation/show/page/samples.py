@@ -12,7 +12,8 @@ from itertools import zip_longest
 from ablation.judge.changed_items import Beside, ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.measurements import Measurements
 from ablation.show.text import MINUS, alike
-from ablation.store.samples import Place, Run, Said, Samples
+from ablation.store.database import Run
+from ablation.store.samples import Place, Said, Samples
 
 BUDGET = 2_000_000  # characters of a page that are quotes and what stands around them
 MOST_OF_COMPARISON = 60_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablation.show.page.comparisons import Comparison, draw_forest, forest_axis, graph_rows
+from ablation.show.page.comparisons import ShownComparison, draw_forest, forest_axis, graph_rows
 
 
 def test_a_branch_with_children_goes_down_in_its_own_lane():
@@ -34,7 +34,7 @@ def test_the_forest_has_the_best_effect_on_top_and_shows_the_corrected_interval(
         }
         if joint:
             record |= {"joint_low": effect - joint, "joint_high": effect + joint}
-        return Comparison(child, "r", verdict, record, ())
+        return ShownComparison(child, "r", verdict, record, ())
 
     comparisons = [
         judged("a", "worse", -0.1, 0.05),
