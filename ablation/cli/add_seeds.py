@@ -5,8 +5,7 @@ import sys
 from dataclasses import asdict
 from functools import partial
 
-from ablation.cli.common import overrides_of, print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, overrides_of, print_json, results_folder
 from ablation.cli.verdicts import in_lines, reasons
 from ablation.config.settings import load_settings
 from ablation.contract.display import device_time

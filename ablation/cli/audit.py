@@ -6,8 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ablation.audit.reproduction import Measured
-from ablation.cli.common import open_store, print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.errors import ConfigError

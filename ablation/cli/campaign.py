@@ -4,8 +4,7 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from ablation.cli.common import print_json
-from ablation.cli.options import add_json
+from ablation.cli.common import add_json, print_json
 from ablation.cli.try_commit import answered
 from ablation.contract.errors import ConfigError
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ablation.cli.common import add_configs, add_results
 from ablation.cli.configs import settings_of
 from ablation.cli.init import TEMPLATE
-from ablation.cli.options import add_configs, add_results
 from ablation.config.study import Study
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.display import duration, listed

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ablation.cli.common import open_store, print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

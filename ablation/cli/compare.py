@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from ablation.cli.common import print_gated, print_json, terminal_width
-from ablation.cli.options import add_json, add_requirement
+from ablation.cli.common import add_json, add_requirement, print_gated, print_json, terminal_width
 from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError

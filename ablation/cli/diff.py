@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import print_json
+from ablation.cli.common import add_configs, add_json, add_pair, print_json
 from ablation.cli.configs import CONFIGS, describe, named_pair, settings_of, studies_having, study_of_pair
-from ablation.cli.options import add_configs, add_json, add_pair
 from ablation.config.study import diff
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import DATABASE

@@ -5,9 +5,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablation.cli.common import open_store, paragraph, print_json
+from ablation.cli.common import add_configs, add_json, add_pair, open_store, paragraph, print_json
 from ablation.cli.configs import CONFIGS, describe, named_pair, settings_of, study_of_pair
-from ablation.cli.options import add_configs, add_json, add_pair
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
 from ablation.config.settings import Settings

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ablation.cli.common import results_folder
-from ablation.cli.options import add_results
+from ablation.cli.common import add_results, results_folder
 from ablation.contract.errors import TrackerError
 
 

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ablation.cli.common import print_paths, results_folder
-from ablation.cli.options import add_results
+from ablation.cli.common import add_results, print_paths, results_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ablation.cli.common import claimed_reports, print_paths, results_folder
-from ablation.cli.options import add_reports, add_results
+from ablation.cli.common import add_reports, add_results, claimed_reports, print_paths, results_folder
 from ablation.contract.extras import need
 
 

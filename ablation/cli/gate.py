@@ -5,8 +5,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import open_store, price_per_hour, print_gated, print_json, results_folder
-from ablation.cli.options import add_json, add_requirement, add_results
+from ablation.cli.common import (
+    add_json,
+    add_requirement,
+    add_results,
+    open_store,
+    price_per_hour,
+    print_gated,
+    print_json,
+    results_folder,
+)
 from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
 

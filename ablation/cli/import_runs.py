@@ -9,9 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import print_json, results_folder
+from ablation.cli.common import add_json, add_results, print_json, results_folder
 from ablation.cli.configs import tree
-from ablation.cli.options import add_json, add_results
 from ablation.config.formats import formats_of
 from ablation.config.import_file import ImportFile, checked_name, read_import_file, with_options
 from ablation.config.settings import load_settings

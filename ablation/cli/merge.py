@@ -4,8 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from ablation.cli.common import print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, print_json, results_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

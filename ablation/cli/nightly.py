@@ -11,8 +11,7 @@ from typing import get_args
 import numpy as np
 import pyarrow.compute as pc
 
-from ablation.cli.common import print_json
-from ablation.cli.options import add_json
+from ablation.cli.common import add_json, print_json
 from ablation.config.names import known_direction
 from ablation.contract.display import aligned, counted, listed
 from ablation.contract.errors import ConfigError

@@ -12,8 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import open_store, price_per_hour, print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, open_store, price_per_hour, print_json, results_folder
 from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.stage_folder import DATABASE

@@ -7,8 +7,7 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from ablation.cli.common import print_json
-from ablation.cli.options import add_configs, add_json
+from ablation.cli.common import add_configs, add_json, print_json
 from ablation.contract.errors import ConfigError
 from ablation.contract.process import alone, is_locked
 from ablation.contract.stage_folder import DATABASE

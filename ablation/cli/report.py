@@ -6,8 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ablation.cli.common import open_store, paragraph, reports_folder, results_folder
-from ablation.cli.options import add_reports, add_results
+from ablation.cli.common import add_reports, add_results, open_store, paragraph, reports_folder, results_folder
 from ablation.contract.atomic import write_text
 from ablation.contract.status import TO_COME
 from ablation.plan.collected import claim_reports

@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ablation.cli.common import results_folder
-from ablation.cli.options import add_results
+from ablation.cli.common import add_results, results_folder
 from ablation.contract.errors import ConfigError
 from ablation.serve.server import Server
 

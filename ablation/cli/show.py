@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from ablation.cli.common import add_configs
 from ablation.cli.configs import in_yaml, settings_of, stored_study, study_named, study_with
-from ablation.cli.options import add_configs
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError
 

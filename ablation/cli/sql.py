@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from ablation.cli.common import open_store, print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
 from ablation.contract.display import aligned, no_formula, one_line
 
 WIDEST = 60  # characters of one cell on a terminal

@@ -4,8 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ablation.cli.common import obeyed, print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, obeyed, print_json, results_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _failed(results: Path) -> int:
     from ablation.store.current import load_or_collect
-    from ablation.store.failures import failures
+    from ablation.store.progress import failures
 
     text, passed = failures(load_or_collect(results, strict=True))
     print(text, end="", file=sys.stdout if passed else sys.stderr)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ablation.cli.common import open_store, print_json, results_folder
-from ablation.cli.options import add_json, add_results
+from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
 from ablation.config.names import check_name, suggest
 from ablation.contract.display import listed, printable
 from ablation.contract.errors import ConfigError

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import print_json
-from ablation.cli.options import add_json
+from ablation.cli.common import add_json, print_json
 from ablation.contract.errors import explained
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ablation.cli.common import print_json
+from ablation.cli.common import add_configs, add_json, print_json
 from ablation.cli.configs import settings_of
-from ablation.cli.options import add_configs, add_json
 from ablation.config.variants import load_studies
 from ablation.contract.display import counted
 from ablation.contract.stage_folder import CHECKS, DATABASE

@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ablation.cli.common import print_json
+from ablation.cli.common import add_configs, add_json, print_json
 from ablation.cli.configs import settings_of, stored_study, study_named, tree
-from ablation.cli.options import add_configs, add_json
 from ablation.config.study import Variant
 
 if TYPE_CHECKING:

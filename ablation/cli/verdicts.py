@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from ablation.cli.common import open_store, paragraph, print_json, results_folder
-from ablation.cli.options import add_json, add_results, add_study
+from ablation.cli.common import add_json, add_results, add_study, open_store, paragraph, print_json, results_folder
 from ablation.contract.display import aligned, duration, listed, no_formula
 from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison

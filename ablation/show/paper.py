@@ -5,15 +5,20 @@ verdict as a mark. `paper.tex` is a document with this table and the forest plot
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from ablation.judge.comparisons import Comparison
 from ablation.judge.verdicts import JudgedStudy
 from ablation.show.answer import interval_of
 from ablation.show.tables import ComparisonTable, Row, primary_column, primary_label, show_cell
-from ablation.show.tex import NO_WIDER_THAN_THE_PAGE, PACKAGES, label, latex, latex_row, macros_of
 from ablation.show.text import MINUS, decimals_for, is_number, plural, shortened, signed
 
+LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
+LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
+LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
+PACKAGES = r"\usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}"
+NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 MARKS = {
     "better": "$+$",
     "worse": "$-$",
@@ -160,3 +165,28 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
         scope = " (its interval is not adjusted)" if over else ""
         equivalent = rf" Equivalent: within {latex(f'±{analysis.margin:g}')}{scope}."
     return f"{said} {latex(effect)} {marks}.{equivalent}"
+
+
+def macros_of(table: ComparisonTable, row: Row) -> list[str]:
+    """The names of a row's macros: from the column headings, or from the metrics if headings are not unique."""
+    named = [[label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
+    labels, metrics = zip(*named, strict=True)
+    columns = labels if len(set(labels)) == len(labels) else metrics
+    return [f"{table.study}{table.suffix}/{label(row.name, './_')}/{column}" for column in columns]
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX prints literally; characters outside Latin-1, which T1 fonts may lack, become `?`."""
+    printable = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
+    return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], printable)
+
+
+def latex_row(cells: Iterable[str]) -> str:
+    r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
+    row = " & ".join(cells) + r" \\"
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
+
+
+def label(text: str, more: str = "") -> str:
+    """Text with what LaTeX's labels and macros cannot have replaced by dashes; `more`: what else may stay."""
+    return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)

@@ -25,9 +25,17 @@ from ablation.judge.verdicts import judge_study
 from ablation.show.methods import methods
 from ablation.show.other_tables import check_key, group_table, subset_table
 from ablation.show.page.inline import environment
-from ablation.show.paper import paper_document, paper_table
+from ablation.show.paper import (
+    NO_WIDER_THAN_THE_PAGE,
+    PACKAGES,
+    label,
+    latex,
+    latex_row,
+    macros_of,
+    paper_document,
+    paper_table,
+)
 from ablation.show.tables import ComparisonTable, Row, build_table, show_cell
-from ablation.show.tex import NO_WIDER_THAN_THE_PAGE, PACKAGES, label, latex, latex_row, macros_of
 from ablation.show.text import markdown, shortened
 from ablation.store.database import Store
 

@@ -1,4 +1,7 @@
-"""`status`: progress of the grid, running stages and time left, read from the stage folders as they are now."""
+"""`status`: progress of the grid, running stages and time left, read from the stage folders as they are now.
+
+What failed is read from the database: a grid goes on past a failure, and the exit status of its last job reports it.
+"""
 
 import time
 from collections import Counter
@@ -9,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from ablation.contract.display import duration
+from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import Progress, read_attempt, read_progress
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state
 from ablation.plan.collected import PLAN_FILE
@@ -158,3 +162,29 @@ def summary(views: list[StageView], now: float) -> str:
     busy = any(view.state.state == "running" for view in views)
     guess = f"about {duration(left)} left" if busy else f"about {duration(left)} of work; nothing is running now"
     return f"{waiting} stages to run, {guess}{more}"
+
+
+def failures(database: Path) -> tuple[str, bool]:
+    """Return (report, whether everything that ran is ok). Stages that never ran are counted, but are not failures.
+
+    Raises ConfigError if none has run.
+    """
+    from ablation.store.database import Store  # late: progress needs no database
+
+    query = """SELECT state, study, stage, label, reason, dir FROM stages
+               WHERE study NOT IN (SELECT study FROM studies WHERE definition->>'imported' <> '') ORDER BY rowid"""
+    with Store(database) as store:
+        stages = store.rows(query)[1]
+    failed = [row for state in FAILED for row in stages if row[0] == state]
+    done, waiting = (sum(row[0] in states for row in stages) for states in (("ok",), TO_COME))
+    if not done and not failed:
+        remedy = "run `snakemake`; for imported runs, `ablation gate STUDY`"
+        raise ConfigError(database, "stages", None, "no stage of a plan has run", remedy)
+    lines = []
+    for state, study, stage, label, reason, folder in failed:
+        identity = study if study == stage else f"{study}.{stage}"
+        lines.append(f"{state}: {identity} {label}: {reason or 'no reason given'} ({folder})")
+    counts = f"{done} stages ok, {len(failed)} not" + (f", {waiting} not run" if waiting else "")
+    if lines:
+        lines.append("`snakemake ... --config retry=failed` runs these again")
+    return "\n".join([*lines, counts]) + "\n", not failed

@@ -14,9 +14,9 @@ from ablation.show.methods import methods
 from ablation.show.other_tables import group_table, keys_that_differ, subset_table
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
+from ablation.show.paper import latex
 from ablation.show.table_files import render_tables, to_csv, to_html, to_latex, to_markdown
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
-from ablation.show.tex import latex
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.ablation.show.elements import unfolded
