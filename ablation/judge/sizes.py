@@ -108,13 +108,13 @@ def study_source(store: Store, name: str) -> Source:
 def evaluations_source(baseline: Path, candidate: Path, metric: str | None = None, item: str | None = None) -> Source:
     """Evaluations of a baseline and a candidate by other tools; their cost is not known."""
     from ablation.judge.compare.comparison import Rules, compare_files
-    from ablation.judge.compare.groups import Options, expand
+    from ablation.judge.compare.groups import expand
 
     a, b = (expand([str(path)]) for path in (baseline, candidate))
     allow = frozenset({"prompt", "target", "task"})
-    rules = Rules(weight="tasks", allow=allow, errors="leave-out", changed_items=0, try_others=False)
-    options = Options(Wanted(metric, item=item))
-    return Source(compare_files([a, b], None, options, rules).measured, lambda *_: None)
+    wanted = Wanted(metric, item=item, errors="leave-out")
+    rules = Rules(wanted, weight="tasks", allow=allow, changed_items=0, try_others=False)
+    return Source(compare_files([a, b], None, rules).measured, lambda *_: None)
 
 
 class Smallest(NamedTuple):

@@ -44,7 +44,7 @@ from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
-from ablation.readers.sheet import ANY, Errors, ItemText, Sheet, Wanted
+from ablation.readers.sheet import ItemText, Sheet, Wanted
 from ablation.store.database import Run
 
 
@@ -100,19 +100,17 @@ class TreeNode:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Rules of judging a comparison; None: as the files state."""
+class Rules(Options):
+    """Rules of reading and judging a comparison; None: as the files state."""
 
     direction: Direction | None = None
     margin: float | None = None
     allow: Set[str] = frozenset()
     common_items: bool = False
-    errors: Errors = "refuse"
     without: frozenset[Run] = frozenset()  # runs that may be missing
     weight: Weight | None = None  # what counts equally; None: tasks, as long as nobody chose
     changed_items: int = 3
     try_others: bool = True  # metrics, filters and weights that nobody chose
-    chosen: Wanted = ANY  # the caller's own choices, which need no note
     analysis: Mapping[str, Any] = field(
         default_factory=dict
     )  # further keys of the analysis plan: alpha, comparisons, ...
@@ -176,7 +174,7 @@ def compare(
     groups: Sequence[Group],
     variant_tree: Mapping[str, TreeNode],
     rules: Rules,
-    read_as: Callable[[Wanted], Sequence[Group]],
+    read_as: Callable[[Rules], Sequence[Group]],
 ) -> ComparisonResult:
     """Check, pair and judge, and say which other choices that the files offer turn a sign or a verdict.
 
@@ -189,7 +187,7 @@ def compare(
     turned = []
     for words, option, choice in _other_choices(result, rules) if rules.try_others else ():
         with suppress(ConfigError):  # what cannot be compared so says nothing
-            read = groups if choice.chosen == rules.chosen else read_as(choice.chosen)
+            read = groups if choice.wanted == rules.wanted else read_as(choice)
             other = _compare(name, read, variant_tree, replace(choice, changed_items=0))
             turned += [f"{words}, {turn} ({option})" for turn in _turns(result, other)]
     by_items = any("--weight items" in line for line in turned)
@@ -205,13 +203,13 @@ def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str
     if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
         yield "with items counted equally", "--weight items", replace(rules, weight="items")
     for kind in ("metric", "filter"):
-        if getattr(rules.chosen, kind) is not None:
+        if getattr(rules.wanted, kind) is not None:
             continue
         for name in _others(result.sheets, kind)[:_MOST_OTHERS]:
             if kind == "filter":
-                other = replace(rules, chosen=replace(rules.chosen, filter=name))
+                other = replace(rules, wanted=replace(rules.wanted, filter=name))
             else:  # the direction and margin that were stated are those of the first metric
-                other = replace(rules, chosen=replace(rules.chosen, metric=name), direction=None, margin=None)
+                other = replace(rules, wanted=replace(rules.wanted, metric=name), direction=None, margin=None)
             yield f"by {kind} {name}", f"--{kind} {shlex.quote(name)}", other
 
 
@@ -238,7 +236,7 @@ def _compare(
         ConfigError: groups that cannot be paired, or no way to judge them.
     """
     notes = [note for group in groups for note in group.notes]
-    groups, more = without_errors(groups, rules.errors, common_items=rules.common_items)
+    groups, more = without_errors(groups, rules.wanted.errors, common_items=rules.common_items)
     notes += more
     doubts = [doubt for group in groups for doubt in group.doubts]
     if rules.common_items:
@@ -257,7 +255,7 @@ def _compare(
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more, unstated = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
     check_failed(sheets, analysis.direction)
-    notes += [*more, *_first_taken(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
+    notes += [*more, *_first_taken(sheets, rules.wanted), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
         groups = [pooled(group) for group in groups]
         named = {group.name: group for group in groups}
@@ -288,12 +286,12 @@ def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, st
 
 
 def compare_files(
-    sides: Sequence[Evaluated], names: Sequence[str] | None, options: Options, rules: Rules, *, all_pairs: bool = False
+    sides: Sequence[Evaluated], names: Sequence[str] | None, rules: Rules, *, all_pairs: bool = False
 ) -> ComparisonResult:
     """Compare evaluations with the first of them, or each with each. Raises as `compare`."""
     given = sides
-    if options.wanted.by:
-        by_name = sides_by(given, options)
+    if rules.wanted.by:
+        by_name = sides_by(given, rules)
         if unknown := [name for name in names or () if name not in by_name]:
             raise ConfigError("compare", "--names", unknown[0], "no system has this name", suggest(unknown[0], by_name))
         names = list(names or by_name)
@@ -308,9 +306,9 @@ def compare_files(
                 problem += "" if other == path else f"(the other time as {other})"
                 raise ConfigError(path, "", None, problem, "name different files for each")
     every = [path for side in sides for path in side.paths]
-    if options.at is not None and not at_place(every, options.at):
+    if rules.at is not None and not at_place(every, rules.at):
         raise ConfigError(
-            "compare", "--at", options.at, "no file is in a folder with this name", "name an existing folder"
+            "compare", "--at", rules.at, "no file is in a folder with this name", "name an existing folder"
         )
     names = list(names or name_groups(*(side.paths for side in sides)))
     if len(names) != len(sides):
@@ -332,12 +330,11 @@ def compare_files(
         rules = replace(rules, analysis={**rules.analysis, "comparisons": pairs})
     title = f"{others[0]} against {first}" if len(others) == 1 else f"{len(names)} systems"
 
-    def read_as(wanted: Wanted) -> list[Group]:
-        chosen = replace(options, wanted=replace(options.wanted, metric=wanted.metric, filter=wanted.filter))
-        read = sides_by(given, chosen) if options.wanted.by else dict(zip(names, sides, strict=True))
+    def read_as(chosen: Rules) -> list[Group]:
+        read = sides_by(given, chosen) if chosen.wanted.by else dict(zip(names, sides, strict=True))
         return [read_group(name, read[name], chosen) for name in names]
 
-    result = compare(title, read_as(options.wanted), variant_tree, rules, read_as)
+    result = compare(title, read_as(rules), variant_tree, rules, read_as)
     if len(others) == 1:
         return result
     return replace(result, leaderboard=standings(result.measured, pairs))

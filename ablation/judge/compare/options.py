@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from ablation.config.study_schema import read_direction
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult, Rules, Weight, compare_files
-from ablation.judge.compare.groups import Evaluated, Options
+from ablation.judge.compare.groups import Evaluated
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import runs_named
 from ablation.judge.outcomes import Outcome
@@ -61,27 +61,23 @@ def compare_evaluations(
     ):
         if given is not None and given not in choices:
             raise ConfigError("compare", name, given, "is not a valid choice", f"choose {' or '.join(choices)}")
-    options = Options(
+    rules = Rules(
         Wanted(metric, filter, tuple(tasks), cluster, item, tuple(by), errors or "refuse"),
         seed_from,
         latest,
         at,
         _outcome(pass_at, cons_at, all_at),
         independent=seeds == "independent" and seed_from is None,
-    )
-    rules = Rules(
         direction=read_direction("compare", direction) if direction else None,
         margin=margin,
         allow=frozenset(allow),
         without=runs_named("compare", without),
         common_items=common_items,
-        errors=errors or "refuse",
         weight=weight,
         changed_items=changed_items,
-        chosen=options.wanted,
         analysis={"alpha": alpha, "seeds": seeds, "claim": claim},
     )
-    return compare_files(sides, names, options, rules, all_pairs=all_pairs)
+    return compare_files(sides, names, rules, all_pairs=all_pairs)
 
 
 def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Outcome | None:

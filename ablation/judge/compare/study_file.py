@@ -1,7 +1,6 @@
 """`compare --study`: many variants in one file, the `study.yaml` that `ablation import` reads."""
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from ablation.config.validation import validate
 from ablation.config.variant_tree import walk
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult, Rules, TreeNode, compare
-from ablation.judge.compare.groups import Group, Options, expand, read_group
+from ablation.judge.compare.groups import Group, expand, read_group
 from ablation.readers.run import EVALUATION
 from ablation.readers.sheet import Wanted
 from ablation.store.database import Run
@@ -32,35 +31,30 @@ def compare_study(
             `compare`.
     """
     _, file = read_import_file(path)
-    given, rules = file.evaluations, _rules(file.analysis, path)
+    given, plan = file.evaluations, _rules(file.analysis, path)
     seed_from = _seed_from(file, path)
-    variant_tree = _tree(file, rules, path)
-    wanted = _wanted(file, path)
-    independent = rules.get("seeds") == "independent" and seed_from is None
-    options = Options(wanted, seed_from, latest, at=given.at, independent=independent)
+    variant_tree = _tree(file, plan, path)
     files = {name: expand(file.variants[name].runs, path.parent) for name in variant_tree}
 
-    def read_as(wanted: Wanted) -> list[Group]:
-        return [read_group(name, paths, replace(options, wanted=wanted)) for name, paths in files.items()]
+    def read_as(chosen: Rules) -> list[Group]:
+        return [read_group(name, paths, chosen) for name, paths in files.items()]
 
-    return compare(
-        file.title or path.stem,
-        read_as(wanted),
-        variant_tree,
-        Rules(
-            direction=rules.pop("direction", None),
-            margin=rules.pop("margin", None),
-            allow=allow | {*file.runs.allow, *given.allow},
-            common_items=given.common_items or common_items,
-            errors=given.errors,
-            without=without,
-            weight=given.weight,
-            changed_items=changed_items,
-            chosen=wanted,
-            analysis=rules,
-        ),
-        read_as,
+    rules = Rules(
+        _wanted(file, path),
+        seed_from,
+        latest,
+        at=given.at,
+        independent=plan.get("seeds") == "independent" and seed_from is None,
+        direction=plan.pop("direction", None),
+        margin=plan.pop("margin", None),
+        allow=allow | {*file.runs.allow, *given.allow},
+        common_items=given.common_items or common_items,
+        without=without,
+        weight=given.weight,
+        changed_items=changed_items,
+        analysis=plan,
     )
+    return compare(file.title or path.stem, read_as(rules), variant_tree, rules, read_as)
 
 
 def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
