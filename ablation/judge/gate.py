@@ -81,6 +81,7 @@ def answers(
     study: Measurements, comparisons: Sequence[Comparison], required: str, asked: Sequence[Comparison]
 ) -> list[Answer]:
     """Answer for the comparisons `asked`, which are among the study's judged `comparisons`."""
+    # Without a margin there is no bound to test, and only the verdicts answer.
     testable = required == "not-worse" and study.analysis.margin is not None
     tests, correction = not_worse(study, comparisons) if testable else ({}, "")
     return [
@@ -120,6 +121,7 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
         by_interim = {interim.seeds: interim.estimate.p_not_worse(analysis.margin) for interim in interims}
         weights = {interim.seeds: interim.weight for interim in interims}
         p.append(sequential_p(by_interim, weights))
+        # The answer rests on the interim analysis that shows most for its share of alpha.
         seeds.append(min(by_interim, key=lambda count: by_interim[count] / weights[count]))
     correction = Correction(study, tested, p, sides=1)
     adjusted = zip(correction.adjusted.items(), seeds, strict=True)
@@ -132,10 +134,14 @@ def _answer(
     verdict = comparison.detail
     if why := _why_invalid(comparison):
         return Answer(comparison, "invalid", why)
+
+    # The study's own verdict answers where it is worse, or says as much as is required.
     if verdict in ("worse", required) or (verdict == "better" and required == "not-worse"):
         return _unless_other_units(Answer(comparison, "worse" if verdict == "worse" else "passed", comparison.why))
     if test is None:
         return Answer(comparison, "undecided" if verdict == "undecided" else "unmet", comparison.why)
+
+    # Otherwise the one-sided test does, which asks less than `equivalent`: nothing bounds an improvement.
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
         return Answer(comparison, "undecided", f"the effect is not significantly {bound}", test.p)

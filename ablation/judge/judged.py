@@ -53,9 +53,13 @@ class Judged(Measured):
         """The verdict if the comparison were not confounded, and the interim analysis that decided, if any did."""
         if self.problem or self.latest is None:
             return "not run" if self.problem.waiting else "invalid", None
+
+        # Equivalence first: a difference within the margin does not matter, also where it is surely not 0.
         if (interim := self.equivalent_at) is not None:
             enough = enough_seeds_for_equivalence(interim.seeds, self.of.analysis)
             return "equivalent" if enough else "undecided", interim
+
+        # The sign is the centre's, which is freed of the noise that folds at a target.
         if self.significant:
             interim = self.smallest_p
             return "better" if interim.estimate.centre > 0 else "worse", interim

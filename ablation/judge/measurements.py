@@ -316,6 +316,8 @@ def comparable(study: Measurements, variants: Sequence[str], *, paired: bool | N
     """
     find_runs = _paired_runs if (study.design.paired if paired is None else paired) else _independent_runs
     runs, problems, waiting = find_runs(study, variants)
+
+    # Sound runs are grouped in spite of a problem: a page shows what there is, and the verdict says what is wrong.
     groups, copies = [], []
     if all(runs):
         clusters = study.item_clusters[variants[0], runs[0][0]]
@@ -347,11 +349,14 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
     planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
     paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]
     problems = [study.cluster_fault] if study.cluster_fault else []
+
     # `add-seeds` adds seeds to some variants only: what both have is the beginning of what each has.
     begins = all(seeds[: len(paired)] == paired for seeds in planned if study.planned)
     if len(paired) < min(map(len, planned)) or not paired or not begins:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
+
+    # A run that is still to come makes the comparison wait; any other fault makes it invalid.
     sound, waiting = [], not problems
     for seed in paired:
         faulty = {variant: fault for variant in variants if (fault := study.faults[variant, seed])}
@@ -361,6 +366,7 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
         waiting = waiting and (not faults or (bool(faulty) and to_come))
         if not faults:
             sound.append(seed)
+
     # Items are drawn once for all seeds, so they must agree between seeds too.
     if faults := _item_faults(study, [(variants[0], seed) for seed in sound]):
         problems, waiting = [*problems, *faults], False

@@ -106,6 +106,7 @@ class _Builder:
         self, study: Study, variant: Variant, stage: str, made_of: Ingredients, *, seed: int, keys: Mapping[str, str]
     ) -> str:
         """Record that a run of the variant needs this stage, and return its key; `keys`: of earlier stages."""
+        # A stage without a seed of its own is shared by all seeds, and its inputs are stages or assets.
         definition, id = study.stages[stage], f"{study.name}.{stage}"
         own_seed = seed if definition.seeded else None
         inputs = {
@@ -115,6 +116,8 @@ class _Builder:
             for name in definition.inputs
             if name in made_of.inputs or name in made_of.assets
         }
+
+        # The key is a hash of all that the stage's results depend on, and of nothing else.
         hashed = {
             "stage": id,
             "config": made_of.hashed,
@@ -127,6 +130,8 @@ class _Builder:
             hashed["command"] = {"words": made_of.command["words"]}  # its files are read again without it: `reading`
         key = key_of(hashed)
         gpu = (variant.gpu or definition.resources.gpu) if definition.resources.gpu else 0
+
+        # Variants that share a stage agree on its configuration; the largest request for devices counts.
         draft = self.drafts.get((id, key))
         if draft is None:
             config = {

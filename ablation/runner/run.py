@@ -92,13 +92,19 @@ def _run_alone(job: Job, since: Path | None) -> int:
     if problem := changed_code(job.code):
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)
         return EXIT_CHANGED
+
+    # Nothing of an earlier attempt may pass for this one's: its status goes before anything else is written.
     remove_leftovers(job.out)
     for name in (STATUS, KEPT_STATUS):
         (job.out / name).unlink(missing_ok=True)
-    start = _Start(job, _count_attempt(job.out), lifetime.keep_terminal(job.out / "log.txt"))
+    attempt = read_attempt(job.out, unknown=0) + 1
+    write_json(job.out / "attempt.json", {"attempt": attempt})
+    start = _Start(job, attempt, lifetime.keep_terminal(job.out / "log.txt"))
     try:
         if reason := _blocked(job.inputs):
             return start.finish("blocked", reason)
+
+        # The wait for devices may take hours, so the code is compared again after it.
         devices = lease(
             job.gpus, on_wait=lambda pool: start.say(f"waits for {job.gpus} of the devices {', '.join(pool)}")
         )
@@ -106,6 +112,8 @@ def _run_alone(job: Job, since: Path | None) -> int:
         if problem := changed_code(job.code):
             start.say(f"error: {problem}")
             return EXIT_CHANGED
+
+        # Torch reads devices and threads when it is imported, so they are set before any module of the trainer.
         devices.export()
         lifetime.prepare_process(job.threads)
         lifetime.keep_freed_memory()
@@ -155,6 +163,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 
     def work() -> tuple[str, str]:
         nonlocal ranks, earlier
+        # Provenance is written even where the import fails: the environment is the usual reason.
         try:
             entry, kind, parts, loaded_before = _import_entry(job)
         finally:
@@ -162,9 +171,13 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU, because this build of torch cannot use the leased devices %s", devices.tokens)
+
+        # Several devices are a process each, and every one of them makes a stage of its own.
         if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
             ranks, launch = len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=ranks)
+
+        # A command's files are compared at its end, a trainer's modules once all are imported.
         stage = build_stage(job, _usable(devices), log, start.terminal, kind=kind, parts=parts)
         begun.append(stage)
         if job.is_command:
@@ -178,11 +191,14 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             check_modules(job, loaded_before)
         return "ok", ""
 
+    # Whatever happened, metrics are flushed before the status says that they are whole.
     state, reason = outcome_of(work, log, job.plan["config"])
     for stage in begun:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
+
+    # The device that was used, not the one that was leased: numbers differ between kinds of devices.
     if job.is_command:
         device, count = devices.name, max(1, len(devices.tokens))
     else:
@@ -349,12 +365,6 @@ def _usable(devices: Lease) -> list[str]:
     if torch is None:  # of a command
         return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
-
-
-def _count_attempt(out: Path) -> int:
-    attempt = read_attempt(out, unknown=0) + 1
-    write_json(out / "attempt.json", {"attempt": attempt})
-    return attempt
 
 
 def _say(job: Job, text: str, terminal: TextIO | None = None) -> None:

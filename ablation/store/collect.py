@@ -92,24 +92,36 @@ def _previous(database: Path) -> tuple[Sources | None, dict[str, StageState]]:
 
 
 def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
-    plan = _plan(results)
+    # An import alone has no plan, and needs none.
+    if (results / PLAN_FILE).exists() or not imported_studies(results):
+        plan = read_plan(results / PLAN_FILE)
+    else:
+        plan = PlanFile(scale=IMPORTED, results=results, reports=results, studies=(), stages=())
     places = plan.folders(results)
     if not apart:
         with suppress(OSError):  # another user's files: only Snakemake cares, and reports it
             date(from_the_future(folder / STATUS for folder in places.values()))
-    found = sources_now(results)  # before anything is read of them
+
+    # Files are listed before any is read: one that changes meanwhile is read again by the next collect.
+    found = sources_now(results)
     noted, previous = _previous(database)
     same = {key for key in places if noted and found.stages.get(key) and found.stages[key] == noted.stages.get(key)}
     states = {key: previous[key] if key in same else read_state(folder, key) for key, folder in places.items()}
+
+    # Analysis plans belong to the comparison, too: one that was edited after results is noted though no stage changed.
     studies = _with_history(results, plan, states, record=not apart)
     imports = load_imports(results, [study.name for study in studies])
     runs_now = apart and any(state.state == "running" for state in states.values())  # its metrics are read each time
     if noted == found and not runs_now and all(states[key] == previous[key] for key in states):
         return _summary(database, imports.problems)
+
+    # A stage whose files are not those of its status has no rows, and says why.
     for key, state in states.items():
         if key not in same and (problem := altered(places[key], state)):
             states[key] = replace(state, state="corrupt", reason=problem)
     all_states = states | imports.states
+
+    # The new database begins as a copy of the old one, without what is read again. Readers see one or the other.
     with replacing(database) as aside:
         try:
             if noted:
@@ -132,6 +144,8 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
         finally:
             with suppress(OSError):
                 aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
+
+    # The list of sources comes last: a collect that is killed before it is done again.
     corrupt = {key: state.reason for key, state in states.items() if state.state == "corrupt"}
     note_collected(database.parent, made_from, corrupt)
     return _summary(database, imports.problems)
@@ -145,13 +159,6 @@ def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
         condition = " WHERE key NOT IN (SELECT key FROM kept)" if table in TABLES else ""
         connection.execute(f"DELETE FROM {table}{condition}")
     connection.unregister("kept")
-
-
-def _plan(results: Path) -> PlanFile:
-    """Return the plan; an empty one if runs were imported and nothing is planned."""
-    if (results / PLAN_FILE).exists() or not imported_studies(results):
-        return read_plan(results / PLAN_FILE)
-    return PlanFile(scale=IMPORTED, results=results, reports=results, studies=(), stages=())
 
 
 def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], *, record: bool) -> list[StoredStudy]:
