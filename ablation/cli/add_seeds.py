@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
-    say, output = (_to_stderr, sys.stderr) if arguments.json else (print, None)
+    output = sys.stderr if arguments.json else None
+    say = partial(print, file=output)
     grid = partial(run_snakemake, command, output)
     run = decide(arguments.study, arguments.budget, results, grid, say, dry_run=arguments.dry_run)
     if arguments.json:
@@ -61,7 +62,3 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{in_lines(verdicts.comparison_rows(run.comparisons), run.comparisons)}\n\n{reasons(run.comparisons)}")
     return 0
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         study=name,
         where=where,
         written=written,
-        planned=_planned(),
+        planned=frozenset(load_settings().studies) if Path("configs/config.yaml").exists() else frozenset(),
         write=not arguments.dry_run,
     )
     outcome = import_runs(results, request)
@@ -187,11 +187,6 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.margin is not None:
         plan["margin"] = arguments.margin
     return plan
-
-
-def _planned() -> frozenset[str]:
-    """Return the studies of the project in the working directory."""
-    return frozenset(load_settings().studies) if Path("configs/config.yaml").exists() else frozenset()
 
 
 def describe(study: str, outcome: Outcome) -> str:

@@ -102,7 +102,9 @@ def decide(
                 raise TrackerError(f"{results} has no database; run the grid first, or leave out --dry-run")
             raise TrackerError(f"{results} has no database after the grid (exit status {status})")
         judged, interims, prices = _read(load_or_collect(results, strict=True), study)
-        comparisons, now = judged.comparisons, _tally(judged)
+        comparisons = judged.comparisons
+        hours = float(judged.measurements.stages.drop_duplicates("key")["hours"].sum())
+        now = Tally(sum(comparison.verdict in DECIDED for comparison in comparisons), hours)
         start = now if start is None else start
         spent = now.hours - start.hours
         say(f"round {rounds}: {now.decided} of {len(comparisons)} comparisons decided, {device_time(spent)} spent")
@@ -120,11 +122,6 @@ def decide(
         rounds += 1
         if rounds > len(interims) * max(len(comparisons), 1):
             raise TrackerError("the plan does not include the added seeds; see results/seeds.json")
-
-
-def _tally(judged: JudgedStudy) -> Tally:
-    hours = float(judged.measurements.stages.drop_duplicates("key")["hours"].sum())
-    return Tally(sum(comparison.verdict in DECIDED for comparison in judged.comparisons), hours)
 
 
 def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) -> str:

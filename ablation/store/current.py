@@ -53,7 +53,8 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         except (TrackerError, OSError) as failed:
             problem, error = str(failed), failed
         try:
-            return _collected_aside(results)
+            folder = _ASIDE.setdefault(results.resolve(), TemporaryDirectory(prefix="ablation-"))
+            return collect_beside(results, Path(folder.name))
         except (TrackerError, OSError):  # as before: it is not for want of a place to write
             pass
     if strict or not usable:
@@ -84,11 +85,6 @@ def collect_beside(results: Path, folder: Path) -> Path:
         if (results / name).exists():
             (folder / name).symlink_to((results / name).resolve())
     return collect_apart(results, folder / DATABASE).database
-
-
-def _collected_aside(results: Path) -> Path:
-    folder = _ASIDE.setdefault(results.resolve(), TemporaryDirectory(prefix="ablation-"))
-    return collect_beside(results, Path(folder.name))
 
 
 def check_study(store: Store, command: str, study: str | None) -> None:
