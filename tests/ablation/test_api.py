@@ -224,7 +224,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
             "candidate: value = nan: item 0 and 3 more have no finite value",
         ),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
-        (lambda a: ablation.compare("nowhere", a), "no such file"),
+        (lambda a: ablation.compare("nowhere", a), "no file has this name"),
         (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "are not in one study; did you mean 'v8'?"),
     ],
 )
