@@ -252,7 +252,7 @@ def read_agents(folder: Path, path: Path) -> None:
     options = Options(Wanted(by=by))
     place = next((each for each in path.parents if each.parent.name in ("run", "jobs", "runs")), path)
     files = expand([str(folder / "pro" if place.parent.name == "pro" else place)])
-    sides = sides_by(files, options) if by else {"a": files}
+    sides = sides_by([files], options) if by else {"a": files}
     groups = [read_group(name, side, options) for name, side in sides.items()]
     assert all(np.isfinite(sheet.values).all() for group in groups for sheet in group.sheets)
     without_errors(groups, "refuse", common_items=False)
