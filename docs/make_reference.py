@@ -14,7 +14,6 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))  # so that `python docs/make_reference.py` finds the trainers
 
 from ablation.cli.parser import GROUPS  # noqa: E402
-from ablation.config.formats import FORMATS  # noqa: E402
 from ablation.config.schema import study_json_schema  # noqa: E402
 from ablation.config.settings import load_settings  # noqa: E402
 from ablation.config.variants import load_studies  # noqa: E402
@@ -32,20 +31,11 @@ ASSETS_HEAD = """# Keys of an asset
 
 A model or data set from outside, in every study, made from the config model. Sources are tried in order.
 """
-FORMATS_HEAD = """# Formats of other programs
-
-`import` is [`ablation import`](../how-to/import.md), `compare` is [`ablation compare`](../how-to/compare.md), and
-`collect` is [what a command leaves](../how-to/wrap-a-command.md#what-it-leaves). `make docs` makes this page from
-`ablation/config/formats.py`.
-
-To add a format, write an entry there, a module of its name in `ablation/readers/` (`trackio.py` is a short one), and a
-test. In folders every reader follows links, leaves out hidden files, temporary and backup copies, and says so.
-"""
 
 
 def pages() -> dict[Path, str]:
     """Return path -> text of every page of the repository that is made from code."""
-    return {DOCS / "reference/formats.md": format_page(), DOCS / "reference/commands.md": command_page()}
+    return {DOCS / "reference/commands.md": command_page()}
 
 
 COMMANDS_HEAD = """# Commands
@@ -236,23 +226,6 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any], default: obj
     bounds = "" if bounds in PLAIN else bounds
     words = {"integer": "int", "number": "float", "string": "str", "boolean": "bool"}
     return f"{words.get(kind, kind)} {bounds}".strip() if default in (None, ...) else bounds
-
-
-def format_page() -> str:
-    """Return the formats of other programs as a Markdown table."""
-    heads = ["format", "read by", "files", "what is read", "left out", "tried with files of"]
-    lines = [FORMATS_HEAD, f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
-    for name, each in FORMATS.items():
-        cells = [
-            f"`{name}`",
-            ", ".join(f"`{use}`" for use in each.uses),
-            each.files,
-            each.content,
-            each.left_out,
-            each.tried,
-        ]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

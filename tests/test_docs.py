@@ -13,6 +13,7 @@ import yaml
 
 from ablation.cli.main import main
 from ablation.cli.parser import build_parser
+from ablation.config.formats import FORMATS
 from ablation.config.settings import SettingsFile
 from ablation.config.study_schema import Analysis, StudyFile
 from tests.repository import ROOT
@@ -51,6 +52,14 @@ def tracker_commands(path):
 def test_pages_made_from_code_are_up_to_date(path):
     assert path.is_file(), "run `make docs`"
     assert path.read_text(encoding="utf-8") == GENERATED[path], "run `make docs`"
+
+
+def test_every_format_is_described_with_the_commands_that_read_it():
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]*) \|", (ROOT / "docs/reference/formats.md").read_text(), flags=re.MULTILINE
+    )
+    described = {name: tuple(re.findall(r"`(\w+)`", commands)) for name, commands in rows}
+    assert described == {name: each.uses for name, each in FORMATS.items()}
 
 
 def test_the_site_lists_every_page_and_has_no_dead_link(tmp_path):
