@@ -3,6 +3,8 @@
 import itertools
 import json
 import random
+import re
+import textwrap
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ import ablation
 from ablation.judge.compare.leaderboard import letters_of
 from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.test_agents import promptfoo, successes
+from tests.repository import ROOT
 
 LEVELS = {"best": 0.9, "same": 0.88, "worst": 0.3}
 
@@ -80,6 +83,26 @@ def test_python_has_the_same_leaderboard(tmp_path, capsys):
         ablation.leaderboard({"a": paths[0]})
     with pytest.raises(ablation.TrackerError, match="are not paths"):
         ablation.leaderboard(list(frames.values()))
+
+
+def agents(folder, levels):
+    """The files of docs/how-to/agents.md: 700 instances of 14 repositories, some of which are harder for all."""
+    rng = np.random.default_rng(0)
+    names = [f"owner__repository{at % 14}-{1000 + at}" for at in range(700)]
+    hard = rng.random(700) + np.tile(rng.random(14) / 3, 50)
+    for number, level in enumerate(levels):
+        (folder / f"agents/m{number}").mkdir(parents=True)
+        resolved = hard + rng.normal(0, 0.4, 700) < level
+        content = dict(zip(names, resolved.tolist(), strict=True))
+        (folder / f"agents/m{number}/eval_results.json").write_text(json.dumps(content))
+
+
+def test_the_leaderboard_of_the_page_is_what_the_command_prints(tmp_path, capsys, monkeypatch):
+    page = (ROOT / "docs/how-to/agents.md").read_text()
+    agents(tmp_path, (0.7, 0.72, 0.57, 0.62))
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"(?:^    .*\n)+", page[page.index("    system ") :], flags=re.MULTILINE)[:1]
+    assert textwrap.dedent(block).strip() in told(capsys, "agents/*/eval_results.json", "--margin", "0.02")
 
 
 def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):
