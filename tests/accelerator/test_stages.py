@@ -23,7 +23,7 @@ from trainers.policy import plain
 # The stages that run on the device, each entry and what makes it another; and how often the host may wait for the
 # device in them, at scale smoke. A change that makes it wait more often must say so here. Sampling waits at each token.
 WAITS = {
-    "debias": {"prepare baseline": 270, "train v10": 693, "evaluate v10": 391},
+    "debias": {"prepare unedited": 270, "train v10": 717, "evaluate v10": 391},
     "innovations": {"reinforce all-innovations": 1447},
     "gspo": {
         "warm_start gspo": 554,
