@@ -181,7 +181,7 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
         ("items.csv", "item|acc\na|1\n", "item: is missing; name the item of each row; the columns are item|acc"),
         ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
         ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a number or a digest"),
-        ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "a column of words may be called `text`"),
+        ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "call a column of words `text`"),
         ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),
         ("items.csv", "item,acc\na,1\nb,1_0\n", "line 3: acc = '1_0': is not a number"),
         ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': is the name of two columns"),

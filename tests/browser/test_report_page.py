@@ -107,10 +107,10 @@ def test_any_two_variants_are_compared_with_what_differs_and_their_curves(open_p
         -x for x in numbers([outcome.split(": ")[1].replace("+", "")])
     ]
     assert rows[0] == ["grpo.beta", "0.05", "0.1"]
-    compare.get_by_label("also keys").check()
+    compare.get_by_label("show keys").check()
     assert ["grpo.weight", "0.3", "0.3"] in compared(page)[2]
     compare.locator("select.other").select_option("v4")
-    assert "The study’s own verdict on this change, corrected, is" in compared(page)[1]
+    assert "The study’s adjusted verdict on this change is" in compared(page)[1]
     assert curves.get_by_label("Show").input_value() == "v4\tv5"
 
 

@@ -256,7 +256,7 @@ def _seeds_of(
             "pass --map seed=KEY (a key of its configuration), seed=name:REGEX, or seed=number to number "
             "the runs in order"
         )
-        more = f", and neither have {counted(len(silent) - 1, 'other run')} of the variant" if len(silent) > 1 else ""
+        more = f", like {counted(len(silent) - 1, 'other run')} of the variant" if len(silent) > 1 else ""
         problem = f"run {silent[0].name} ({silent[0].source}) has no known seed{more}"
         raise ConfigError(where, "seed", None, problem, remedy)
     return [seed for place in group.runs if (seed := seeds[place]) is not None]

@@ -377,7 +377,7 @@ def test_no_repository_no_campaign_no_commit(loop, tmp_path_factory, monkeypatch
 def test_a_campaign_that_begins_anew_keeps_the_old_ledger(loop):
     loop.begin()
     old = loop.ledger()
-    assert "began again" not in loop.begin("--locked", "evaluate.py")
+    assert "started again" not in loop.begin("--locked", "evaluate.py")
     assert (loop.folder / "campaign-1.jsonl").read_text().splitlines() == old
     assert len(loop.ledger()) == 4
 

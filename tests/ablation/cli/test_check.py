@@ -23,7 +23,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     edit(STUDY, "train/loss, ", "train/los, ")
     edit(STUDY, "test/all/correct, ", "test/all/corect, ")
     assert main(["check", "example/average"]) == 1
-    assert "or its column: `{items: {path: items.csv, item: id}}`" in capsys.readouterr().out
+    assert "or name the column that does: `{items: {path: items.csv, item: id}}`" in capsys.readouterr().out
     (stage,) = Path("results/check/stages/example/train").iterdir()
     made = (stage / "output" / "items.csv").stat().st_mtime_ns
     edit(STUDY, "[metrics, items]", "[metrics, {items: {path: items.csv, item: id}}]")
@@ -44,7 +44,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     edit(STUDY, "corect", "correct")
     capsys.readouterr()
     assert main(["check", "example/average"]) == 0
-    assert "is still that of the example" not in capsys.readouterr().out
+    assert "is still the example's text" not in capsys.readouterr().out
     edit(STUDY, "title: How to end logistic regression", "title: Mine")
     edit(STUDY, "{python} train.py", "{python} -u train.py")  # another program
     edit(STUDY.with_name("slow.yaml"), "why: ", "why: own reasons and ")

@@ -130,7 +130,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
     assert hours == pytest.approx({(2, 3): 2, (4, 3): 3, (2, 6): 3, (4, 6): 5})
     assert found[2, 3]["hours_to_run"] == 0
     said = refused(capsys, "power", *words, "--checkpoints", "2")
-    assert "--checkpoints: nothing tells what averaging over checkpoints takes" in said
+    assert "--checkpoints: the noise between checkpoints is not known" in said
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["--effect", "0.1"], "there is nothing to estimate the noise from"),
         (["one", "--effect", "0.1", "--item", "id"], "--item = 'id': needs evaluations of a baseline and a candidate"),
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not say how many samples"),
-        (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: nothing tells what averaging over"),
+        (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: the noise between checkpoints is not"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
         (["one", "--effect", "0.1", "--items", "4"], "--items = 4: is about 4.0 independent items: too few"),
         (["two", "--effect", "0.1"], "is not in the database"),

@@ -53,7 +53,7 @@ def test_what_is_no_folder_is_refused(odd, folder, problem):
     text = refusal(odd, results=folder.replace("{root}", str(odd.root)))
     assert text.startswith("--config: results = ")
     assert problem in text
-    remedies = ("name a new folder, or one that holds earlier results", "do not begin", "whole path", "no braces")
+    remedies = ("name a new folder, or one that holds earlier results", "do not begin", "full path", "no braces")
     assert any(remedy in text for remedy in remedies)
 
 
@@ -77,7 +77,7 @@ def test_a_file_that_looks_like_a_variant_and_is_none_is_told(toy, name):
     with pytest.raises(ConfigError) as caught:
         load_studies(load_settings({}, configs=toy.configs))
     assert name in str(caught.value)
-    assert "write _study.yaml" in str(caught.value) or "rename it to .yaml" in str(caught.value)
+    assert "a study's own file is _study.yaml" in str(caught.value) or "rename it to .yaml" in str(caught.value)
 
 
 def settings(toy, **overrides):
@@ -188,4 +188,4 @@ def test_wandb_that_is_not_installed_or_another_word_is_refused_in_one_line(toy,
     installed(False)
     assert "wandb is not installed; run `pip install wandb`" in refusal(toy, wandb="offline")
     installed(True)
-    assert "offline or online" in refusal(toy, wandb="sometimes")
+    assert "offline, online" in refusal(toy, wandb="sometimes")

@@ -127,7 +127,7 @@ def test_all_mistakes_are_told_at_once(toy):
     error = refused(toy, "analysis.alfa = 1")
     assert [other.key for other in error.others] == ["titel", "analysis.direction", "analysis.margin"]
     lines = explained(error).split("\nerror: ")
-    assert "analysis.margin: is missing; expected: Equivalence: a smaller difference does not matter" in lines[3]
+    assert "analysis.margin: is missing; expected: The smallest difference that matters" in lines[3]
 
 
 def test_what_a_study_file_may_leave_out(toy):
@@ -183,7 +183,7 @@ STUDY_REFUSALS = {
     ),
     "a way beside the results": (
         {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},
-        "no stage that leads to the results gets it",
+        "no stage that leads to the results reads it",
         "or to the `inputs` of one add train, which reads it",
     ),
     "published path": ({"published": "../../secret"}, "not a file name"),
@@ -204,7 +204,7 @@ def test_published_numbers_are_checked_for_form(toy):
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
     refused(toy, "2 numbers for 1 columns")
     toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
-    refused(toy, "ss_distance", "needs the `target` from which it is the distance")
+    refused(toy, "ss_distance", "is a distance, so it needs a `target`")
     toy.yaml("published/toy.yaml", {"source": "x"})
     refused(toy, "give `rows`, `deltas` or `training`")
 

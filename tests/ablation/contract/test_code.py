@@ -218,7 +218,7 @@ def test_statements_count_and_words_and_layout_do_not(toy, before, after, counts
 
 def test_missing_and_broken_modules(toy):
     for name in ("trainers.nothing.at_all", "os"):
-        with pytest.raises(ConfigError, match="no such module"):
+        with pytest.raises(ConfigError, match="the module does not exist"):
             code_of(name, toy)
     with pytest.raises(ConfigError, match="has no run"):
         code_of("trainers.shared", toy)

@@ -63,7 +63,7 @@ def test_overrides_are_words_of_their_own():
         ("{input}", r"\{input\} lacks a name: \{input:NAME\}"),
         ("{}", r"\{\} is not a placeholder"),
         ("{overrides!h}", r"\{overrides!h\} is not a placeholder"),
-        ("a={overrides}", r"\{overrides\} becomes several words"),
+        ("a={overrides}", r"\{overrides\} expands to several words"),
         ("{", "brace|'{'"),
     ],
 )

@@ -137,7 +137,7 @@ def test_interim_analyses_must_be_declared_and_the_study_known(tmp_path):
 def test_a_grid_that_leaves_nothing_or_ignores_the_seeds_ends_it(tmp_path):
     with pytest.raises(TrackerError, match="left no database"):
         decide("toy", 1.0, tmp_path / "none", lambda: 1, say=quiet)
-    with pytest.raises(TrackerError, match="does not take up the seeds"):
+    with pytest.raises(TrackerError, match="does not include the added seeds"):
         decide("toy", 100.0, tmp_path, Grid(tmp_path, obedient=False), say=quiet)
 
 

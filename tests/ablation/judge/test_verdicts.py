@@ -169,7 +169,7 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path, request,
         said = "the models that were measured are equal in every seed, so no item can differ"
     else:
         assert comparison.verdict == "undecided"
-        said = "would not have been seen"
+        said = "cannot rule out a rare difference"
     assert said in comparison.reason
 
 

@@ -107,10 +107,10 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
         ("evaluate", {"command": "x {input:tran} {value:eval}"}, ("{input:tran}", "did you mean 'train'?")),
         ("evaluate", {"command": "x {value:lr} {input:train}"}, ("the stage does not read lr",)),
         ("evaluate", {"collect": ["itms"]}, ("stages.evaluate.collect = 'itms'", "did you mean 'items'?")),
-        ("evaluate", {"collect": [{"items": "../x"}]}, ("stages.evaluate.collect", "must lie in")),
+        ("evaluate", {"collect": [{"items": "../x"}]}, ("stages.evaluate.collect", "must be inside")),
         ("evaluate", {"collect": None}, ("stages.evaluate.collect", "name a reader")),
-        ("evaluate", {"reads": [], "command": "x {input:train}"}, ("base.eval = 8: no stage gets it",)),
-        ("train", {"command": "x {value:lr} {value:task} {seed}"}, ("base.clip: no stage gets it", "{value:KEY}")),
+        ("evaluate", {"reads": [], "command": "x {input:train}"}, ("base.eval = 8: no stage reads it",)),
+        ("train", {"command": "x {value:lr} {value:task} {seed}"}, ("base.clip: no stage reads it", "{value:KEY}")),
     ],
 )
 def test_what_is_wrong_with_a_command_is_said_before_any_job(commands, stage, fields, parts):
@@ -142,7 +142,7 @@ def test_an_asset_may_be_an_input(commands):
     commands.declare(stages, base=BASE | {"data": {"kind": "nothing", "sources": [source]}})
     refused(commands, "_study.yaml: base.data.kind = 'nothing'")
     commands.declare(stages)
-    refused(commands, "base.data", "is an asset of `inputs`")
+    refused(commands, "base.data", "is an asset in `inputs`")
 
 
 def test_another_way_to_read_the_files_runs_no_command_again(commands):

@@ -130,7 +130,7 @@ def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_groups_
     for groups in ((a, b), (b, a)):
         found = read(capsys, groups[0], "--with", groups[1], "--common-items")
         assert (found["items"], abs(found["effect"])) == (2, 0.5)  # of b and c, in both epochs
-        assert any("letters: 1 item left out that not every run has" in note for note in found["notes"])
+        assert any("letters: 1 item left out that some run lacks" in note for note in found["notes"])
     content["samples"][1] |= {"scores": {"match": {"value": "I"}}}  # --score-on-error
     assert "1 samples ended with an error" in str(read(capsys, a, "--with", write_log(b, content))["notes"])
 
@@ -157,7 +157,7 @@ def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(t
     assert [note.replace(f"{tmp_path}/", "") for note in found["notes"][:3]] == [
         "b/seed_0/again.eval: left out, because again.json is the same log",
         "b/seed_0/z.eval: replaced by a later try, again.json (this try has status error)",
-        "b/seed_1.eval: was tried again in y.eval, which counts (status started)",
+        "b/seed_1.eval: replaced by a later try, y.eval (this try has status started)",
     ]
 
 

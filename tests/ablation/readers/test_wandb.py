@@ -92,7 +92,7 @@ def test_a_run_that_was_resumed_offline(resume, first, expected, tmp_path):
         file.write_bytes(as_file([each.SerializeToString() for each in (head, *rows)]))
     runs, problems = read_all(read, tmp_path)
     assert points(runs["x"]) == {(step, "loss"): value for step, value in expected.items()}
-    assert [("follow step 2" in line, "begins again" in line) for line in problems] == {
+    assert [("are counted on from step 2" in line, "begins again" in line) for line in problems] == {
         (True, 0): [(True, False)],
         (True, 3): [],
     }.get((resume, first), [(False, True)])
@@ -146,7 +146,7 @@ def test_a_torn_tail(written, tmp_path, run):
         runs, problems = read_all(read, file)
         if end < len(wandb_log.HEADER):
             assert not runs
-            assert "does not begin as a W&B file" in problems[0]
+            assert "does not begin like a W&B file" in problems[0]
             continue
         found = points(runs[run])
         assert found.items() <= whole.items()
@@ -206,5 +206,5 @@ def test_a_dry_run_shows_all_runs_where_one_does_not_tell_its_seed(written, tmp_
     said = output(capsys, *words, "--dry-run")
     assert "5 runs of" in said
     assert "has no known seed" in said
-    assert "nothing has been written" in said
+    assert "nothing was written" in said
     assert "has no known seed" in refused(capsys, *words)

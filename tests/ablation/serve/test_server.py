@@ -87,8 +87,8 @@ def test_what_runs_now_stands_on_the_page_that_is_there_and_stays_text(tmp_path)
         return asking.text()
 
     try:
-        assert "nothing is planned here" in look()
-        assert "It will appear here by itself" in asking.text("/")
+        assert "no plan yet" in look()
+        assert "It will appear here" in asking.text("/")
         assert (drawn / ASKED).exists()
         plan = simulate(results, [TOY])
         folder = stage_dir(plan, "toy", "v2", 0, "train")

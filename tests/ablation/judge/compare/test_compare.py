@@ -160,7 +160,7 @@ def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
     groups = write_groups(tmp_path, rows, seeds=2)
     found = read(capsys, *groups)
     assert found["effect"] > 0
-    assert any("filter strict; also there: loose (--filter)" in note for note in found["notes"])
+    assert any("filter strict; to choose another, pass --filter (loose)" in note for note in found["notes"])
     assert read(capsys, *groups, "--filter", "loose")["effect"] == 0
     assert "choose from strict, loose" in refused(capsys, *groups, "--filter", "lose")
 
@@ -407,6 +407,6 @@ def test_another_choice_that_says_the_same_is_not_named(tmp_path, capsys):
         for task in ("a", "b"):
             write_samples(tmp_path / side / "seed0", rows, task=task)
     found = told(capsys, tmp_path / "base", "--with", tmp_path / "new", "--margin", 0.01)
-    assert "also there: y (--filter)" in found
+    assert "to choose another, pass --filter (y)" in found
     assert "by filter" not in found
     assert "counted equally" not in found

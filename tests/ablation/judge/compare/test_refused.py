@@ -99,9 +99,9 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
     for candidate, said in (
         (folder / "notes.jsonl", "is not a readable evaluation"),
         (folder / "empty.jsonl", "is not a readable evaluation"),
-        (folder / "rewards.jsonl", "--item and --metric name other columns, here name, points"),
+        (folder / "rewards.jsonl", "if its columns have other names (name, points), pass --item and --metric"),
         (folder / "samples.jsonl", "is not a file"),
-        (tmp_path / "nothing", "no evaluation below this folder"),
+        (tmp_path / "nothing", "holds no evaluation"),
         (tmp_path / "gone*", "no such file"),
         (results, "--log_samples"),
         (groups[0], "belongs to both baseline and candidate"),
@@ -230,7 +230,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
     linked(one, other)
     words = one, "--with", other, "--margin", "0.1", "--direction", "max", "--require", "not-worse"
     if linked is not shutil.copy:
-        assert f"is in baseline and candidate, there as {one}" in refused(capsys, *words)
+        assert f"belongs to both baseline and candidate (the other time as {one}" in refused(capsys, *words)
         return
     _, out, _ = typed(capsys, "compare", *words)
     said = " ".join(out.split())
@@ -281,7 +281,7 @@ def test_a_requirement_without_a_margin_or_a_direction_is_refused(tmp_path, caps
         said = refused(capsys, *words, "--require", required, "--direction", "max")
         assert "--margin: is not stated; the values lie between 1 and 5, sd 0." in said
         said = refused(capsys, *words, "--require", required, "--margin", "0.1")
-        assert "--direction: is not stated, and neither the files nor the name 'score' tell it" in said
+        assert "--direction: is not stated, and neither the files nor the name 'score' imply it" in said
     assert typed(capsys, "compare", *words, "--require", "not-worse", "--margin", "0.1", "--direction", "max")[0] == 10
     verdict = ablation.compare(*(str(tmp_path / f"{name}.csv") for name in "ab"), metric="score")
     assert (verdict.verdict, verdict.margin) == ("worse", None)
@@ -297,7 +297,10 @@ def test_without_a_margin_nothing_is_equivalent_unless_items_are_right_or_wrong(
         assert (ablation.judge(*values, margin=0.2).verdict, equivalent) == ("equivalent", equivalent)
         verdict = ablation.judge(*values)
         assert (verdict.margin, verdict.verdict) == ((0.01, "undecided") if equivalent else (None, "undecided"))
-        assert any(note.startswith("margin 0.01, since every value is 0 or 1") for note in verdict.notes) == equivalent
+        assert (
+            any(note.startswith("the margin is 0.01, because every value is 0 or 1") for note in verdict.notes)
+            == equivalent
+        )
     same = ablation.judge(values[0], values[0])
     assert same.verdict != "equivalent"
 

@@ -81,7 +81,7 @@ def test_a_dry_run_shows_the_variants_and_writes_nothing(capsys):
     assert "learning_rate: 0.05 -> 0.2" in out
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
     assert "not stated: metric, direction, margin; pass --metric NAME" in out
-    assert "nothing has been written: without --dry-run" in out
+    assert "nothing was written; correct the above" in out
     out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min", "--dry-run")
     assert "not stated: margin; pass --margin M, a difference" in out
     assert list(Path().iterdir()) == []
@@ -163,7 +163,7 @@ def test_one_step_of_all_runs(capsys):
     assert final_values("eval_loss")["fast", 1] == dict(course("lr", "fast", 1, "eval_loss"))[2]
     error = refused(capsys, *HF, "--at", "5")
     assert "--at = 5: base/seed_0" in error
-    assert "logged eval_loss from step 2 to 4; --at common takes the last step of all" in error
+    assert "logged eval_loss from step 2 to 4; pass --at common for the last step" in error
     assert "is not a step; write last, best, common or a number" in refused(capsys, *HF, "--at", "end")
 
 
@@ -202,8 +202,8 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
         ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, "kept: step 300"),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
         ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, "kept: step 300"),
-        ({"save_best": True}, {}, [], 400, "settings (save_best) may keep another model than the last"),
-        ({"early_stopping_patience": 2}, {}, [], 400, "--at best or --at STEP takes another"),
+        ({"save_best": True}, {}, [], 400, "the settings (save_best) may keep a model other than the last"),
+        ({"early_stopping_patience": 2}, {}, [], 400, "for another step pass --at best or --at STEP"),
         ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are of step 300"),
         (LOADED, BEST, ["--at", "last"], 400, None),
         (LOADED, BEST, ["--at", "200"], 200, "final metrics are of step 200"),
@@ -269,9 +269,9 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "of device time" not in page
     assert "<strong>Scale" not in page
     assert "Scale" not in Path("reports/lr/subsets.tex").read_text()
-    assert "Runs end at different steps: most at 4, fast seed 1 at 6; --at common takes the last that all" in page
+    assert "Runs end at different steps: most at 4, fast seed 1 at 6; for the last step that all" in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
-    assert "Every number comes from runs and evaluations made elsewhere" in page
+    assert "All numbers come from the files of runs and evaluations" in page
     apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; import them again with --at common"
     assert apart in " ".join(typed.output(capsys, "verdicts").split())
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
@@ -475,7 +475,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is not a valid direction"),
         ([*HF, *EVAL[:4], "--margin", "-1"], "analysis.margin = -1.0"),
         ([*HF, "--map", "sed=x"], "is not KEY=VALUE with a known key; did you mean 'seed'?"),
-        ([*HF, "--map", "seed=nothing"], "has no known seed, nor do "),
+        ([*HF, "--map", "seed=nothing"], "has no known seed, like "),
         ([*HF, "--map", "parents.fast=bas"], "no run belongs to bas; did you mean 'base'?"),
         ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
         ([*HF[:3], "a/b"], "is not a valid study name"),
