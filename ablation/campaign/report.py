@@ -59,7 +59,7 @@ def summary(campaign: Campaign) -> dict[str, Any]:
 
 def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
     """Return the items that improved, and those that worsened, most in a verification: {item: mean change}."""
-    total: Counter[str] = Counter()
+    total: dict[str, float] = {}
     for (verify, code, seed), run in campaign.known.items():
         pair = (verify, done.old, seed), (verify, done.new, seed)
         if "items" in run and run["purpose"] == "verify" and code == done.new and pair[0] in campaign.known:
@@ -70,8 +70,8 @@ def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
                 if sha256(file) != campaign.known[each]["items"]["sha256"]:
                     raise ConfigError(file, "", None, "is not what the run wrote", "restore it")
                 for item, value in read_json(file).items():
-                    total[item] += campaign.settings.sign * side * value / done.pairs
-    ordered = total.most_common()
+                    total[item] = total.get(item, 0.0) + campaign.settings.sign * side * value / done.pairs
+    ordered = sorted(total.items(), key=lambda pair: -pair[1])
     up = [(item, change) for item, change in ordered[:_NAMED] if change > 0]
     return dict(up + [(item, change) for item, change in ordered[::-1][:_NAMED] if change < 0])
 

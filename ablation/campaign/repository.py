@@ -153,7 +153,8 @@ def files_below(place: Path) -> dict[str, str]:
     """Return {path: digest} of a file, or of all files of a folder but caches; links are followed."""
     if place.is_file():
         return {"": sha256(place)}
-    found, seen = {}, set()
+    found: dict[str, str] = {}
+    seen: set[str] = set()
     for folder, folders, names in os.walk(place, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__" and os.path.realpath(folder) not in seen]
         seen.add(os.path.realpath(folder))

@@ -66,7 +66,7 @@ def run_once(
     """
     place = repository.checkout(commit, slot, settings.links)
     before = _locked(place, locked)
-    hidden = set() if run[0] else {*settings.held_out} & {*locked}
+    hidden: set[str] = set() if run[0] else {*settings.held_out} & {*locked}
     for path in hidden:
         for name in before[path]:
             (place / path / name).unlink(missing_ok=True)
@@ -81,9 +81,10 @@ def run_once(
         return Outcome(None, time.monotonic() - began, one_line(error, 300), log_sha256=sha256(log))
     seconds = time.monotonic() - began
     after = {path: files_below(place / path) for path in locked if path not in hidden}
+    value: float | None = None
     items: dict[str, float] = {}
     if touched := [path for path, files in after.items() if not before[path].items() <= files.items()]:
-        value, why, refused = None, f"changed locked files while it ran: {touched[0]}", True
+        why, refused = f"changed locked files while it ran: {touched[0]}", True
     elif settings.items:
         items, why, refused = read_items(place / settings.items, settings.metric)
         value = math.fsum(items.values()) / len(items) if items else None
