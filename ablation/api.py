@@ -342,7 +342,7 @@ def _compared(
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
     if len(sides) < 2 and not options["by"]:
-        raise ConfigError("compare", "", None, "two evaluations are needed", "give another, or by=")
+        raise ConfigError("compare", "", None, "needs two evaluations", "name another, or pass by=")
     result = compare_evaluations(sides, names, **options)
     return result, list(map(plain, as_rows(result))), in_words(result, _WIDTH), list(result.notes)
 

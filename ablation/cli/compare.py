@@ -1,6 +1,8 @@
 """The command compare: verdicts on evaluations that others wrote, without a project."""
 
 import argparse
+import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -155,6 +157,11 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
         sides = sides_of(arguments.files)
     if len(sides) < 2 and not (by and sides):
         remedy = "ablation compare A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
+        if sides and len(paths := sides[0].paths) > 1:
+            common = os.path.commonpath(paths)
+            suffixes = {path.suffix if path.parent == Path(common) else "" for path in paths}
+            each = shlex.quote(f"{common}/*{suffixes.pop() if len(suffixes) == 1 else ''}")
+            remedy = f"to compare the {len(paths)} that it holds: ablation compare {each}; else {remedy}"
         raise ConfigError("compare", "", None, "needs two evaluations, or a study", remedy)
     options = {name: getattr(arguments, name) for name in _OPTIONS}
     return compare_evaluations(sides, arguments.names, by=by, all_pairs=arguments.all_pairs, **options)

@@ -30,6 +30,7 @@ from ablation.readers.walk import files_below
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
 _WITH_PARTS = (swe_bench, harbor)  # an evaluation may be a folder with a file for each item
 _IN_FOLDERS = tuple(dict.fromkeys(p for reader in READERS if reader is not table for p in reader.FILES))
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 _EXPLAINS = re.compile(
     r"(.*_)?results?(_.*)?\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json|(logs|eval-set|infra_errors)\.json"
 )
@@ -58,6 +59,8 @@ def reader_of(path: Path) -> ModuleType:
     if re.fullmatch(r"(.*_)?results_.*\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json", path.name):
         problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl"
         raise ConfigError(path, "", None, problem, remedy)
+    if path.suffix in _COMPRESSED:
+        raise ConfigError(path, "", None, "is compressed", "unpack it, as with gunzip, and name what was in it")
     *titles, last = (each.title for each in formats_of("compare").values())
     remedy = f"name {', '.join(titles)}, or {last}"
     if columns := first_row(path):
@@ -94,7 +97,9 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
         problem(f"{folder}: {counted(len(left), 'other file')} not read: {shortened(left)}{named}")
     if not evaluations:
-        patterns = ", ".join(_IN_FOLDERS)
+        if packed := next((file for file in sorted(folder.rglob("*")) if file.suffix in _COMPRESSED), None):
+            raise ConfigError(folder, "", None, "holds compressed files only", f"unpack them, such as {packed.name}")
+        patterns = ", ".join(pattern for pattern in _IN_FOLDERS if "[" not in pattern)
         if tables:
             remedy = f"name a folder with {patterns}, or with tables ({', '.join(table.FILES)}) of item and value"
         else:

@@ -107,7 +107,7 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
         (groups[0], "belongs to both baseline and candidate"),
     ):
         assert said in refused(capsys, groups[0], "--with", candidate), said
-    assert "two evaluations are needed" in refused(capsys, groups[0])
+    assert "needs two evaluations" in refused(capsys, groups[0])
 
 
 @pytest.mark.parametrize(

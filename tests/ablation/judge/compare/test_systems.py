@@ -79,7 +79,7 @@ def test_python_has_the_same_leaderboard(tmp_path, capsys):
         for name in ("parent", "child", "verdict", "effect", "low", "high", "p", "p_adjusted"):
             assert answer.comparisons[name].tolist() == [row[name] for row in found], name
     assert ablation.leaderboard(frames, names=["x", "y", "z"]).comparisons["parent"].tolist() == ["x", "x"]
-    with pytest.raises(ablation.TrackerError, match="two evaluations are needed"):
+    with pytest.raises(ablation.TrackerError, match="needs two evaluations"):
         ablation.leaderboard({"a": paths[0]})
     with pytest.raises(ablation.TrackerError, match="are not paths"):
         ablation.leaderboard(list(frames.values()))
@@ -105,6 +105,29 @@ def test_the_leaderboard_of_the_page_is_what_the_command_prints(tmp_path, capsys
     assert textwrap.dedent(block).strip() in told(capsys, "agents/*/eval_results.json", "--margin", "0.02")
 
 
+def test_a_folder_alone_is_answered_with_the_command_that_compares_what_it_holds(tmp_path, capsys):
+    agents(tmp_path, (0.7, 0.72, 0.57))
+    for folder in (tmp_path, tmp_path / "agents"):
+        said = refused(capsys, folder)
+        [command] = re.findall("ablation compare '(.*?)'; else", said)
+        assert len(rows(capsys, command)[0]) == 2
+    (tmp_path / "flat").mkdir()
+    for number in range(3):
+        (tmp_path / f"agents/m{number}/eval_results.json").rename(tmp_path / f"flat/m{number}.json")
+    (tmp_path / "flat/notes.txt").write_text("x")
+    [command] = re.findall("ablation compare '(.*?)'; else", refused(capsys, tmp_path / "flat"))
+    assert command.endswith("flat/*.json")
+    assert len(rows(capsys, command)[0]) == 2
+
+
+def test_compressed_results_are_to_be_unpacked(tmp_path, capsys):
+    agents(tmp_path, (0.7, 0.72))
+    a, b = sorted(tmp_path.glob("agents/*/*.json"))
+    packed = b.rename(b.with_suffix(".json.gz"))
+    assert "is compressed; unpack it" in refused(capsys, a, "--with", packed)
+    assert "holds compressed files only; unpack them" in refused(capsys, a, "--with", packed.parent)
+
+
 def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):
     paths = systems(tmp_path)
     assert read(capsys, *paths[:2]) == read(capsys, paths[0], "--with", paths[1])
@@ -112,7 +135,7 @@ def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):
         (tmp_path / f"base-s{seed}.csv").write_text("item,value\na,1\n")
     seeds = [tmp_path / f"base-s{seed}.csv" for seed in range(2)]
     assert "differ only in their seed" in refused(capsys, *seeds)
-    assert "two evaluations are needed" in refused(capsys, paths[0])
+    assert "needs two evaluations" in refused(capsys, paths[0])
 
 
 def test_simultaneous_intervals_by_hand(tmp_path, capsys):
@@ -148,8 +171,7 @@ def test_a_side_for_each_value_of_a_column(tmp_path, capsys):
 
 def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
     output = promptfoo(tmp_path / "output.json", successes(3, 5, 6, 9))
-    said = refused(capsys, output, "--with", tmp_path)
-    assert "no evaluation" in said or "is given" in said or "is in" in said
+    assert "belongs to both" in refused(capsys, output, "--with", tmp_path)
     other = promptfoo(tmp_path / "other.json", successes(3, 5, 6, 9))
     assert "compare them with --by provider,prompt" in refused(capsys, output, other)
     found, board = rows(capsys, output, "--by", "provider,prompt")
