@@ -200,8 +200,10 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
         wrong = _is_no_seed if column == "seed" else _is_missing
         if (place := first(column, wrong)) is not None:
             cell = frame[column].iloc[place]
-            remedy = "fill the column, or remove it" if _is_missing(cell) else "write whole numbers"
-            raise ConfigError(path, column, cell, f"the cell in row {place + 1} is empty", remedy)
+            problem, remedy = "is missing", "fill the column, or remove it"
+            if not _is_missing(cell):
+                problem, remedy = "is not a whole number", "write whole numbers"
+            raise ConfigError(path, column, cell, f"{problem} in row {place + 1}", remedy)
 
 
 def _is_missing(cell: Any) -> bool:

@@ -190,7 +190,7 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     assert "words.eval" in refused(capsys, *groups, "--latest")  # nothing of this task ended
     notes = []
     assert len(list(evaluation.read(tmp_path / "b", notes.append))) == 1
-    assert sum("left out: the evaluation did not end" in note for note in notes) == 2
+    assert sum("left out, because the evaluation did not end" in note for note in notes) == 2
     with pytest.raises(ConfigError, match="the evaluation did not end"):
         list(evaluation.read(failed, notes.append))
 

@@ -98,7 +98,10 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
         ("item,points\na,1\n", "has no column 'value', only item, points"),
         ("seed,points\n0,1\n", "has no column 'item' or 'value', only seed, points"),
         ("id,qid,score\na,b,1\n", "each of the columns id, qid may be the item; choose one: --item id"),
-        ("item,score,correct\na,1,1\n", "its columns score, correct may all be the value; choose one: --metric score"),
+        (
+            "item,score,correct\na,1,1\n",
+            "each of the columns score, correct may be the value; choose one: --metric score",
+        ),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "occurs 2 times"),
         (
@@ -108,11 +111,14 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
         ("item,value\na,right\nb,wrong\n", "write numbers such as 0.5, or 1 and 0 for right and wrong"),
         ("item,value\na,1\nb,\n", "item b of all has no score: its cell in column value is empty"),
         ("item,value\na,1\nb,inf\n", "item b has no finite value"),
-        ("item,value\na,1\n,0\n", "row 2 has none"),
-        ("item,value,seed\na,1,one\n", "row 1 has no seed"),
-        ("item,value,seed\na,1,0\nb,1,\n", "row 2 has no seed"),
-        ("item,value\na,1\nb,1_0\n", "row 2: value = '1_0': is not a number; write numbers as 0.5"),
-        ('item,value\na,1\nb,"1,758"\n', "row 2: value = '1,758': may be 1.758 or 1758; write numbers as 0.5"),
+        ("item,value\na,1\n,0\n", "is missing in row 2"),
+        ("item,value,seed\na,1,one\n", "is not a whole number in row 1"),
+        ("item,value,seed\na,1,0\nb,1,\n", "is missing in row 2"),
+        ("item,value\na,1\nb,1_0\n", "row 2: value = '1_0': is not a number; write numbers such as 0.5"),
+        (
+            'item,value\na,1\nb,"1,758"\n',
+            "row 2: value = '1,758': may mean 1.758 or 1758; write numbers without commas, such as 0.5",
+        ),
         (
             'item,value\na,0.5\nb,"0,5"\n',
             "row 1: value = '0.5': has a decimal point, but other cells have a decimal comma",
