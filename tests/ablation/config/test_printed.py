@@ -86,15 +86,19 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
     [
         ("row,a\nv,0.5x\n", {}, ("t.csv:2: a = '0.5x': is not a number", "--columns")),
         ("row,a\nv,0.5,0.6\n", {}, ("t.csv:2: has 3 cells, but the heading has 2",)),
-        ("row,a\nv,0.5\n\nv,0.6\n", {}, ("t.csv:4: row = 'v': is the name of an earlier row",)),
+        ("row,a\nv,0.5\n\nv,0.6\n", {}, ("t.csv:4: row = 'v': is already the name of an earlier row",)),
         ("row,a\n,0.5\n", {}, ("t.csv:2: row = '': the row has no name",)),
         ("row,a\nv,51.7\n", {"items": ("10",)}, ("t.csv:2: a = '51.7': is not a rate: 0 to 1; pass --percent",)),
-        ("row,a,n,mean\nv,0.5,1319,0.5\n", {"items": ("10",)}, ("n = '1319': is not a rate", "out: --columns a mean")),
+        (
+            "row,a,n,mean\nv,0.5,1319,0.5\n",
+            {"items": ("10",)},
+            ("n = '1319': is not a rate", "counts and the like: --columns a mean"),
+        ),
         ("row,a,n\nv,51,1319\n", {"items": ("10",), "percent": True}, ("n = '1319%': is not a rate", "--columns a")),
         (
             "row,a\nv,0.51\n",
             {"items": ("10",), "target": "0.5"},
-            ("a = '0.51': is not a distance", "leave --target out"),
+            ("a = '0.51': is not a distance", "leave out --target"),
         ),
         ("row,a,a\nv,1,1\n", {}, ("heading = 'a': is given twice",)),
         ("row,a,\nv,1,1\n", {}, ("column 3 = '': has no heading",)),

@@ -125,7 +125,7 @@ def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "text"), [(0, "sensible"), ([], "at least 1"), ([1, 1], "twice"), ("x", "whole number")]
+    ("seeds", "text"), [(0, "valid number"), ([], "at least 1"), ([1, 1], "twice"), ("x", "whole number")]
 )
 def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text):
     toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": seeds}}})

@@ -84,7 +84,7 @@ REFUSALS = {
     "missing why": ({"extends": "base", "lr": 0.5}, "why", "say in a sentence"),
     "same as the default": (child(size=100), "size = 100", "already has this value"),
     "same in other type": (child(extends="v2", lr=0.001, bold=True), "lr = 0.001"),
-    "same in a root": ({"why": "x", "size": 100}, "the base has this"),
+    "same in a root": ({"why": "x", "size": 100}, "the base already has this"),
     "number for bool": (child(bold=1), "bold = 1", "boolean"),
     "out of range": (child(reward={"weight": 2}), "reward.weight = 2", "Share of the reward"),
     "not an option": (child(reward={"kind": "c"}), "reward.kind = 'c'"),
@@ -178,8 +178,8 @@ STUDY_REFUSALS = {
     "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
     "a forgotten key": (
         {"stages": STUDY["stages"] | train(reads=["lr", "bold", "patience"])},
-        "config = 'tests.ablation.toy_study:ToyConfig': no stage gets reward.kind",
-        "add it to the `reads`",
+        "config = 'tests.ablation.toy_study:ToyConfig': no stage reads reward.kind",
+        "add it to a stage's `reads`",
     ),
     "a way beside the results": (
         {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},

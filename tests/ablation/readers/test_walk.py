@@ -51,7 +51,7 @@ def test_a_link_to_a_folder_that_contains_it_is_refused(tmp_path, target):
 @pytest.mark.parametrize("copy", ["x (1).csv", "x copy.csv", "x-Copy1.csv", "x 2.csv"])
 def test_a_copy_beside_its_original_is_refused(tmp_path, copy):
     place(tmp_path, "a/x.csv", f"a/{copy}")
-    with pytest.raises(ConfigError, match=r"looks like a copy of x\.csv beside it; remove one of them"):
+    with pytest.raises(ConfigError, match=r"looks like a copy of x\.csv in the same folder; remove or rename one"):
         walked(tmp_path, "*.csv")
 
 
