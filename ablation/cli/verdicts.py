@@ -124,7 +124,11 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
         columns["device time"] = [duration(3600 * hours) for hours in rows["cost_hours"]]
     right = [name not in ("variant", "after", "verdict", "guardrails") for name in columns]
     table = aligned([list(columns), *zip(*columns.values(), strict=True)], right)
-    legend = [f"{name}: {text.format(corrected=CORRECTIONS[correction.name])}" for name, text in LEGEND.items()]
+    legend = [
+        f"{name}: {text.format(corrected=CORRECTIONS[correction.name])}"
+        for name, text in LEGEND.items()
+        if name == "p_adjusted" or rows[name].notna().any()  # verdicts on checkpoints say nothing of other seeds
+    ]
     if several and "equivalent" in set(rows["verdict"]):
         legend.append("equivalent: the interval is not adjusted, because this verdict rests on the comparison alone")
     legend.append("--why prints the reason for each verdict, --all-columns every interval and p-value")

@@ -5,7 +5,7 @@ pair that a reader picks after seeing results is one of many that could have bee
 study's verdicts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -137,11 +137,7 @@ class Comparison(Judged):
             return f"{text}; {self._of_checkpoints}"
         if interim is not None:
             text += self._in_how_many(verdict, interim)
-            text += (
-                f"; {may_differ(interim.seeds, analysis)}"
-                if verdict in DECIDED
-                else f", but {too_few(interim.seeds, analysis)}"
-            )
+            text += "" if verdict in DECIDED else f", but {too_few(interim.seeds, analysis)}"
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
 
     def _in_how_many(self, verdict: str, interim: Interim) -> str:
@@ -377,8 +373,15 @@ def judge_comparisons(study: Measurements) -> list[Comparison]:
     return Comparison.all_of(study)
 
 
-def may_differ(seeds: int, analysis: Analysis) -> str:
-    """Return the largest share of seeds in which a verdict may not hold, as a clause."""
+def may_differ(comparisons: Sequence[Comparison]) -> str:
+    """Return the largest share of seeds in which verdicts may not hold, as a clause; nothing if none was decided.
+
+    Verdicts on checkpoints say nothing of other seeds.
+    """
+    decided = [of.decision[1].seeds for of in comparisons if not np.isnan(of.in_seeds) and of.decision[1] is not None]
+    if not decided:
+        return ""
+    analysis, seeds = comparisons[0].of.analysis, min(decided)
     share = max_undetected_share(seeds, analysis.alpha)
     return (
         f"{seeds} seeds rule out that more than {share:.0%} of seeds behave differently "

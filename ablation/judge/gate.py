@@ -15,7 +15,7 @@ import numpy as np
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.config.variant_tree import ancestors
 from ablation.contract.errors import ConfigError
-from ablation.judge.comparisons import Comparison, judge_comparisons, may_differ, too_few
+from ablation.judge.comparisons import Comparison, judge_comparisons, too_few
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.judged import NOT_COMPARED
 from ablation.judge.measurements import Measurements
@@ -147,8 +147,8 @@ def _answer(
         return Answer(comparison, "undecided", f"the effect is not significantly {bound}", test.p)
     if not enough_seeds_for_equivalence(test.seeds, analysis):
         return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
-    scope = "this holds for these runs only" if analysis.claim == "checkpoints" else may_differ(test.seeds, analysis)
-    return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}; {scope}", test.p))
+    scope = "; this holds for these runs only" if analysis.claim == "checkpoints" else ""
+    return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}{scope}", test.p))
 
 
 def _unless_other_units(answer: Answer) -> Answer:

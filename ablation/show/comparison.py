@@ -17,6 +17,7 @@ from ablation.config.study_schema import ColumnDefinition, TableDefinition, Targ
 from ablation.contract.atomic import write_text
 from ablation.contract.display import aligned, one_line
 from ablation.judge.compare.comparison import Compared, ComparisonResult, QuotedItem
+from ablation.judge.comparisons import may_differ
 from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.readers.sheet import short
 from ablation.show.answer import interval_of
@@ -78,7 +79,8 @@ def _facts(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
     yield from _noise(result, compared)
     if comparison.of.design.paired:
         named = f" ({', '.join(map(str, comparison.paired))})" if comparison.paired and comparison.seeds < 11 else ""
-        yield "seeds", f"{comparison.seeds}{named}"
+        covered = may_differ([comparison]) if compared is result.compared[0] else ""
+        yield "seeds", "; ".join(filter(None, [f"{comparison.seeds}{named}", covered]))
     else:
         yield "runs", f"{len(comparison.runs[0])} against {len(comparison.runs[1])}, independent"
     tasks = f" in {len(analysis.subsets)} tasks of equal weight" if len(analysis.subsets) > 1 else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablation.contract.display import device_time
 from ablation.judge.changed_items import find_changed_items
-from ablation.judge.comparisons import Comparison
+from ablation.judge.comparisons import Comparison, may_differ
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, most_severe, rails_in_words
 from ablation.judge.measurements import Measurements
 from ablation.judge.remarks import steps_apart
@@ -48,7 +48,8 @@ class Gated:
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         apart = (steps_apart(self.study, answer.comparison.compared_runs) for answer in self.answers)
         history = [changed] if len(self.study.history) > 1 else []
-        return [*self.doubts, *history, *dict.fromkeys(chain.from_iterable(apart))]
+        seeds = may_differ([answer.comparison for answer in self.answers])
+        return [*self.doubts, *history, *dict.fromkeys(chain.from_iterable(apart)), *filter(None, [seeds])]
 
 
 def in_words(gated: Gated) -> str:

@@ -21,7 +21,7 @@ from ablation.config.study import differences
 from ablation.contract.errors import TrackerError
 from ablation.contract.status import FAILED, TO_COME
 from ablation.judge.budget import Prices
-from ablation.judge.comparisons import judge_all_pairs
+from ablation.judge.comparisons import judge_all_pairs, may_differ
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.explain import explain, group_name
 from ablation.judge.factorial import FRACTION, design
@@ -119,6 +119,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         definition=definition,
         analysis=analysis,
         confidence=f"{100 * (1 - analysis.alpha):g}%",
+        seeds_shown=may_differ(judged.comparisons),
         rank=next(place for place, reached in enumerate(progress) if reached),
         comparisons=comparisons,
         comparison_of={row.variant.name: row for row in comparisons.rows},

@@ -11,7 +11,7 @@ from scipy.stats import false_discovery_control
 from ablation.judge import measurements as pairing
 from ablation.judge import statistics
 from ablation.judge.budget import predict
-from ablation.judge.comparisons import judge_all_pairs, judge_comparisons
+from ablation.judge.comparisons import judge_all_pairs, judge_comparisons, may_differ
 from ablation.judge.gate import answers, not_worse
 from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import paired_values
@@ -40,8 +40,10 @@ def test_the_verdict_is_that_of_the_interim_analysis_that_decided():
     assert comparison.effect > 0
     assert comparison.p == pytest.approx(comparison.interims[0].p / comparison.interims[0].weight)
     assert comparison.verdict == "worse"
-    said = "at the interim analysis of 3 seeds; 3 seeds rule out that more than 42% of seeds behave differently"
-    assert said in comparison.reason
+    assert "at the interim analysis of 3 seeds" in comparison.why
+    assert (
+        may_differ([comparison]) == "3 seeds rule out that more than 42% of seeds behave differently (80% confidence)"
+    )
     assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
     last = comparison.interims[-1]
     assert (comparison.low, comparison.high) == last.estimate.interval(0.2 * last.weight)
@@ -67,8 +69,8 @@ def test_equivalence_stays_decided_at_a_later_interim_analysis():
     study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, interim_analyses=[5, 7], margin=0.08)
     [comparison] = judge_comparisons(study)
     assert (comparison.verdict, comparison.seeds) == ("equivalent", 7)
-    said = "at the interim analysis of 5 seeds; 5 seeds rule out that more than 45% of seeds behave differently"
-    assert said in comparison.reason
+    assert "at the interim analysis of 5 seeds" in comparison.reason
+    assert may_differ([comparison]).startswith("5 seeds rule out that more than 45% of seeds behave differently")
     assert comparison.high > 0.08
     [again] = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"interim_analyses": []})))
     assert again.verdict == "undecided"

@@ -65,7 +65,7 @@ def test_verdicts_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_p
     assert re.findall(r"[^.]*their verdicts are not independent\.", seen) == (
         [f" {together}"] if error == "fdr" else []
     )
-    assert seen.count("4 seeds rule out that more than 53% of seeds behave differently (95% confidence)") == 3
+    assert seen.count("4 seeds rule out that more than 53% of seeds behave differently (95% confidence)") == 1
 
 
 def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
