@@ -60,7 +60,7 @@ def test_overrides_are_words_of_their_own():
         ("{sead}", r"\{sead\} is not a placeholder \(\{config\}, .*did you mean \{seed\}\? Write literal braces"),
         ("{lr}", r"did you mean \{value:lr\}, for a key\?"),
         ("{seed:2}", r"\{seed:2\} is not a placeholder; write \{seed\}"),
-        ("{input}", r"\{input\} lacks a name: \{input:NAME\}"),
+        ("{input}", r"\{input\} lacks a name; write \{input:NAME\}"),
         ("{}", r"\{\} is not a placeholder"),
         ("{overrides!h}", r"\{overrides!h\} is not a placeholder"),
         ("a={overrides}", r"\{overrides\} expands to several words"),

@@ -54,7 +54,7 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
 def test_validate_says_what_will_be_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
-    refused = "will be refused: gad.evaluate asks for more devices than the pool of 0"
+    refused = "will be refused: gad.evaluate needs more devices than the pool of 0"
     assert refused in output(capsys, "validate", *words, status=1)
 
 
@@ -106,8 +106,8 @@ def plan(tmp_path):
     [
         (
             "peft",
-            "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft: it is "
-            "not installed; pip install 'ablation-tracker[lora]', or set it to null",
+            "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft, "
+            "which is not installed; pip install 'ablation-tracker[lora]', or set it to null",
         ),
         ("vllm", "sampled.yaml: rollout.engine = 'vllm': gspo.reinforce needs vllm, which is not installed; "),
     ],
