@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@echo "Downloading and installing the packages of requirements.lock into $(VENV); torch is the largest, 190 MB without an accelerator."
 	$(BIN)/python .ci/install.py -c requirements.lock -e '.[dev]'
 	@# uv leaves no bytecode, and images that set PYTHONDONTWRITEBYTECODE would never write any.
-	$(BIN)/python -c 'import importlib, pkgutil, ablation.cli, snakemake.cli; [importlib.import_module(f"ablation.cli.{m.name}") for m in pkgutil.iter_modules(ablation.cli.__path__)]'
+	$(BIN)/python -c 'import importlib, pkgutil, pyarrow.pandas_compat, pyarrow.vendored.version, ablation.cli, snakemake.cli; [importlib.import_module(f"ablation.cli.{m.name}") for m in pkgutil.iter_modules(ablation.cli.__path__)]'
 	touch $@
 
 lock: ## the newest allowed version of every package into requirements.lock

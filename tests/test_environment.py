@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -73,6 +74,31 @@ def test_make_lets_python_keep_its_bytecode():
     say = ["make", "--silent", "--no-print-directory", "--eval", 'say:; @echo "[$$PYTHONDONTWRITEBYTECODE]"', "say"]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     assert subprocess.check_output(say, cwd=ROOT, env=environment, text=True) == "[]\n"
+
+
+COMPARE = """
+from ablation.cli.main import main
+main(["compare", "a.csv", "--with", "b.csv"])
+"""
+
+
+@pytest.mark.slow
+def test_make_venv_imports_what_the_commands_do(tmp_path):
+    """So that their bytecode is there: uv leaves none, and `compare` would compile pandas and SciPy at every start."""
+    shown = ["make", "--dry-run", "--always-make", "--no-print-directory", ".venv/.installed", "VENV=.venv"]
+    recipe = subprocess.check_output(shown, cwd=ROOT, text=True).splitlines()
+    (line,) = (line for line in recipe if "import_module" in line)
+    for name, value in (("a", 0), ("b", 1)):
+        (tmp_path / f"{name}.csv").write_text("item,value\n" + "".join(f"{k},{value}\n" for k in range(9)))
+    loaded = []
+    for code in (shlex.split(line)[2], COMPARE):
+        words = [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        loaded.append({*done.stderr.split()})
+    assert {"pandas", "scipy.special", "snakemake.cli", "ablation.cli.compare"} <= loaded[0]
+    assert {"pandas", "ablation.judge.statistics"} <= loaded[1]
+    lacking = {name for name in loaded[1] - loaded[0] if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert lacking == set()
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def _of_one_run(search: Search) -> Iterator[str]:
     enough = "even a million items would not" if items is None else f"{items:,} items"
     yield f"{name}: {enough} detect {wanted(search)} between these two runs"
     seeds = [
-        f"{count} seeds if it is {sd:g}" if count else f"more than {MOST_SEEDS} if it is {sd:g}"
+        f"{count} seeds if it is {sd:g}" if count else f"more than {MOST_SEEDS} seeds if it is {sd:g}"
         for sd, count in search.if_seeds_vary()
     ]
     known = "one run per side says nothing about the SD between seeds"

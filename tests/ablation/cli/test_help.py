@@ -28,14 +28,15 @@ def test_help_is_written(command, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["gate", "toy", "--with", "new"], "gate: unrecognized arguments: --with new; see ablation gate --help"),
-        (["power"], "power: the following arguments are required: --effect; see ablation power --help"),
+        (["gate", "toy", "--with", "new"], " gate: unrecognized arguments: --with new; see ablation gate --help"),
+        (["power"], " power: the following arguments are required: --effect; see ablation power --help"),
+        (["verdict"], ": argument COMMAND: invalid choice: 'verdict'; did you mean 'verdicts'?; see ablation --help"),
     ],
 )
 def test_a_wrong_option_is_one_line_in_the_name_of_its_command(capsys, words, said):
     with pytest.raises(SystemExit) as end:
         main(words)
-    assert (end.value.code, capsys.readouterr().err) == (2, f"error: ablation {said}\n")
+    assert (end.value.code, capsys.readouterr().err) == (2, f"error: ablation{said}\n")
 
 
 def test_a_bare_call_lists_the_commands_and_imports_none():
