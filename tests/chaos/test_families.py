@@ -185,7 +185,8 @@ def compared(*more: str) -> Callable[[Case], str]:
 def told(verdict: ablation.Verdict) -> str:
     """In Python nothing gates: the word is not one of a pass, or the reason or a note says why not to believe it."""
     notes = " ".join([verdict.reason, *verdict.notes])
-    warned = any(sign in notes for sign in ("?", "assuming larger is better", "as wide as the scale", "has no seed"))
+    signs = "so they may", "not the same evaluation", "assuming larger is better", "as wide as the scale", "has no seed"
+    warned = any(sign in notes for sign in signs)
     return "" if verdict.verdict not in ("better", "equivalent") or warned else f"{verdict.verdict}: {notes}"
 
 
