@@ -147,13 +147,14 @@ def simulated(world: World, campaigns: int, rules: Rules | None = None, seed: in
     rows = []
     for _ in range(campaigns):
         bench, referee = campaign(world, rng, rules or Rules())
-        claims = [done for done in referee.verifications if done.shown]
-        false = sum(bench.truth[done.new] <= bench.truth[done.old] for done in claims)
-        stated = sum(done.stated for done in claims)
-        rows.append((len(claims), false / max(1, len(claims)), false > 0, bench.truth[referee.verified], stated))
+        shown = [done for done in referee.verifications if done.shown]
+        false = sum(bench.truth[done.new] <= bench.truth[done.old] for done in shown)
+        stated = sum(done.stated for done in shown)
+        rows.append((len(shown), false / max(1, len(shown)), false > 0, bench.truth[referee.verified], stated))
     table = np.array(rows, float)
     over = table[:, 4] - 1.05 * table[:, 3]
-    return Found(*table.mean(axis=0), over.mean() / max(over.std() / len(over) ** 0.5, 1e-9))
+    means = [float(mean) for mean in table.mean(axis=0)]
+    return Found(means[0], means[1], means[2], means[3], means[4], float(over.mean() / max(over.std() / len(over) ** 0.5, 1e-9)))
 
 
 @sized(fast=40, long=400)
