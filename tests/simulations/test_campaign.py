@@ -154,7 +154,9 @@ def simulated(world: World, campaigns: int, rules: Rules | None = None, seed: in
     table = np.array(rows, float)
     over = table[:, 4] - 1.05 * table[:, 3]
     means = [float(mean) for mean in table.mean(axis=0)]
-    return Found(means[0], means[1], means[2], means[3], means[4], float(over.mean() / max(over.std() / len(over) ** 0.5, 1e-9)))
+    return Found(
+        means[0], means[1], means[2], means[3], means[4], float(over.mean() / max(over.std() / len(over) ** 0.5, 1e-9))
+    )
 
 
 @sized(fast=40, long=400)
