@@ -7,7 +7,7 @@ judge(child, parent, items) -> Verdict   arrays [seeds, items]
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -329,7 +329,7 @@ def leaderboard(
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
     result, rows, text, notes = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
-    standings = pd.DataFrame(result.leaderboard, columns=[each.name for each in fields(Standing)])
+    standings = pd.DataFrame([asdict(each) for each in result.leaderboard], columns=[f.name for f in fields(Standing)])
     return Leaderboard(standings, pd.DataFrame(rows), text, notes)
 
 

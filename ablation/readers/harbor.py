@@ -63,18 +63,19 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read the trials of a job. Raises ConfigError for a damaged result, and as `sample_sheets`."""
     trials = [(file, read_evaluation(file)) for file in _trials(path)]
     done = {file.parent for file, _ in trials}
-    samples = []
+    samples: list[Sample] = []
+    at = path
     try:
-        if (file := _summary(path)) is not None:  # published ones may be all that is left of some trials
-            content = read_evaluation(file)
+        if (summary := _summary(path)) is not None:  # published ones may be all that is left of some trials
+            content = read_evaluation(summary)
             names = {trial["trial_name"] for _, trial in trials}
             listed = content.get("trial_results") or content.get("results") or ()
-            trials += [(file, trial) for trial in listed if trial["trial_name"] not in names]
-        for file, trial in trials:  # noqa: B007 - the error names it
+            trials += [(summary, trial) for trial in listed if trial["trial_name"] not in names]
+        for at, trial in trials:  # noqa: B007 - the error names it
             samples.append(_sample(trial))
         agents = [_agent(trial) for _, trial in trials]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(file or path, "", None, f"is damaged ({error!r})", "copy it again") from None
+        raise ConfigError(at, "", None, f"is damaged ({error!r})", "copy it again") from None
     begun = {file.parent for file in path.glob("*/config.json")} - done
     samples += [_unfinished(folder, samples) for folder in sorted(begun)]
     if not samples:
