@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import nbformat
 import numpy as np
@@ -126,7 +125,7 @@ def test_arrays_and_frames_are_judged_without_files(monkeypatch):
     def refuse(*words, **options):
         raise AssertionError("a file")
 
-    for module, name in ((tempfile, "TemporaryDirectory"), (pq, "write_table"), (tabular, "query")):
+    for module, name in ((pq, "write_table"), (pq, "ParquetFile"), (tabular, "query")):
         monkeypatch.setattr(module, name, refuse)
     rng = np.random.default_rng(3)
     values = (rng.random((2, 3, 20, 4)) < 0.5).astype(float)
