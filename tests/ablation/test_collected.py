@@ -177,7 +177,7 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
     [
         ("items.csv", "item,value\n,1\n", "line 2: item: is missing"),
         ("items.csv", "item,text\na,b\n", "line 2: value: is missing"),
-        ("items.csv", "item,value\na,nan\n", "line 2: value = 'nan': cannot be compared"),
+        ("items.csv", "item,value\na,nan\n", "line 2: value = 'nan': is not finite"),
         ("items.csv", "item|acc\na|1\n", "item: is missing; name the item of each row; the columns are item|acc"),
         ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
         ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a number or a digest"),
