@@ -383,7 +383,7 @@ def test_two_writers_of_the_same_tags_in_one_folder_are_named(tmp_path):
     runs, [problem] = read(tensorboard, tmp_path)
     [run] = runs.values()
     one, other = sorted(tmp_path.iterdir(), key=lambda file: b"rank1" in file.read_bytes())
-    assert problem.startswith(f"{other}: logs loss while {one.name} does")
+    assert problem.startswith(f"{other}: logs loss at the same time as {one.name}")
     assert [value for _, value in course(run, "loss")] == pytest.approx([1.5, 1.3])
 
 

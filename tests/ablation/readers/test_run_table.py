@@ -132,7 +132,7 @@ def test_several_columns_give_the_variant(tmp_path):
         ),
         (SWEEP, {"variant": "algo,betta"}, "columns.variant = 'betta': is not a column of"),
         (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; write one of finished, completed, "),
-        ("variant,seed,acc\na,0,.5\nb,0,NA\n", {"value": "acc"}, "line 3: acc = 'NA': is not a number; write numbers"),
+        ("variant,seed,acc\na,0,.5\nb,0,NA\n", {"value": "acc"}, "line 3: acc = 'NA': is not a number; write a number"),
         ("variant;seed;acc\na;0;1,758\nb;0;1,9NA\n", {"value": "acc"}, "line 2: acc = '1,758': may mean 1.758 or 1758"),
         # Were it left out, a run that did not end well would count.
         ("variant,status,acc\na,finished,1\nb,OOM,2\n", {}, "line 3: status = 'OOM': is not a known state"),

@@ -114,7 +114,7 @@ def test_a_table_of_runs_with_a_column_each(tmp_path):
         "a3": ("running", 3, {(8, "acc"): "NaN"}),
     }
     assert runs["a1"].config == {"lr": 0.001, "seed": 1, "flag": True, "model": "small"}
-    assert any("the id a3 is there twice" in line for line in problems)
+    assert any("the id a3 occurs twice" in line for line in problems)
     assert any("without name and id" in line for line in problems)
 
 
