@@ -82,7 +82,7 @@ def test_the_text_names_counts_running_stages_and_failures(results):
     assert "toy.train  v1 seed 0: failed: RuntimeError: simulated failure" in text
     assert str(stage_dir(plan, "toy", "v1", 0, "train") / "log.txt") in text
     assert "1 more stage is blocked by them" in text
-    assert "4 stages to go" in text
+    assert "4 stages to run" in text
 
 
 def test_watch_ends_when_nothing_is_left(results):
