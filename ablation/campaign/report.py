@@ -42,7 +42,8 @@ def summary(campaign: Campaign) -> dict[str, Any]:
         "verified_gain": sum(done.stated for done in claims),
         "measured_gain": measured,
         "interval": [measured - half, measured + half] if claims else None,
-        "kept_gain": sign * (first[state.provisional] - first["base"]),  # what keep-if-better would report
+        "kept_gain": sign * (first[state.provisional] - first["base"])
+        + 0.0,  # what keep-if-better would report; never -0
         "verifications": [verification_fields(campaign, done) for done in state.verifications],
         "changed_items": {campaign.commits[done.new]: changed_items(campaign, done) for done in claims},
         "false_share": {"allowed": campaign.rules.alpha, "spent": state.levels.spent},
@@ -119,7 +120,7 @@ def in_words(campaign: Campaign) -> str:
     spent = ", ".join(f"{number} {name}" for name, number in told["runs"].items())
     lines.append(f"runs: {spent}; {duration(3600 * told['hours'])} in all")
     left = "" if told["runs_left"] is None else f", and the budget holds {told['runs_left']:,}"
-    lines.append(f"next: {next_step(campaign)}; an hour is {told['runs_per_hour']:.0f} runs{left}")
+    lines.append(f"next: {next_step(campaign)}; an hour is enough for {told['runs_per_hour']:.0f} runs{left}")
     if not (settings.seed_arg or settings.seed_env or exact):
         lines.append(
             "the command takes no seed, so claims hold only for the seed that it fixes; pass seeds with --seed-arg"

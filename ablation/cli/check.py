@@ -134,7 +134,8 @@ def _found(store: Store) -> Iterator[str]:
     found = [
         f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
     ]
-    yield f"items: {listed(found, _SHOWN) or 'none, but verdicts need items: name a reader of items in `collect`'}"
+    none = "none, but verdicts need items: name a reader of items in `collect`, or write a single number as one item"
+    yield f"items: {listed(found, _SHOWN) or none}"
 
 
 def _memory(states: Mapping[str, StageState]) -> str:

@@ -15,7 +15,7 @@ from ablation.config.formats import formats_of
 from ablation.config.import_file import ImportFile, checked_name, read_import_file, with_options
 from ablation.config.settings import load_settings
 from ablation.config.study_schema import read_direction
-from ablation.contract.display import counted
+from ablation.contract.display import counted, listed
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import table
@@ -113,6 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     collected = collect(results)
     problems = [f"note: {problem}" for problem in collected.problems]
     print("\n".join([*problems, f"{collected.database}: {outcome.new} new, {outcome.changed} changed"]))
+    print(f"next: ablation verdicts {name}")
     return 0
 
 
@@ -194,12 +195,14 @@ def describe(study: str, outcome: Outcome) -> str:
     count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
 
     def runs_of(variant: PlannedVariant) -> list[str]:
-        unknown = ["no configuration recorded for this variant"] if variant.parent and not variant.changes else []
-        return [*unknown, _seeds([run for run in outcome.runs if run.variant == variant.name])]
+        return [_seeds([run for run in outcome.runs if run.variant == variant.name])]
 
     lines = [f"{study}: {count} ({outcome.new} new, {outcome.changed} changed)"]
     lines += [f"  {line}" for line in tree(outcome.variants, runs_of)]
-    return "\n".join([*lines, *(f"note: {problem}" for problem in outcome.problems)])
+    notes = list(outcome.problems)
+    if unknown := [variant.name for variant in outcome.variants if variant.parent and not variant.changes]:
+        notes.append(f"what these variants change is not recorded: {listed(unknown, _SHOWN)}")
+    return "\n".join([*lines, *(f"note: {note}" for note in notes)])
 
 
 def _seeds(runs: Sequence[PlacedRun]) -> str:

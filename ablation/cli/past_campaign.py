@@ -95,6 +95,7 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     baseline = next(attempt.name for attempt in attempts if attempt.value is not None)
     champion = settled.keeps[-1].attempt.name
     lines = ["", *aligned(rows, (False, True, True, True, True, False)), ""]
+    luck = "; the rest is luck, since the best of many attempts was kept" * (settled.likely < settled.measured)
     apart = 1.96 * math.sqrt(2) * settled.sd
     lines.append(
         f"{noise} of {counted(len(settled.keeps), 'keep')} measured a gain within the noise: two runs of the same code "
@@ -102,7 +103,7 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     )
     lines.append(
         f"from {baseline} to {champion}: measured {settled.measured:+.3g}, likely {settled.likely:+.3g} "
-        f"[{settled.low:+.3g}, {settled.high:+.3g}]; the rest is luck, since the best of many attempts was kept"
+        f"[{settled.low:+.3g}, {settled.high:+.3g}]{luck}"
     )
     lines.append(
         f"next: rerun {_reruns(settled)}. About {settled.wrong:.1f} keeps are not improvements; "

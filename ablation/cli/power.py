@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json("power", search.rows(), notes=list(smallest(search)))
     else:
-        print(f"from {search.noise}; the table is of {search.middle.name}\n\n{in_words(search)}")
+        print(f"from {search.noise}; the table shows {search.middle.name}\n\n{in_words(search)}")
     return 0
 
 

@@ -1,6 +1,8 @@
 """The command `verdicts`: every comparison of a study, judged."""
 
 import argparse
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -27,7 +29,7 @@ SAID: dict[str, Callable[[float], str]] = {
 }
 _NAMED = 6  # variants of a caveat
 LEGEND = {
-    "in_seeds": "the verdict holds in at least this share of seeds, at the same confidence",
+    "in_seeds": "the verdict holds in at least this share of seeds ({confidence:.0%} confidence)",
     "p_adjusted": "p{corrected}",
     "mde": "the smallest effect that this many seeds and items detect with 80% power",
 }
@@ -124,8 +126,10 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
         columns["device time"] = [duration(3600 * hours) for hours in rows["cost_hours"]]
     right = [name not in ("variant", "after", "verdict", "guardrails") for name in columns]
     table = aligned([list(columns), *zip(*columns.values(), strict=True)], right)
+    corrected = CORRECTIONS[correction.name] or "; a single comparison needs no correction"
+    facts = {"corrected": corrected, "confidence": 1 - comparisons[0].of.analysis.alpha}
     legend = [
-        f"{name}: {text.format(corrected=CORRECTIONS[correction.name])}"
+        f"{name}: {text.format(**facts)}"
         for name, text in LEGEND.items()
         if name == "p_adjusted" or rows[name].notna().any()  # verdicts on checkpoints say nothing of other seeds
     ]
@@ -146,17 +150,28 @@ def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def caveats(comparisons: Sequence[Comparison]) -> str:
-    """Return the caveats of verdicts: notes and broken health rules, each once with the variants that it concerns."""
+    """Return the caveats of verdicts: notes and broken health rules, each once with the variants that it concerns.
+
+    Notes that differ only between their colon and semicolon are one, without this part.
+    """
     about: dict[str, dict[str, None]] = {}
+    notes = {note for comparison in comparisons for note in comparison.notes}
+    alike = Counter(map(_general, notes))
     for comparison in comparisons:
         broken = [f"unhealthy: {warned.rule.id}" for warned in comparison.warnings]
-        for text in (*(f"note: {note}" for note in comparison.notes), *broken):
+        said = [_general(note) if alike[_general(note)] > 1 else note for note in comparison.notes]
+        for text in (*(f"note: {note}" for note in said), *broken):
             about.setdefault(text, {})[comparison.child] = None
     whole = len({comparison.child for comparison in comparisons})
     return "\n".join(
         paragraph(text if len(names) == whole else f"{text} ({listed(list(names), _NAMED)})")
         for text, names in about.items()
     )
+
+
+def _general(note: str) -> str:
+    """Return the note without the details between its colon and its semicolon."""
+    return re.sub(": .*?; ", "; ", note, count=1)
 
 
 def reasons(comparisons: Sequence[Comparison]) -> str:

@@ -107,7 +107,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
     problem = f"uncommitted files ({listed(files)})" if files else ""
     if files is None:
-        problem, remedy = f"{root} is not in a git repository", "put the project into a repository"
+        problem, remedy = f"{root.resolve()} is not in a git repository", "put the project into a repository"
     warnings = []
     for name, count in starting.items():
         if not (problem and count):
@@ -117,7 +117,8 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
             refused = f"{problem}, so the study {name} does not start its {count} stage{'s' if count > 1 else ''}"
             raise ConfigError(study.file, "dirty_tree", "refuse", refused, f"{remedy}, or set `dirty_tree: warn`")
         warnings.append(
-            f"{name}: {problem}; no commit will contain the code of these results ({study.file}: dirty_tree)"
+            f"{name}: {problem}, so no commit will contain the code of these results; {remedy}, or set "
+            f"`dirty_tree: allow` in {study.file}"
         )
     return warnings
 

@@ -161,7 +161,8 @@ def _changed_items(compared: Compared, width: int) -> Iterator[str]:
     for end, quoted_items in (("best", compared.best), ("worst", compared.worst)):
         for quoted in quoted_items:
             changed = quoted.changed
-            yield f"  {end:<5} {short(changed.item)} of {changed.subset}: {changed.before:.3g} -> {changed.after:.3g}"
+            task = f" of {changed.subset}" if len(compared.subsets) > 1 else ""
+            yield f"  {end:<5} {short(changed.item)}{task}: {changed.before:.3g} -> {changed.after:.3g}"
             yield from _texts(quoted, compared, width)
 
 

@@ -62,7 +62,8 @@ def forest_rows(study: JudgedStudy, against: Against = "parent", order: Order = 
                 ends = comparison.root_effect, comparison.root_low, comparison.root_high
                 rows.append(ForestRow(name, *ends, ""))
         else:
-            name = name if len(parents) == 1 else f"{name} vs. {comparison.parent}"
+            suffix = f" vs. {comparison.parent}" if len(parents) > 1 else ""
+            name = shortened(name, max(_NAME - len(suffix), 1)) + suffix  # the end tells what the effect is against
             rows.append(ForestRow(name, comparison.effect, *interval_of(comparison), comparison.verdict))
     if order == "effect":
         rows.sort(key=lambda row: math.inf if math.isnan(row.effect) else -row.effect)

@@ -107,7 +107,7 @@ def test_an_interim_analysis_where_how_runs_vary_is_not_known_does_not_say_equiv
     assert (first.estimate.noise.seeds_known, last.estimate.noise.seeds_known) == (False, True)
     assert (comparison.verdict, comparison.decision[1]) == (verdict, last if verdict == "equivalent" else None)
     [answer] = answers(study, [comparison], "not-worse", [comparison])
-    assert "with 10 seeds, up to" in answer.why
+    assert answer.outcome == "passed"
     early = replace(study, analysis=study.analysis.model_copy(update={"interim_analyses": [5, 12]}))
     assert (
         "the difference is the same in every seed, so seed-to-seed noise is unknown"

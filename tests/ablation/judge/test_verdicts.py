@@ -4,12 +4,13 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from ablation.cli.verdicts import reasons
+from ablation.cli.verdicts import caveats, reasons
 from ablation.judge.measurements import item_clusters
 from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_interactions, judge_studies
@@ -120,7 +121,7 @@ def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, verdict):
     assert "seeds rule out" not in comparison.reason  # said once, by the legend of `in_seeds`
     if verdict != "equivalent" and seeds == 4:
         assert (
-            "cannot rule out that 53% of seeds behave differently; 5 seeds would reduce that share to 50%"
+            "4 seeds cannot rule out that 53% of seeds behave differently; 5 seeds would reduce that share to 50%"
             in comparison.reason
         )
 
@@ -358,3 +359,10 @@ def test_a_comparison_that_is_gone_after_results_is_a_changed_plan(tmp_path):
     assert [len(history) for history in histories] == [1, 1, 2]
     assert histories[1][0]["comparisons"] == [["v1", "v0"], ["v2", "v0"]]
     assert could_help(*histories[2]) == ["v1 is no longer compared with v0"]
+
+
+def test_notes_that_differ_only_in_their_details_are_one_line():
+    note = "runs end at different steps: {}; import them again"
+    first, second = (SimpleNamespace(child=name, notes=(note.format(name),), warnings=()) for name in ("v1", "v2"))
+    assert caveats([first, second]) == "note: runs end at different steps; import them again"
+    assert caveats([first]) == "note: runs end at different steps: v1; import them again"

@@ -76,8 +76,9 @@ def test_by_default_a_dirty_tree_is_a_warning_per_study(toy):
     for name in "abcde":
         toy.code(f"{name}.py", "")
     [warning] = check(plan, toy.root)
-    assert warning.startswith("toy: uncommitted files (a.py, b.py, c.py and 2 more); ")
-    assert warning.endswith("_study.yaml: dirty_tree)")
+    assert warning.startswith("toy: uncommitted files (a.py, b.py, c.py and 2 more), so no commit will ")
+    assert "; commit or remove them, or set `dirty_tree: allow` in " in warning
+    assert warning.endswith("_study.yaml")
     assert "\n" not in warning
 
 

@@ -83,7 +83,7 @@ def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
     assert re.search(r"Simulated study s simulated scale 1 better 3 confounded", seen)
     assert "if no two variants differed, on average 0.3 of 6 pairs would still seem better or worse." in seen
     first = r"What helped v2 from v1 \+[\d.]+ \[[+\d., ]+\] What hurt No change hurt significantly\."
-    assert re.search(rf"{first} What is undecided, and what to do next 3 changes mix several factors\. 3 seeds", seen)
+    assert re.search(rf"{first} Other results, and what to do next 3 changes mix several factors\. 3 seeds", seen)
     rows = re.findall(r'<li class="row against".*?</summary>', html, re.S)
     assert [re.findall(r'class="sr">(v\d) .*?</span> (v\d)</span>', row) for row in rows] == [
         [("v2", "v0")],

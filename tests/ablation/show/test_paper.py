@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import matplotlib as mpl
 import pytest
@@ -117,6 +118,9 @@ def test_the_rows_of_a_forest_plot(results):
         assert (row.effect, row.low, row.high) == pytest.approx(
             (comparison.effect, *interval_of(comparison)), nan_ok=True
         )
+    long = [variant.model_copy(update={"label": "w" * 50}) for variant in study.measurements.variants]
+    [cut, *_] = forest_rows(replace(study, measurements=replace(study.measurements, variants=long)))
+    assert re.fullmatch(rf"w+… vs\. {study.comparisons[0].parent}", cut.name)
     effects = [row.effect for row in forest_rows(study, order="effect")]
     assert effects == sorted(effects, reverse=True)
     since = {row.name: row for row in forest_rows(study, "root")}

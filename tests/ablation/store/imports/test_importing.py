@@ -272,7 +272,8 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "Runs end at different steps: most at 4, fast seed 1 at 6; for the last step that all" in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
     assert "All numbers come from the files of runs and evaluations" in page
-    apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; import them again with --at common"
+    apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; if all logged a common step, "
+    apart += "import them again with --at common"
     assert apart in " ".join(typed.output(capsys, "verdicts").split())
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
@@ -602,8 +603,8 @@ def test_of_a_run_for_each_rank_rank_0_counts(rows, variants, tmp_path, capsys):
     said = typed.output(capsys, *found)
     judged = json.loads(Path("results/imported/ddp/study.json").read_text())["runs"]
     assert Counter(run["variant"] for run in judged) == variants
-    assert ("left out base-s0-rank1, base-s0-rank2, base-s1-rank1" in said) == ("base-rank0" in variants)
-    assert typed.output(capsys, *found).endswith("0 new, 0 changed\n")
+    assert ("left out: base-s0-rank1, base-s0-rank2, base-s1-rank1" in said) == ("base-rank0" in variants)
+    assert typed.output(capsys, *found).endswith("0 new, 0 changed\nnext: ablation verdicts ddp\n")
 
 
 @pytest.mark.parametrize(
