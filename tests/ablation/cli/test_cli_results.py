@@ -48,7 +48,7 @@ def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is
     words = ["report", "--so-far", "--results", results, "--reports", page.parent]
     simulate(results, [Study(states={("v1", 0): "missing"})])
     status, out, _ = typed(capsys, *words)
-    assert (status, out.startswith(f"{page}: as far as the grid is; 2 stages to run")) == (0, True)
+    assert (status, out.startswith(f"{page}: written while the grid runs; 2 stages to run")) == (0, True)
     assert "v1" in page.read_text()
     assert not (results / DATABASE).exists()
 
