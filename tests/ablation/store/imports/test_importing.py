@@ -83,7 +83,7 @@ def test_a_dry_run_shows_the_variants_and_writes_nothing(capsys):
     assert "not stated: metric, direction, margin; pass --metric NAME" in out
     assert "nothing was written; correct the above" in out
     out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min", "--dry-run")
-    assert "not stated: margin; pass --margin M, a difference" in out
+    assert "not stated: margin; pass --margin M, the smallest difference that matters" in out
     assert list(Path().iterdir()) == []
 
 
