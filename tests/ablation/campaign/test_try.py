@@ -171,7 +171,7 @@ def test_a_percentage_among_shares_is_refused(loop):
     loop.write("train.sh", loop.folder.joinpath("train.sh").read_text().replace("g + x", "100 * (g + x)"))
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "is on another scale than 0.6: a percentage among shares" in out) == (13, True), out
+    assert (status, "is on another scale than 0.6, such as a percentage among shares" in out) == (13, True), out
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "items: test/all/correct (400 items, mean 0." in said
     assert re.search(r"^peak memory: example.train [\d,]+ MB in the process$", said, re.MULTILINE)
-    assert re.search(r"jobs: example.train [\d.]+ s x 20\n", said)
+    assert re.search(r"^all jobs of the grid take about \d+ s: example.train [\d.]+ s x 20$", said, re.MULTILINE)
     told = ["curves: no stage has logged train/los; did you mean train/loss?"]
     told += ["table: no run has measured test/all/corect; did you mean test/all/correct?"]
     assert all(f"problem: {line}\n" in said for line in told)

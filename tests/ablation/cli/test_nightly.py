@@ -240,7 +240,7 @@ def test_a_file_that_was_cut_is_refused(tmp_path, capsys):
     file.write_text(file.read_text()[: -len(".7032345678\n")])
     words = ("nightly", file, "--new", run, "--metric", "reward")
     assert "line 7 = 'n5,reward,last,100,0': the last line has no end" in refused(capsys, *words)
-    assert "its last line has no end" in refused(capsys, *words, "--update")
+    assert "the last line has no end" in refused(capsys, *words, "--update")
     past_file(file, [*GOOD, 0.5], names=[*(f"n{k}" for k in range(6)), "n0"])
     assert "line 8 = 0.5: n0 has another value of reward above" in refused(capsys, *words)
     (run / "metrics.csv").write_text((run / "metrics.csv").read_text()[:-1])

@@ -136,7 +136,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["single", "--effect", "0.1"], "has one seed, or none"),
+        (["single", "--effect", "0.1"], "has at most one seed, or the same value"),
         (["one", "--effect", "0"], "--effect = 0.0: is not a valid number"),
         (["one", "--effect", "0.1", "--power", "1"], "--power = 1.0: is not a valid number"),
         (["one", "--effect", "0.03", "--hours", "0.01"], "no plan detects an effect of 0.03 with 80% power below "),
@@ -148,7 +148,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         ),
         (["--effect", "0.1"], "there is nothing to estimate the noise from"),
         (["one", "--effect", "0.1", "--item", "id"], "--item = 'id': needs evaluations of a baseline and a candidate"),
-        (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not say how many samples"),
+        (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not state how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: the noise between checkpoints is not"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
         (["one", "--effect", "0.1", "--items", "4"], "--items = 4: is about 4.0 independent items: too few"),

@@ -89,7 +89,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     status, out, _ = typed(capsys, *check)
     assert status == 1
     assert out.splitlines() == [
-        f"toy/v1/mean: the paper has 0.9, the results have {defined}",
+        f"toy/v1/mean: the paper has 0.9, but the results have {defined}",
         "toy/v8/mean: the paper inputs no numbers.tex that defines it",
         "paper.tex: 14 of 16 numbers match the results",
     ]

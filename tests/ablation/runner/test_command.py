@@ -272,7 +272,11 @@ ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
     [
         ({"reader": "metrics"}, "", "output = 'metrics': does not exist; let the program write one of metrics.csv"),
         ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': holds nothing to read"),
-        ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,nan\\n')", "line 2: value = 'nan': cannot"),
+        (
+            {"reader": "items"},
+            "open('items.csv', 'w').write('item,value\\na,nan\\n')",
+            "line 2: value = 'nan': is not finite",
+        ),
         (
             {"reader": "metrics", "columns": 5},
             "open('metrics.csv', 'w').write('step,a\\n1,2\\n')",

@@ -269,7 +269,7 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     assert read_state(out).reason == "metrics.parquet: the file has been deleted"
     shorter = pd.read_parquet(BytesIO(whole)).iloc[:-1]
     shorter.to_parquet(out / "metrics.parquet", index=False)
-    assert "and the stage left" in read_state(out).reason
+    assert "but the stage wrote" in read_state(out).reason
     below = write_stage(tmp_path / "below")
     run_stage(below, "--input", f"train={out}")
     assert status(below)["state"] == "blocked"
