@@ -303,7 +303,7 @@ def compare_files(
             before, other = places.setdefault((status.st_dev, status.st_ino), (at, path))
             if before != at:
                 problem = "belongs to both baseline and candidate" if len(sides) == 2 else "belongs to two systems"
-                problem += "" if other == path else f"(the other time as {other})"
+                problem += "" if other == path else f" (the other time as {other})"
                 raise ConfigError(path, "", None, problem, "name different files for each")
     every = [path for side in sides for path in side.paths]
     if rules.at is not None and not at_place(every, rules.at):
