@@ -128,14 +128,16 @@ def test_comparisons_that_more_seeds_do_not_decide_get_none(tmp_path):
 
 
 def test_interim_analyses_must_be_declared_and_the_study_known(tmp_path):
-    with pytest.raises(ConfigError, match=r"analysis\.interim_analyses.*declare them before"):
+    with pytest.raises(
+        ConfigError, match=r"analysis\.interim_analyses.*declare numbers of seeds before there are results"
+    ):
         decide("toy", 1.0, tmp_path, Grid(tmp_path, interims=()), say=quiet)
     with pytest.raises(ConfigError, match="is not in the database"):
         decide("other", 1.0, tmp_path, Grid(tmp_path), say=quiet)
 
 
 def test_a_grid_that_leaves_nothing_or_ignores_the_seeds_ends_it(tmp_path):
-    with pytest.raises(TrackerError, match="left no database"):
+    with pytest.raises(TrackerError, match="has no database after the grid"):
         decide("toy", 1.0, tmp_path / "none", lambda: 1, say=quiet)
     with pytest.raises(TrackerError, match="does not include the added seeds"):
         decide("toy", 100.0, tmp_path, Grid(tmp_path, obedient=False), say=quiet)

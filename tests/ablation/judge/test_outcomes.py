@@ -67,7 +67,7 @@ def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
     ("samples", "change", "why"),
     [
         (SAMPLES, lambda value: value * 0.9, "of item .*, which is not a share of 6 samples"),
-        (["evaluate.samples"], float, "an unknown number of samples of an item, and pass@2 needs 2"),
+        (["evaluate.samples"], float, "an unknown number of samples of an item, but pass@2 needs 2"),
     ],
 )
 def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):
@@ -80,7 +80,7 @@ def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):
     ("outcome", "problem"),
     [
         ({"pass_at": 7, "samples": 6}, "pass@7 needs 7 samples, but items have 6"),
-        ({"pass_at": 2, "cons_at": 2, "samples": 6}, "pass_at and cons_at: one of them"),
+        ({"pass_at": 2, "cons_at": 2, "samples": 6}, "pass_at and cons_at cannot be combined"),
         ({"cons_at": 2}, "cons@2 counts right samples, so it needs `samples`"),
         ({"pass_at": 2, "samples": 6, "direction": "min"}, "it needs `samples` and `direction: max`"),
     ],

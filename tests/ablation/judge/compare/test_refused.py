@@ -61,7 +61,7 @@ def test_another_version_of_the_task_is_refused(tmp_path, capsys):
         write_samples(tmp_path / name / "seed0", ROWS, version=version)
         for name, version in (("base", 1.0), ("new", 2.0))
     )
-    assert "version 2.0, and 1.0" in refused(capsys, base, "--with", new)
+    assert "has version 2.0, but version 1.0 in" in refused(capsys, base, "--with", new)
     assert read(capsys, base, "--with", new, "--allow", "task")["effect"] == 0
 
 
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
         (folder / "rewards.jsonl", "if its columns have other names (name, points), pass --item and --metric"),
         (folder / "samples.jsonl", "is not a file"),
         (tmp_path / "nothing", "holds no evaluation"),
-        (tmp_path / "gone*", "no such file"),
+        (tmp_path / "gone*", "no file has this name or matches it as a pattern"),
         (results, "--log_samples"),
         (groups[0], "belongs to both baseline and candidate"),
     ):
@@ -128,7 +128,7 @@ def test_options_that_make_no_sense(words, groups, capsys):
 def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(groups, tmp_path, capsys):
     for name in ("seed7", "seed8"):
         write_samples(tmp_path / "far" / name, ROWS)
-    assert "none in common" in refused(capsys, groups[0], "--with", tmp_path / "far")
+    assert "so no seed is common" in refused(capsys, groups[0], "--with", tmp_path / "far")
     for name in ("x", "y"):
         write_samples(tmp_path / "nameless" / name, ROWS)
     assert "--seed-from" in refused(capsys, groups[0], "--with", tmp_path / "nameless")
@@ -145,7 +145,7 @@ def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(groups, tmp_path
         (["tiny-v1", "tiny-v2"], "tiny-v2", [1, 2]),
         (["qwen__7b", "qwen__32b"], "qwen__32b", [7, 32]),
         (["20261126", "20261127"], "20261127", [20261126, 20261127]),
-        (["2026-11-26", "2026-11-27"], "2026-11-27", None),
+        (["2026-11-26", "2026-11-27"], "2026-11-27", [26, 27]),
         (["3", "4"], "4", [3, 4]),
         (["it's a", "it's b"], "it's b", None),
     ],
@@ -202,7 +202,9 @@ def test_the_latest_is_by_the_date_in_any_writers_name_and_a_tie_is_refused(tmp_
     assert read(capsys, base.parent, "--with", new.parent, "--latest")["effect"] == 1
     (new.parent / "again").mkdir()
     new.rename(new.parent / "again" / old.name)
-    assert "are of the same time" in refused(capsys, base.parent, "--with", new.parent, "--latest")
+    assert "have the same time, so neither is the newest" in refused(
+        capsys, base.parent, "--with", new.parent, "--latest"
+    )
 
 
 def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(groups, capsys):
@@ -234,7 +236,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
         return
     _, out, _ = typed(capsys, "compare", *words)
     said = " ".join(out.split())
-    assert "all values of both variants are identical; check that they are not the same evaluation task" in said
+    assert "all values of both variants are identical; check that they are not the same evaluation. task" in said
     assert "MDE (80% power) not known" in said  # 0 would say that any difference would have been seen
     assert typed(capsys, "compare", *words)[0] == 12
     assert typed(capsys, "compare", *words, "--allow", "identical")[0] == 0
@@ -248,8 +250,8 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
             ["--margin", "1"],
             "and none lies between 1 and 100, so they may mix shares with percent or ratings",
         ),
-        (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as wide as the scale: the worst value"),
-        (((1, 0), (1, 0.3), 9), ["--common-items", "--margin", "0.1"], "of 200 items only 9 are common to all runs"),
+        (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as wide as the scale, because the worst value"),
+        (((1, 0), (1, 0.3), 9), ["--common-items", "--margin", "0.1"], "only 9 of 200 items are common to all runs"),
     ],
 )
 def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, groups, words, said):
