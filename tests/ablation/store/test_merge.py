@@ -98,7 +98,7 @@ def test_stages_that_did_not_end_well_or_are_damaged_stay_there_and_failed_ones_
     failed = here / next(there.glob("stages/toy/train/*")).relative_to(there)
     failed.mkdir()
     (failed / "status.json").write_text(json.dumps({"state": "failed", "key": failed.name}))
-    with locked(failed), pytest.raises(TrackerError, match="the stage runs here"):
+    with locked(failed), pytest.raises(TrackerError, match="the stage is running here; merge when it has ended"):
         merge(here, there, "b")
     merged = merge(here, there, "b")
     assert (merged.added, merged.left_out) == (14, 2)

@@ -126,7 +126,7 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
     assert comparison.p == pytest.approx(test.pvalue, rel=1e-9)
     assert (comparison.low, comparison.high) == pytest.approx(tuple(interval), rel=0.02)
     assert comparison.noise.item_variance == 0
-    assert "of final metrics, without items" in comparison.reason
+    assert "final metrics without items: the interval does not include evaluation noise" in comparison.reason
     assert "imported runs, without code fingerprint" in comparison.reason
 
 
@@ -189,9 +189,9 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
     ("settings", "state", "options", "step", "said"),
     [
         (LOADED, BEST, [], 300, "those of the kept model: step 300; for the last step pass --at last"),
-        (LOADED, BEST | {"best_model_checkpoint": None}, [], 300, "kept: step 300"),
-        (LOADED, {}, [], 300, "kept: step 300"),  # of another version: from the evaluations
-        (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "kept: step 200"),
+        (LOADED, BEST | {"best_model_checkpoint": None}, [], 300, "those of the kept model: step 300; for"),
+        (LOADED, {}, [], 300, "those of the kept model: step 300; for"),  # of another version: from the evaluations
+        (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "those of the kept model: step 200; for"),
         (
             None,
             BEST,
@@ -199,15 +199,27 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
             300,
             "without settings it is not known whether that model was kept; for the last step pass --at last",
         ),
-        ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, "kept: step 300"),
+        (
+            {"load_best_model_at_end": False, "save_strategy": "best"},
+            BEST,
+            [],
+            300,
+            "those of the kept model: step 300; for",
+        ),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
-        ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, "kept: step 300"),
+        (
+            {"save_best": True, "monitor": "eval_loss", "mode": "min"},
+            {},
+            [],
+            300,
+            "those of the kept model: step 300; for",
+        ),
         ({"save_best": True}, {}, [], 400, "the settings (save_best) may keep a model other than the last"),
         ({"early_stopping_patience": 2}, {}, [], 400, "for another step pass --at best or --at STEP"),
-        ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are of step 300"),
+        ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are those of step 300; for"),
         (LOADED, BEST, ["--at", "last"], 400, None),
-        (LOADED, BEST, ["--at", "200"], 200, "final metrics are of step 200"),
-        (LOADED, BEST, ["--at", "250"], 200, "final metrics are of step 200"),  # the last one up to there
+        (LOADED, BEST, ["--at", "200"], 200, "final metrics are those of step 200; for"),
+        (LOADED, BEST, ["--at", "250"], 200, "final metrics are those of step 200; for"),  # the last one up to there
     ],
 )
 def test_the_model_that_was_kept_is_judged(settings, state, options, step, said, *, tmp_path, capsys):
@@ -227,7 +239,7 @@ def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
         settings = LOADED | {"learning_rate": 0.1 + (variant == "b")}
         stopped_early(tmp_path / f"runs/{variant}/seed_{seed}", curve, settings, {})
     out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL)
-    assert "kept: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; --at last" in out
+    assert "kept model: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; for the last step pass --at last" in out
     [comparison] = comparisons_of("es")
     assert "values are of the models that were kept: a at steps 200 to 300, b at steps 300 to 400" in comparison.reason
 
@@ -239,7 +251,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     for command in ("verdicts", "tables", "report"):
         assert main([command]) == 0
     assert "imported runs, without code fingerprint" in " ".join(capsys.readouterr().out.split())
-    said = "they have no code fingerprint"
+    said = "have no code fingerprint. We only have the logs to show that nothing else changed"
     assert all(said in Path(f"reports/lr/table.{kind}").read_text() for kind in ("md", "tex", "html"))
     text = Path("reports/lr/methods.md").read_text()
     assert said in text
@@ -452,7 +464,9 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         assert [variant.why for variant in store.variants("rates")] == ["the default", "four times as much"]
         assert store.study("rates").title == "Learning rates"
     file.write_text(STUDY_YAML.replace('["fast/*"]', '["quick/*"]'))
-    assert "run fast/seed_0 fits none of them" in refused(capsys, "trainer_state", WRITTEN / "trainer", "--study", file)
+    assert "run fast/seed_0 matches none of them" in refused(
+        capsys, "trainer_state", WRITTEN / "trainer", "--study", file
+    )
     file.write_text(STUDY_YAML.replace("margin", "margins"))
     line = refused(capsys, "trainer_state", WRITTEN / "trainer", "--study", file)
     assert "my study.yaml: analysis" in line
