@@ -157,12 +157,12 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
     [
         ({"task": None}, "data_source"),
         ({"critic": {"init": "reward_model"}}, "reward_model"),
-        ({"data": {"train": None}}, "needs a number"),
+        ({"data": {"train": None}}, "data.train must be a number for a generated task"),
         ({"rollout": {"group_size": 1}}, "greater than or equal to 2"),
         ({"data": {"dev": 0.1}}, "not shares"),
         ({"data": {"max_prompt_length": 9}}, "max_prompt_length has no effect"),
         ({"data": {"dev": 1.5}}, "whole number of rows"),
-        ({"data": {"dev": 0.5, "test": 0.6}}, "more than a whole file"),
+        ({"data": {"dev": 0.5, "test": 0.6}}, "dev 0.5 and test 0.6 are more than the whole file"),
         ({"evaluate": {"checkpoints": 5}}, "evaluate.checkpoints is 5, but gad.max_steps is 4"),
     ],
 )

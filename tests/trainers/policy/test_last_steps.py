@@ -77,6 +77,7 @@ def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there,
         assert found == [tmp_path / name for name in reversed(there) if name.isdigit()]
     else:
         with pytest.raises(
-            ValueError, match=rf"models of the steps .*evaluate\.checkpoints = .*delete {tmp_path.parent},"
+            ValueError,
+            match=rf"models of the steps .*evaluate\.checkpoints = .*delete {tmp_path.parent} to train it again",
         ):
             earlier_models(tmp_path, checkpoints)
