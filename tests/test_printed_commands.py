@@ -116,6 +116,7 @@ def project(tmp_path_factory):
     (folder / "results/toy").mkdir()
     simulate(folder / "results/toy", [Study("toy", seeds=3, items=items)])
     collect(folder / "results/toy")
+    shutil.copy(ROOT / "examples/first/average.csv", folder / "third.csv")
     (folder / "table.csv").write_text("row,a,b,c\nv,0.50,0.25,0.75\n")
     with tarfile.open(ROOT / "tests/ablation/readers/fixtures/lm_eval.tar.gz") as archive:
         archive.extractall(folder, filter="data")
@@ -127,7 +128,7 @@ def test_a_command_that_is_printed_runs(command, project, monkeypatch, capsys):
     monkeypatch.chdir(project)
     shutil.rmtree("made", ignore_errors=True)
     first, *rest = shlex.split(command)
-    sides = {"A": WORDS["BASE"], "B": WORDS["NEW"]} if first == "compare" else {}
+    sides = {"A": WORDS["BASE"], "B": WORDS["NEW"], "C": "third.csv"} if first == "compare" else {}
     words = [first, *((WORDS | sides).get(word, word) for word in rest)]
     if words[0] == "check-paper":
         assert main(["tables", "--macros"]) == 0

@@ -151,7 +151,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not state how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: the noise between checkpoints is not"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
-        (["one", "--effect", "0.1", "--items", "4"], "--items = 4: is about 4.0 independent items: too few"),
+        (["one", "--effect", "0.1", "--items", "1"], "--items = 1: corresponds to 1.0 independent items, too few"),
         (["two", "--effect", "0.1"], "is not in the database"),
     ],
 )
