@@ -242,7 +242,7 @@ def test_a_file_that_was_cut_is_refused(tmp_path, capsys):
     assert "line 7 = 'n5,reward,last,100,0': the last line has no end" in refused(capsys, *words)
     assert "the last line has no end" in refused(capsys, *words, "--update")
     past_file(file, [*GOOD, 0.5], names=[*(f"n{k}" for k in range(6)), "n0"])
-    assert "line 8 = 0.5: n0 has another value of reward above" in refused(capsys, *words)
+    assert "line 8 = 0.5: n0 has another value of reward in an earlier line" in refused(capsys, *words)
     (run / "metrics.csv").write_text((run / "metrics.csv").read_text()[:-1])
     past_file(file, GOOD)
     assert "the run has not ended" in output(capsys, *words, status=12)

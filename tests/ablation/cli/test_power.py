@@ -85,7 +85,8 @@ def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     assert 0.95 * rough < enough < 1.3 * rough  # which is of a known variance
     counts = [int(count) for count in re.findall(r"(\d+) seeds if it is", between)]
     assert counts == sorted(counts)
-    assert "seeds of 60 items detect" in output(capsys, *words, "--seed-sd", "0.02", "--items", "60", "5000")
+    said = output(capsys, *words, "--seed-sd", "0.02", "--items", "60", "5000")
+    assert "even 200 seeds of 60 items would not detect an effect of 0.1" in said
     assert "--seed-sd" in refused(capsys, *words, "--seeds", "5")
     several = [write_group(tmp_path / name) for name in ("base3", "new3")]
     said = refused(capsys, "power", "--effect", "0.1", "--pilot", *several, "--seed-sd", "1")

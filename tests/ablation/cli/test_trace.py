@@ -94,7 +94,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
         "paper.tex: 14 of 16 numbers match the results",
     ]
     paper.write_text("nothing")
-    assert "has no number of a table" in typed(capsys, *check)[2]
+    assert "uses no number of a table" in typed(capsys, *check)[2]
     assert "cannot be read" in refused(capsys, "check-paper", "gone.tex", "--results", "results")
     said = refused(capsys, "tables", "--macros", "--by", "lr", "--results", "results")
     assert "cannot be combined with --by" in said
