@@ -95,7 +95,7 @@ def test_groups_find_the_few_of_many(replicates):
         nothing, count = by_groups(rng, 20, TRUTHS["none"])
         false += bool(named(nothing))
         dense, _ = by_groups(rng, 20, lambda run: 0.01 * len(run))
-        spread += dense.in_words([*"abcdefghijklmnopqrst"]).startswith("the effect is spread")
+        spread += "the effect is spread" in dense.in_words([*"abcdefghijklmnopqrst"])
     assert_shares({"right": right / replicates, "spread": spread / replicates}, replicates, low=0.85)
     assert_shares({"false": false / 2 / replicates}, 2 * replicates, high=0.05)
     assert np.mean(runs) <= 12  # of the 21 that one at a time takes
