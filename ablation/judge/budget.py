@@ -33,7 +33,7 @@ class Observed:
     centre: float
     noise: Noise  # of the mean over `seeds`
     seeds: int
-    asked: float = 1.0  # the share of what may have gone unseen that better and worse allow for
+    unseen_share: float = 1.0  # the share of what may have gone unseen that better and worse allow for
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
         groups = tuple(replace(group, variance=group.variance * seen) for group in then.groups)
         then = replace(then, seed_variance=then.seed_variance * seen, groups=groups)
         mean, sd = predicted_mean(observed, noise.seed_variance * ratio, rule.seeds, effect_variance)
-        for_verdict = replace(then, unseen=observed.asked * then.unseen)
+        for_verdict = replace(then, unseen=observed.unseen_share * then.unseen)
         significant = sqrt(critical_square(for_verdict, rule.level)) if rule.level > 0 else inf
         inside = rule.margin - half_width(then, rule.interval_level)  # nan where nothing may be called equivalent
         chances.append(_either(mean, sd, inside, significant))
@@ -140,7 +140,7 @@ def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
 def _observed(comparison: Comparison) -> Observed:
     """The estimate from all its seeds, with the noise that an interim analysis at just these would use."""
     assert comparison.estimate is not None
-    return Observed(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.asked)
+    return Observed(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.unseen_share)
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:

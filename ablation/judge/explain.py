@@ -156,7 +156,7 @@ class _Contrasts:
         def holds(away: float) -> bool:
             estimate = self._estimate(weights - (share + sign * away) * total_weights)
             # An interval allows for what went unseen: a factor that changes none of these items may change others.
-            return replace(estimate, counts=False, asked=1.0).p > self.alpha
+            return replace(estimate, counts=False, unseen_share=1.0).p > self.alpha
 
         inside, outside = 0.0, 1 / _WIDEST
         while holds(outside):

@@ -82,7 +82,7 @@ def answers(
 ) -> list[Answer]:
     """Answer for the comparisons `asked`, which are among the study's judged `comparisons`."""
     # Without a margin there is no bound to test, and only the verdicts answer.
-    testable = required == "not-worse" and study.analysis.margin is not None
+    testable = required in ("not-worse", "better") and study.analysis.margin is not None
     tests, correction = not_worse(study, comparisons) if testable else ({}, "")
     return [
         _answer(study.analysis, comparison, required, tests.get(comparison.pair), correction) for comparison in asked
@@ -135,16 +135,20 @@ def _answer(
     if why := _why_invalid(comparison):
         return Answer(comparison, "invalid", why)
 
-    # The study's own verdict answers where it is worse, or says as much as is required.
-    if verdict in ("worse", required) or (verdict == "better" and required == "not-worse"):
+    # The study's own verdict answers where it is worse, or says as much as is required. A gate allows in full for large
+    # losses on items that were not seen, where the verdict `better` may allow for a share of them.
+    enough = verdict == required or (verdict == "better" and required == "not-worse")
+    allowed_for = comparison.unseen_in_full or test is None or test.p <= analysis.alpha
+    if verdict == "worse" or (enough and (verdict != "better" or allowed_for)):
         return _unless_other_units(Answer(comparison, "worse" if verdict == "worse" else "passed", comparison.why))
-    if test is None:
+    if test is None or (required == "better" and not enough):
         return Answer(comparison, "undecided" if verdict == "undecided" else "unmet", comparison.why)
 
     # Otherwise the one-sided test does, which asks less than `equivalent`: nothing bounds an improvement.
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
-        return Answer(comparison, "undecided", f"the effect is not significantly {bound}", test.p)
+        but = "the verdict is better, but other items may lose far more; allowing for them, " if enough else ""
+        return Answer(comparison, "undecided", f"{but}the effect is not significantly {bound}", test.p)
     if not enough_seeds_for_equivalence(test.seeds, analysis):
         return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
     scope = "; this holds for these runs only" if analysis.claim == "checkpoints" else ""

@@ -76,6 +76,11 @@ class Measured:
         return self.estimate.noise if self.estimate else Noise(_NAN, 0, _NAN)
 
     @property
+    def unseen_in_full(self) -> bool:
+        """Whether better and worse allow in full for other items on which the variants may differ far more."""
+        return self.estimate is None or self.estimate.counts or self.estimate.unseen_share == 1
+
+    @property
     def runs(self) -> tuple[tuple[int, ...], ...]:
         """The seeds of the child's runs and of the parent's, in the order in which they were added."""
         return self.all_seeds.runs if self.all_seeds else ((), ())

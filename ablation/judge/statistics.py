@@ -96,7 +96,7 @@ class Estimate:
     bounded: bool = False  # whether no value can lie far from the others
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
     units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
-    asked: float = 1.0  # the share of what may have gone unseen that better and worse allow for
+    unseen_share: float = 1.0  # the share of what may have gone unseen that better and worse allow for
     design: Design = _PAIRED
 
     @cached_property
@@ -189,13 +189,13 @@ class Estimate:
         """Return p. Changes not seen are allowed for only where no exact flips keep the level without that."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
-        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.asked * noise.unseen))
+        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))
         return max(self.crossing.p(p), self.exact_p, self.studentized_p)
 
     @property
     def verdict_noise(self) -> Noise:
         """The noise by which better and worse are judged."""
-        return replace(self.noise, unseen=self.asked * self.noise.unseen)
+        return replace(self.noise, unseen=self.unseen_share * self.noise.unseen)
 
     @property
     def mcnemar(self) -> bool:
@@ -458,9 +458,9 @@ def contrast_groups(
     flipped = counts and (drawn.single or drawn.count >= _FLIPPED)
     if flipped or (design.claim == "checkpoints" and len(groups) > 1):
         units = tuple(np.sum([drawn.sums(array / len(array), n) for n, array in enumerate(per_item)], axis=0).tolist())
-    asked = 0.0 if counts and units else 1.0  # the exact test keeps the level without
+    unseen_share = 0.0 if counts and units else 1.0  # the exact test keeps the level without
     if noise.unseen > 0 and drawn.single and not bounded:
-        asked = 1 - variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item)
+        unseen_share = 1 - variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item)
     return Estimate(
         effect=float(effect),
         centre=float(centre),
@@ -479,7 +479,7 @@ def contrast_groups(
         bounded=bounded,
         counts=counts,
         units=units,
-        asked=asked,
+        unseen_share=unseen_share,
         design=design,
     )
 

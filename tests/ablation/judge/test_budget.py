@@ -192,7 +192,7 @@ def test_seeds_between_two_interim_analyses_count_with_the_variance_that_the_nex
     study = normal_study(seeds=4, interim_analyses=[3, 5, 8], margin=0.001)
     comparisons = judge_comparisons(study)
     assert any(found.variance == "moderated" for found in comparisons)
-    known = {(of.child, of.parent): Observed(of.estimate.centre, of.noise, 4, asked=0.0) for of in comparisons}
+    known = {(of.child, of.parent): Observed(of.estimate.centre, of.noise, 4, unseen_share=0.0) for of in comparisons}
     spread, share = effect_variance([*known.values()]), interim_weights([3, 5, 8])[8]
     rule = Rule(8, level_left(study, comparisons) * share, 0.001, 0.05 * share)
     for comparison, chances in predict(study, comparisons).items():

@@ -371,3 +371,25 @@ def test_seeds_that_each_side_lacks_make_a_comparison_invalid_and_more_seeds_of_
     assert (longer.seeds, longer.verdict != "invalid") == (2, True)
     assert apart.verdict == "invalid"
     assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in apart.reason
+
+
+def test_a_gate_allows_in_full_for_items_that_were_not_seen_where_a_verdict_does_not():
+    """Fifty values without a bound cannot show that none of the other items loses far more."""
+    rng = np.random.default_rng(1)
+    ease = rng.lognormal(0, 0.5, 50)
+    parent, child = (ease * (1 + change + rng.normal(0, 0.02, (5, 50))) for change in (0, rng.normal(0.08, 0.1, 50)))
+    study = measurements({"v0": {"all": parent}, "v1": {"all": child}}, {"v0": None, "v1": "v0"}, margin=0.01)
+    (comparison,) = judge_comparisons(study)
+    assert (comparison.detail, comparison.unseen_in_full) == ("better", False)
+    for required in ("not-worse", "better"):
+        (answer,) = answers(study, [comparison], required, [comparison])
+        assert answer.outcome == "undecided"
+        assert answer.why.startswith("the verdict is better, but other items may lose far more; allowing for them, ")
+    # Right or wrong is bounded: the exact test allows for them as it is.
+    hits = {
+        name: {"all": (values > limit).astype(float)}
+        for name, values, limit in (("v0", parent, 1.1), ("v1", child, 0.6))
+    }
+    (comparison,) = judge_comparisons(study := measurements(hits, {"v0": None, "v1": "v0"}, margin=0.01))
+    (answer,) = answers(study, [comparison], "better", [comparison])
+    assert (comparison.detail, comparison.unseen_in_full, answer.outcome) == ("better", True, "passed")

@@ -155,5 +155,5 @@ def test_an_outlier_among_the_values_hides_no_differences():
     assert variation_shown([[values, larger]], [differences]) == 1.0
     skewed = np.exp(np.linspace(0, 4, 100)) + 0.1 * np.arange(3)[:, None]
     found = contrast([np.stack([skewed * np.where(np.arange(100) % 2, 1.5, 0.7), skewed])], (1, -1), "max")
-    assert (found.asked, found.verdict_noise.unseen) == (0.0, 0.0)
+    assert (found.unseen_share, found.verdict_noise.unseen) == (0.0, 0.0)
     assert found.noise.unseen > 0  # equivalent, not worse and the interval allow for it all the same
