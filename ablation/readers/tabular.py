@@ -157,7 +157,10 @@ def _array(file: Path) -> list[dict[str, Any]]:
 
 
 def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the objects of a file of JSON lines. Another line is an error or, with `torn`, reported and left out."""
+    """Yield the objects of a file of JSON lines. Another line is an error or, with `torn`, reported and left out.
+
+    A line that is too long is an error in both cases: no writer leaves it, and the rest of it may be gigabytes.
+    """
     with regular(file).open("rb") as lines:
         for number, line in enumerate(iter(partial(lines.readline, _LONGEST), b""), 1):
             if line.isspace():
@@ -168,7 +171,7 @@ def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator
                 row = None
             if isinstance(row, dict):
                 yield number, row
-            elif torn is not None:
+            elif torn is not None and len(line) < _LONGEST:
                 torn(number)
             else:
                 problem = "is too long" if len(line) == _LONGEST else "is not a JSON object"
