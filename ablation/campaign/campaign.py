@@ -19,7 +19,7 @@ from ablation.campaign.repository import Repository, files_below, imported
 from ablation.campaign.runs import Outcome, Refused, Run, digest_of, last_lines, log_of, on_another_scale, run_once
 from ablation.campaign.settings import LEDGER, SETTINGS, TABLE, Settings, named
 from ablation.contract.atomic import write_text
-from ablation.contract.display import one_line
+from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import sha256
 from ablation.runner.devices import visible_devices
@@ -137,8 +137,10 @@ class Campaign:
             if run["value"] is None:
                 continue
             if run.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
-                counts = f"{run['items']['count']} items, the baseline of {first['items']['count']}"
-                raise Refused(f"the run of {run['commit'][:9]} is of {counts}: not the same ones")
+                has, needs = (counted(each["items"]["count"], "item") for each in (run, first))
+                raise Refused(
+                    f"the run of {run['commit'][:9]} has {has} and the baseline {needs}; they must be the same"
+                )
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
                 odd = f"{run['value']:g} is on another scale than {others[0]:g}"
@@ -162,7 +164,8 @@ class Campaign:
             except NoResult as error:
                 if purpose != "verify":
                     raise
-                return run, Outcome(None, why_none=f"{error}; what ends itself is not verified")  # it would draw again
+                # Another run of the same code would draw again.
+                return run, Outcome(None, why_none=f"{error}; a run that ends itself is not verified")
             finally:
                 slots.append(slot)
 

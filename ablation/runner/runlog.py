@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.contract.atomic import replacing, write_json
-from ablation.contract.display import duration
+from ablation.contract.display import counted, duration
 from ablation.contract.rows import CLUSTER, SHARDS
 
 if TYPE_CHECKING:
@@ -139,12 +139,13 @@ def items_table(
         written.add(row)
         items.append((*row, float(value)))
     if twice:
-        raise ValueError(f"{len(twice)} items occur twice, for example {twice[0]}")
+        raise ValueError(f"the rows repeat {counted(len(set(twice)), 'item')}, for example {twice[0]}")
     if clusters is None:
         return _table(items, ITEMS)
     if without := sorted({row[0] for row in items} - {str(item) for item, cluster in clusters.items() if cluster}):
         raise ValueError(
-            f"{len(without)} items have no cluster, for example {without[0]}; name clusters for all items or for none"
+            f"the clusters lack {counted(len(without), 'item')}, for example {without[0]}; "
+            "name clusters for all items or none"
         )
     of_item = {str(item): str(cluster) for item, cluster in clusters.items()}
     return _table([(*row, of_item[row[0]]) for row in items], CLUSTERED_ITEMS)

@@ -125,7 +125,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Case]] = {
     "a margin as wide as the scale": lambda rng: Case((shares(rng, 0.8), shares(rng, 0.0)), margin=1.0),
     "a margin above the baseline": lambda rng: Case((shares(rng, 0.8), shares(rng, 0.0)), margin=0.9),
     "a margin of 1e308": lambda rng: fall(rng, margin=1e308),
-    "a margin that is no number": lambda rng: fall(rng, margin="nan"),
+    "a margin that is not a number": lambda rng: fall(rng, margin="nan"),
     "a negative margin": lambda rng: fall(rng, margin=-1),
     "a value is NaN": lambda rng: broken(rng, np.nan),
     "a value is infinite": lambda rng: broken(rng, np.inf),

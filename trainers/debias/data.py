@@ -64,7 +64,7 @@ def _rows(path: Path) -> list[dict]:
         expected = "one object per line" if path.suffix == ".jsonl" else "a list of items, or StereoSet's own dev.json"
         raise ValueError(f"{path}: {path.suffix} must hold {expected} ({error!r})") from error
     if wrong := [number for number, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
-        raise ValueError(f"{path}, item {wrong[0]}: is not an object")
+        raise ValueError(f"{path}, item {wrong[0]} is not an object")
     return rows
 
 

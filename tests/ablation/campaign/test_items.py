@@ -45,8 +45,8 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
-        (("i < 4", "i < 3"), 13, "is of 3 items, the baseline of 4: not the same ones"),
-        (('print i ","', 'print i + 1 ","'), 13, "is of 4 items, the baseline of 4: not the same ones"),
+        (("i < 4", "i < 3"), 13, "has 3 items and the baseline 4 items; they must be the same"),
+        (('print i ","', 'print i + 1 ","'), 13, "has 4 items and the baseline 4 items; they must be the same"),
         (
             ("> items.csv", "> items.csv; tail -1 items.csv >> items.csv"),
             13,

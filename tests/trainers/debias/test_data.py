@@ -67,7 +67,7 @@ def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path
         ("items.jsonl", [ROW, {**ROW, "target": None}], "items.jsonl, item 2: not a StereoSet item"),
         ("dev.json", [CONTRADICTORY], r"dev.json, item 1: .*`sentences` and under `data` differ"),
         # BiasEdit's files are JSON arrays; under the name .jsonl they are one line that holds a list.
-        ("items.jsonl", [[ROW, ROW]], "items.jsonl, item 1: is not an object"),
+        ("items.jsonl", [[ROW, ROW]], "items.jsonl, item 1 is not an object"),
         ("items.jsonl", "{broken", "items.jsonl: .jsonl must hold one object per line"),
         ("dev.json", {"version": 1}, "dev.json: .json must hold a list of items"),
     ],

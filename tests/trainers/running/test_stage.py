@@ -116,7 +116,7 @@ def test_items_from_rows_and_from_a_frame_are_the_same(tmp_path):
 
 def test_items_that_are_there_twice_or_lack_a_column_are_refused(tmp_path):
     stage = toy(tmp_path)
-    with pytest.raises(ValueError, match=r"1 items occur twice, for example \('1', 'race', 'edited', 'ss'\)"):
+    with pytest.raises(ValueError, match=r"the rows repeat 1 item, for example \('1', 'race', 'edited', 'ss'\)"):
         stage.save_items([("1", "race", "edited", "ss", 1.0), ("1", "race", "edited", "ss", 0.0)])
     with pytest.raises(ValueError, match="subset"):
         stage.save_items(pd.DataFrame({"item": ["1"], "protocol": ["e"], "name": ["ss"], "value": [1.0]}))
@@ -131,7 +131,7 @@ def test_clusters_of_items_are_a_column_of_their_own(tmp_path):
     stage.save_items(rows)
     assert "cluster" not in pd.read_parquet(tmp_path / "items.parquet")
     for missing in ({"1": "nurse"}, {"1": "nurse", "2": ""}):
-        with pytest.raises(ValueError, match="1 items have no cluster, for example 2"):
+        with pytest.raises(ValueError, match="the clusters lack 1 item, for example 2"):
             stage.save_items(rows, clusters=missing)
 
 
