@@ -71,7 +71,7 @@ def watched(browser):
     def made(own, heard=lambda: True, **options):
         context = browser.new_context(**options)
         contexts.append(context)
-        context.set_default_timeout(PATIENCE * 1000)
+        context.set_default_timeout(PATIENCE / 5 * 1000)
         page = context.new_page()
         page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}") if heard() else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))

@@ -73,7 +73,7 @@ def test_a_server_that_has_gone_is_said(asking, open_page):
     asking.answers = False
     page.route("**/now", lambda route: route.abort())
     page.clock.fast_forward(QUESTION)
-    page.locator("#now").get_by_text("The server has ended").wait_for()
+    page.locator("#now").get_by_text("The server has stopped").wait_for()
 
 
 def test_without_scripts_it_is_loaded_again_by_itself(asking, open_page):
