@@ -1,8 +1,8 @@
 """Writes docs/studies/claims.tsv and README.md, the sources' claims beside what was measured.
 
-`make_claims.py RESULTS ...`: each RESULTS is the results folder of a grid; studies of a scale may be in several.
-claims.tsv has a table of each scale, and the page is made of claims.tsv. Fails where a claim is on a metric that its
-runs do not log.
+`make_claims.py RESULTS ...`: each RESULTS is the results folder of a grid; studies of a scale may be in several. Lines
+of a study that ran in none of them stay as they are. claims.tsv has a table of each scale, and the page is made of it.
+Fails if a claim is on a metric that its runs do not log.
 """
 
 import csv
@@ -10,6 +10,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+import yaml
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
@@ -71,8 +73,8 @@ VERDICTS = (
 Row = dict[str, str]
 
 
-def rows_of(folders: Sequence[Path], sources: Mapping[str, PublishedFile]) -> Iterator[Row]:
-    """Yield the lines of results folders by scale and study.
+def rows_of(folders: Sequence[Path], sources: Mapping[str, PublishedFile], before: Sequence[Row]) -> Iterator[Row]:
+    """Yield the lines of results folders by scale and study; those of `before` for studies that ran in none.
 
     Raises SystemExit for a claim on a metric that is not logged, and for a study that two folders of a scale hold.
     """
@@ -81,16 +83,26 @@ def rows_of(folders: Sequence[Path], sources: Mapping[str, PublishedFile]) -> It
         with Store(folder / DATABASE) as store:
             ours = found.setdefault(str(store.meta()["scale"]), {})
             for name in sorted({*store.studies()} & {*sources}):
+                published = sources[name]
+                study = read_measurements(store, name, published_value(store, name, published))
+                if not study.values:  # planned and not run
+                    continue
                 if name in ours:
                     raise SystemExit(
                         f"{folder}: the study {name} of its scale is in an earlier folder; leave one of them out"
                     )
-                published = sources[name]
-                value = published_value(store, name, published)
-                ours[name] = claimed(published, measured(store, read_measurements(store, name, value), published))
-    for scale, ours in found.items():
-        for name, published in sources.items():
-            yield from (_row(scale, name, claim) for claim in ours.get(name, claimed(published, None)))
+                ours[name] = claimed(published, measured(store, study, published))
+    for scale in dict.fromkeys([*(row["scale"] for row in before), *found]):
+        of_scale = [row for row in before if row["scale"] == scale]
+        sized = yaml.safe_load((CONFIGS / "scales" / f"{scale}.yaml").read_text(encoding="utf-8"))["studies"]
+        for name in sources:
+            kept = [row for row in of_scale if row["study"] == name]
+            if name in found.get(scale, ()):
+                yield from (_row(scale, name, claim) for claim in found[scale][name])
+            elif kept:
+                yield from kept
+            elif name in sized:
+                yield from (_row(scale, name, claim) for claim in claimed(sources[name], None))
 
 
 def _row(scale: str, study: str, claim: Claimed) -> Row:
@@ -134,9 +146,10 @@ def main(results: Sequence[Path], configs: Path = CONFIGS, studies: Path = DOCS 
     names = sorted(path.parent.name for path in configs.glob("studies/*/_study.yaml"))
     known = load_studies(load_settings({"studies": names}, configs=configs))
     sources = {name: study.published for name, study in known.items() if study.published is not None}
-    rows = list(rows_of(results, sources))
+    written = studies / "claims.tsv"
+    rows = list(rows_of(results, sources, read(written) if written.exists() else []))
     lines = ["\t".join(COLUMNS), *("\t".join(row[column] for column in COLUMNS) for row in rows)]
-    (studies / "claims.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    written.write_text("\n".join(lines) + "\n", encoding="utf-8")
     (studies / "README.md").write_text(page(rows), encoding="utf-8")
 
 

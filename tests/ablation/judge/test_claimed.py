@@ -246,7 +246,9 @@ def test_the_page_of_the_studies_is_made_of_the_table_of_claims():
     lines = {name: claimed(load_published(file), None) for name, file in PUBLISHED.items()}
     for scale in {row["scale"] for row in rows}:
         found = [(row["study"], row["variant"], row["claimed"]) for row in rows if row["scale"] == scale]
-        assert found == [(name, line.variant, line.said) for name in sorted(lines) for line in lines[name]]
+        sized = yaml.safe_load((ROOT / f"configs/scales/{scale}.yaml").read_text())["studies"]
+        names = sorted(lines.keys() & sized.keys())
+        assert found == [(name, line.variant, line.said) for name in names for line in lines[name]]
 
 
 def test_the_part_of_the_plan_for_claims_runs_every_variant_that_a_claim_is_on():
