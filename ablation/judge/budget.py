@@ -280,7 +280,7 @@ def table(offers: Iterable[Offer]) -> str:
         action = offer.why_not
         if offer.chosen:
             action = (
-                "chosen" if offer.interim == offer.next_interim else f"chosen, first up to {offer.next_interim} seeds"
+                "chosen" if offer.interim == offer.next_interim else f"chosen, up to {offer.next_interim} seeds first"
             )
         seeds = f"{offer.seeds} -> {offer.interim}"
         time = duration(3600 * offer.hours)

@@ -156,14 +156,15 @@ class Comparison(Judged):
             return _these_items(numbers, self.of.analysis)
         p, one = numbers.p, max(map(len, self.runs)) == 1
         child, parent = f"{self.child}'s checkpoint{'s are' if not one else ' is'}", f"{self.parent}'s"
-        said = f"{child} {'better' if numbers.effect > 0 else 'worse'} than {parent}"
+        sign = "better" if numbers.effect > 0 else "worse"
+        said = f"{child} {sign} than {parent}"
         if p > alpha:
             said = f"{child} not significantly different from {parent}"
         shown = f" (p = {p:.2g})" if self.of.design.claim == "recipe" else ""
-        recipe = "is" if p <= alpha else "differs"
+        recipe = f"is {sign}" if p <= alpha else "differs"
         if one:
             return f"{said}{shown}; one run per side cannot show whether the recipe {recipe}"
-        return f"{said}{shown}; to ask whether the recipe {recipe}, pass --claim recipe"
+        return f"{said}{shown}; to test whether the recipe {recipe}, pass --claim recipe"
 
     @property
     def _shown(self) -> str:
@@ -187,7 +188,7 @@ class Comparison(Judged):
         tail = ""
         if self.significant:
             sign = "better" if self.smallest_p.estimate.centre > 0 else "worse"
-            tail = f"; {sign} by less than the margin, {self._shown}"
+            tail = f"; the effect is {sign} by less than the margin ({self._shown})"
         return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:
@@ -259,8 +260,8 @@ class Comparison(Judged):
     def _correlated(self) -> Iterator[str]:
         """Yield the correlation over seeds that were declared to be paired."""
         if self.of.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
-            over = f"over {len(self.paired)} seeds"
-            yield f"paired seeds: correlation {self.seed_correlation:.2f} {over} (pairing gains power above about 0.3)"
+            found = f"correlation {self.seed_correlation:.2f} over {len(self.paired)} seeds"
+            yield f"paired seeds: {found} (pairing gains power if it is above about 0.3)"
 
     @property
     def _few_runs(self) -> Iterator[str]:
@@ -269,7 +270,7 @@ class Comparison(Judged):
             if seeds := [str(seed) for name, seed in self.missing if name == variant]:
                 several = "s" * (len(seeds) > 1)
                 yield (
-                    f"{variant} has no seed{several} {', '.join(seeds)}, so the other variant's "
+                    f"{variant} has no seed{several} {', '.join(seeds)}, so the other variant's run{several} "
                     f"{'is' if len(seeds) == 1 else 'are'} left out too"
                 )
         for variant, seed in sorted(self.of.without):
@@ -402,10 +403,10 @@ def _no_difference(numbers: Estimate) -> bool:
 
 def _these_items(numbers: Estimate, analysis: Analysis) -> str:
     if analysis.protocol == LOGGED:
-        return "final metrics without items: the interval does not include evaluation noise"
+        return "these are final metrics without items, so the interval does not include evaluation noise"
     what = "all items are in one cluster" if numbers.clusters == 1 else "all items of a subset are in one cluster"
     what = "there is one item" if numbers.items == 1 else what
-    return f"{what}, which cannot represent others, so this is about these items only"
+    return f"{what}, which cannot represent others, so the verdict is about these items only"
 
 
 @dataclass(frozen=True)

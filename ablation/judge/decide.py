@@ -15,7 +15,7 @@ from typing import TextIO
 
 import pandas as pd
 
-from ablation.contract.display import device_time
+from ablation.contract.display import counted, device_time
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
 from ablation.judge.comparisons import Comparison
@@ -40,7 +40,8 @@ class Tally:
     def __str__(self) -> str:
         """Return both counts and their ratio in words."""
         rate = f"{self.decided / self.hours:.3g}" if self.hours > 0 else "no"
-        return f"{self.decided} comparisons in {device_time(self.hours)}, {rate} comparisons per device-hour"
+        decided = f"{counted(self.decided, 'comparison')} decided in {device_time(self.hours)}"
+        return f"{decided}, {rate} comparisons per device-hour"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ def decide(
         if not database.exists():
             if dry_run:
                 raise TrackerError(f"{results} has no database; run the grid first, or leave out --dry-run")
-            raise TrackerError(f"{results} has no database after the grid (exit status {status})")
+            raise TrackerError(
+                f"the grid (exit status {status}) wrote no database in {results}; correct the error that it printed"
+            )
         judged, interims, prices = _read(load_or_collect(results, strict=True), study)
         comparisons = judged.comparisons
         hours = float(judged.measurements.stages.drop_duplicates("key")["hours"].sum())
@@ -121,7 +124,7 @@ def decide(
         save_extra_seeds(results, study, wanted)
         rounds += 1
         if rounds > len(interims) * max(len(comparisons), 1):
-            raise TrackerError("the plan does not include the added seeds; see results/seeds.json")
+            raise TrackerError("the plan does not include the added seeds; check results/seeds.json")
 
 
 def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) -> str:
@@ -146,9 +149,9 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
         judged, stages = judge_study(store, study), read_seeded_stages(store, study)
     interims = judged.measurements.analysis.interim_analyses
     if not interims:
-        remedy = "declare numbers of seeds before there are results, for example `interim_analyses: [3, 5, 10]`"
+        remedy = "declare numbers of seeds before there are results, such as `interim_analyses: [3, 5, 10]`"
         file, key = f"configs/studies/{study}/_study.yaml", "analysis.interim_analyses"
-        raise ConfigError(file, key, None, "declares no interim analyses", remedy)
+        raise ConfigError(file, key, None, "is missing", remedy)
     return judged, list(interims), Prices.from_stages(stages)
 
 

@@ -45,7 +45,9 @@ def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
     new = runs_of(n) - 2
     cost = f", about {device_time(new * hours)}" if hours > 0 else ""
     least = "at least" if n > FRACTION else "up to"  # some may exist
-    return f"`ablation explain {study}/{parent} {child}` separates its {n} factors with {least} {new} variants{cost}"
+    return (
+        f"`ablation explain {study}/{parent} {child}` separates the {n} factors with {least} {new} new variants{cost}"
+    )
 
 
 def shapley_weights(n: int, runs: Sequence[Corner]) -> Array:

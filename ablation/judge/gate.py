@@ -145,7 +145,7 @@ def _answer(
         return Answer(comparison, "undecided" if verdict == "undecided" else "unmet", comparison.why)
 
     # Otherwise the one-sided test does, which asks less than `equivalent`: nothing bounds an improvement.
-    bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
+    bound = f"above -{analysis.margin:g} (one-sided p = {test.p:.2g}{correction})"
     if test.p > analysis.alpha:
         but = "the verdict is better, but other items may lose far more; allowing for them, " if enough else ""
         return Answer(comparison, "undecided", f"{but}the effect is not significantly {bound}", test.p)
@@ -159,7 +159,7 @@ def _unless_other_units(answer: Answer) -> Answer:
     """Let nothing pass whose runs seem to be in different units."""
     comparison = answer.comparison
     why = unlike_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
-    remedy = "convert them to one unit, leave out runs, or pass --allow scale"
+    remedy = "convert them to one unit, leave out some runs, or pass --allow scale"
     return Answer(comparison, "invalid", f"{why}; {remedy}") if why else answer
 
 
@@ -173,7 +173,7 @@ def _why_invalid(comparison: Comparison) -> str:
         return f"{why}, and a missing run may have failed; add the run, or pass --without {allowed}"
     if comparison.identical:
         why = "all values of both variants are identical, so one may be a copy of the other"
-        return f"{why}; correct the files, or pass --allow identical if the change must have no effect"
+        return f"{why}; correct the files, or pass --allow identical if the change is meant to have no effect"
     return ""
 
 

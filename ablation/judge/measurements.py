@@ -277,7 +277,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
         for subset, series in by_subset.items():
             count = samples.get(run[0], 0)
             if count < outcome.k:
-                told = f"{count or 'an unknown number of'} samples of an item"
+                told = f"{count or 'an unknown number of'} samples per item"
                 faults[run] = f"{told}, but {analysis.outcome} needs {outcome.k}"
                 continue
             outcomes, odd = outcome_values(series.values, count, outcome)
@@ -285,7 +285,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
                 by_subset[subset] = Column(series.index, outcomes)
             else:
                 item, value = one_line(series.index[odd], 80), series.values[odd]
-                faults[run] = f"{analysis.value} {value:g} of item {item}, which is not a share of {count} samples"
+                faults[run] = f"{analysis.value} {value:g} for item {item}, which is not a share of {count} samples"
     return faults
 
 
@@ -354,7 +354,7 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
     begins = all(seeds[: len(paired)] == paired for seeds in planned if study.planned)
     if len(paired) < min(map(len, planned)) or not paired or not begins:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
-        problems.append(f"unpaired: {listed}")
+        problems.append(f"runs cannot be paired by seed: {listed}")
 
     # A run that is still to come makes the comparison wait; any other fault makes it invalid.
     sound, waiting = [], not problems
@@ -407,7 +407,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
     seeds = {seed for _, seed in study.states}
     for variant, seed in sorted(without):
         if variant not in names or seed not in seeds:
-            problem, remedy = f"{study.name} has no such run", f"the variants are {', '.join(names)}"
+            problem, remedy = f"the run does not exist in {study.name}", f"choose a run of {' or '.join(names)}"
             raise ConfigError("--without", f"{variant}:{seed}", None, problem, remedy)
     return replace(study, without=without) if without else study
 
@@ -448,8 +448,8 @@ def _fault(study: Measurements, run: Run) -> str:
     variant, seed = run
     state, reason = study.states[run]
     if state not in ENDED_WELL:
-        word = "not run" if state == "missing" else state
-        return f"{variant} seed {seed} is {word}" + (f" ({reason})" if reason else "")
+        words = {"missing": "has not run", "failed": "failed"}.get(state, f"is {state}")
+        return f"{variant} seed {seed} {words}" + (f" ({reason})" if reason else "")
     if run in study.aborted:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
     if run in study.duplicates or run in study.no_shares:
@@ -459,7 +459,7 @@ def _fault(study: Measurements, run: Run) -> str:
         if subset not in values:
             return f"{variant} seed {seed} has no items of {subset}"
         if not (np.abs(values[subset].values) <= LARGEST).all():
-            return f"{variant} seed {seed} has an item of {subset} whose value is not finite, or above {LARGEST:g}"
+            return f"{variant} seed {seed} has an item of {subset} whose value is not finite, or exceeds {LARGEST:g}"
     return ""
 
 
@@ -472,9 +472,9 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
         for subset in study.analysis.subsets:
             theirs, ours = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
             if not ours.equals(theirs):
-                counts = f"{first} seed {first_seed} has {len(theirs)}, {variant} seed {seed} has {len(ours)}"
+                counts = f"{first} seed {first_seed} has {len(theirs)} items and {variant} seed {seed} has {len(ours)}"
                 common = len(ours.intersection(theirs))
-                faults.append(f"items of {subset} cannot be paired: {counts} items, {common} in common")
+                faults.append(f"items of {subset} cannot be paired: {counts}, of which {common} are common to both")
     return faults
 
 

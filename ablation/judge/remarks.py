@@ -35,7 +35,7 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
         *_added(study, child, parent),
         *steps_apart(study, runs),
         *filter(None, [unlike_units(study, runs) if study.imported else ""]),
-        *(("imported runs, without code fingerprint",) if study.imported else ()),
+        *(("the runs were imported and have no code fingerprint",) if study.imported else ()),
     )
 
 
@@ -49,7 +49,7 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
         ends.setdefault(variant, []).extend(run_steps)
     listed = ", ".join(f"{name} at {_span(run_steps)}" for name, run_steps in ends.items())
     if study.kept:
-        yield f"values are of the models that were kept: {listed}"
+        yield f"the values are those of the models that were kept: {listed}"
     else:
         yield f"runs end at different steps: {listed}; if all logged a common step, import them again with --at common"
 
@@ -68,7 +68,7 @@ def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> I
         for (one, other), count in apart.items():
             if usual >= _TELLING and 0 < count <= _FEW * usual:
                 what = f"seeds {one} and {other} of {variant} differ in only {count} items"
-                yield f"{what}, but other pairs usually in {usual:.0f}, so one may be a copy of the other"
+                yield f"{what}, but other pairs usually differ in {usual:.0f}, so one may be a copy of the other"
 
 
 def _span(steps: Sequence[int]) -> str:
@@ -79,9 +79,9 @@ def _span(steps: Sequence[int]) -> str:
 def _planned(changes: Sequence[Change]) -> Iterator[str]:
     """Changes that cannot matter according to the study's configuration."""
     idle = [change for change in changes if change.no_effect]
-    yield from (f"{change.key} can have no effect: {change.no_effect}" for change in idle)
+    yield from (f"{change.key} cannot have any effect: {change.no_effect}" for change in idle)
     yield from (
-        f"a part of {change.key} can have no effect: {change.idle_part}" for change in changes if change.idle_part
+        f"a part of {change.key} cannot have any effect: {change.idle_part}" for change in changes if change.idle_part
     )
     if idle and len(idle) == len(changes):
         yield "nothing that this comparison changes can have an effect"
@@ -170,4 +170,4 @@ def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
         f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added
     ]
     if changes:
-        yield f"seeds were added after results without planned interim analyses ({', '.join(changes)})"
+        yield f"seeds were added after there were results, without planned interim analyses ({', '.join(changes)})"

@@ -80,7 +80,7 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
         starts = np.cumsum([0, *sizes])
         return Clusters(tuple(np.arange(a, b) for a, b in pairwise(starts)), int(starts[-1]))
     if [len(numbers) for numbers in of_items] != list(sizes):
-        raise ValueError(f"clusters of {[len(n) for n in of_items]} items for {list(sizes)} items")
+        raise ValueError(f"clusters are given for {[len(n) for n in of_items]} items, but there are {list(sizes)}")
     distinct, numbers = np.unique(np.concatenate(of_items), return_inverse=True)
     return Clusters(tuple(np.split(numbers, np.cumsum(sizes)[:-1])), len(distinct))
 

@@ -52,9 +52,8 @@ def unlike(by_size: Sequence[Array]) -> str:
     above = float(every[every > 1].min())
     below = every[every <= 1].max(initial=0.0)
     if above >= _BEYOND * below and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
-        return (
-            f"{ranges}, and none lies between {below:g} and {above:g}, so they may mix shares with percent or ratings"
-        )
+        gap = f"no value lies between {below:g} and {above:g}"
+        return f"{ranges}, and {gap}, so they may mix shares with percent or ratings"
     if least.max() <= 0 or min(len(least), len(most)) < _FEW:
         return ""
     larger = most.max() >= _LARGER[0] * least.max() and most.mean() >= _LARGER[1] * least.mean()

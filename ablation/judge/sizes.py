@@ -66,9 +66,9 @@ class Request:
         """Refuse what is not a valid number."""
         tiny, huge = math.ulp(0.0), sys.float_info.max
         for option, least, most, wanted in (
-            ("effect", tiny, huge, "a number above 0, below inf"),
-            ("power", tiny, 1 - sys.float_info.epsilon, "a number above 0, below 1"),
-            *((name, 0, huge, "a number of at least 0") for name in _STATED),
+            ("effect", tiny, huge, "a finite number above 0"),
+            ("power", tiny, 1 - sys.float_info.epsilon, "a number between 0 and 1"),
+            *((name, 0, huge, "a finite number of at least 0") for name in _STATED),
             ("seeds", 2, 10**9, "at least 2"),
             *((name, 1, 10**9, "at least 1") for name in EVALUATED),
         ):
@@ -245,8 +245,8 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
         if request.seed_sd is not None:
             if not one_run:
                 problem, remedy = (
-                    f"the pilot has {pilots[0].seeds} seeds, from which it is estimated",
-                    "leave --seed-sd out",
+                    f"the noise between seeds is estimated from the pilot's {pilots[0].seeds} seeds",
+                    "leave out --seed-sd",
                 )
                 raise ConfigError("power", "--seed-sd", request.seed_sd, problem, remedy)
             pilots, one_run = [with_seed_sd(pilot, request.seed_sd) for pilot in pilots], False
@@ -262,10 +262,11 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
         several = "1 comparison" if len(tried) == 1 else f"{len(tried)} comparisons"
         noise = f"the noise of {several}, {'one run per side' if pilots[0].seeds == 1 else f'{pilots[0].seeds} seeds'}"
         if study.analysis.protocol != LOGGED:
-            noise += f" of {pilots[0].items:,} items"
+            noise += f" with {pilots[0].items:,} items"
         elif request.items:  # a value of each run
-            problem, remedy = f"{' and '.join(study.analysis.subsets)} was logged without items", "leave --items out"
-            raise ConfigError("power", "--items", request.items[0], problem, remedy)
+            logged = study.analysis.subsets
+            problem = f"{' and '.join(logged)} {'was' if len(logged) == 1 else 'were'} logged without items"
+            raise ConfigError("power", "--items", request.items[0], problem, "leave out --items")
     for few in request.items:
         if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < 2), 0.0):
             problem = f"corresponds to {clusters:.1f} independent items, too few to generalise to other items"

@@ -217,7 +217,7 @@ def gain(means: Array, direction: Direction) -> Array:
     if isinstance(direction, dict):
         return -np.abs(means - direction["target"])
     if direction not in ("max", "min"):
-        raise ValueError(f"direction: {direction!r} is neither max, min nor {{target: x}}")
+        raise ValueError(f"direction {direction!r} is not max, min or {{target: x}}")
     return means if direction == "max" else -means
 
 

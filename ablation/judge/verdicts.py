@@ -108,7 +108,7 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
     row: dict[str, Any] = {"study": study.name, "combination": combination, "parts": " + ".join(parts)}
     row |= {"baseline": None, "seeds": 0, "items": 0} | dict.fromkeys(("effect", "low", "high", "p"), float("nan"))
     if unknown := [name for name in parts if name not in parents]:
-        return row | {"reason": f"no variant {unknown[0]!r}"}
+        return row | {"reason": f"variant {unknown[0]!r} does not exist"}
     baselines = {parents[part] for part in parts}
     if len(baselines) != 1 or (baseline := baselines.pop()) is None:
         return row | {"reason": "the parts of a combination need a common parent"}

@@ -189,7 +189,7 @@ def compare(
         with suppress(ConfigError):  # what cannot be compared so says nothing
             read = groups if choice.wanted == rules.wanted else read_as(choice)
             other = _compare(name, read, variant_tree, replace(choice, changed_items=0))
-            turned += [f"{words}, {turn} ({option})" for turn in _turns(result, other)]
+            turned += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(result, other)]
     by_items = any("--weight items" in line for line in turned)
     if rules.weight is None and not by_items:
         for compared in result.compared:
@@ -224,7 +224,7 @@ def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
         if after.verdict in NOT_COMPARED:
             continue
         if before.effect * after.effect < 0 or (decided and before.verdict != after.verdict):
-            yield f"{after.child} against {after.parent} is {after.verdict}, {after.effect:+.4f}"
+            yield f"{after.child} against {after.parent} is {after.verdict} ({after.effect:+.4f})"
 
 
 def _compare(
@@ -303,7 +303,7 @@ def compare_files(
             before, other = places.setdefault((status.st_dev, status.st_ino), (at, path))
             if before != at:
                 problem = "belongs to both baseline and candidate" if len(sides) == 2 else "belongs to two systems"
-                problem += "" if other == path else f" (the other time as {other})"
+                problem += "" if other == path else f" (also named as {other})"
                 raise ConfigError(path, "", None, problem, "name different files for each")
     every = [path for side in sides for path in side.paths]
     if rules.at is not None and not at_place(every, rules.at):
@@ -316,8 +316,8 @@ def compare_files(
             "compare",
             "--names",
             " ".join(names),
-            f"is not one name for each of {len(sides)} systems",
-            "name each system",
+            f"has {len(names)} names for {len(sides)} systems",
+            "give each system one name",
         )
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError("compare", "--names", twice[0], "is the name of two systems", "give each system its own name")
@@ -352,7 +352,7 @@ def _first_taken(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
     for kind in ("metric", "filter"):
         if getattr(chosen, kind) is None and (left := _others(sheets, kind)):
             taken = sorted({getattr(sheet, kind) for sheet in sheets})
-            yield f"{kind} {', '.join(taken)}; to choose another, pass --{kind} ({', '.join(left)})"
+            yield f"using {kind} {', '.join(taken)}; to use another, pass --{kind} ({', '.join(left)})"
 
 
 def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
@@ -418,7 +418,8 @@ def plan_analysis(
     metrics = sorted({sheet.metric for sheet in sheets})
     if len(metrics) > 1:
         named = {sheet.metric: sheet.subset for sheet in sheets}
-        problem = "; ".join(f"{subset} has {metric}" for metric, subset in named.items())
+        has = ", ".join(f"{subset} has {metric}" for metric, subset in named.items())
+        problem = f"the tasks have different metrics ({has})"
         raise ConfigError(
             "compare", "--metric", None, problem, "name a metric that all tasks have, or choose tasks with --tasks"
         )
@@ -426,18 +427,20 @@ def plan_analysis(
         said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
         if len(said) > 1:
             odd = next(sheet for sheet in sheets if sheet.facts.larger_is_better is False)
-            problem = f"smaller is better for {odd.subset} but larger for other tasks, so they have no common mean"
+            problem = (
+                f"smaller is better for {odd.subset} but larger for other tasks, so a mean over tasks has no meaning"
+            )
             raise ConfigError(odd.source, odd.metric, None, problem, "compare the tasks one at a time")
         known = "min" if said == {False} else "max" if said else known_direction(metrics[0])
         direction = known or "max"
         if known is None:
             notes.append("assuming larger is better (not stated in the files); override with --direction")
-            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} imply it"
+            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} implies it"
             remedy = "pass --direction max or min (`direction` in the analysis of a study file)"
             unstated.append(ConfigError("compare", "--direction", None, problem, remedy))
     if margin is None:
         every = np.concatenate([sheet.values for sheet in sheets])
-        problem = f"is not stated; the values lie between {every.min():g} and {every.max():g}, sd {every.std():.2g}"
+        problem = f"is not stated; the values lie between {every.min():g} and {every.max():g} (SD {every.std():.2g})"
         remedy = "pass the smallest difference that matters to you (`margin` in the analysis of a study file)"
         unstated.append(ConfigError("compare", "--margin", None, problem, remedy))
         if np.isin(every, (0, 1)).all():

@@ -46,17 +46,17 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
     """
     samples = sheet.facts.repeats
 
-    def refusal(problem: str, remedy: str = "name a metric that is 1 or 0 with --metric") -> ConfigError:
+    def refusal(problem: str, remedy: str = "use --metric to name a metric whose values are 0 or 1") -> ConfigError:
         return ConfigError(sheet.source, outcome.option, outcome.k, problem, remedy)
 
     if outcome.k > samples:
-        problem = f"items have {samples} sample{'s' * (samples != 1)}"
+        problem = f"each item has only {samples} sample{'s' * (samples != 1)}"
         raise refusal(problem, "sample each item more often, or reduce K")
     values, odd = outcome_values(sheet.values, samples, outcome)
     if odd is not None:
-        raise refusal(f"the samples of {short(str(sheet.items[odd]))} are not all right or wrong")
+        raise refusal(f"some samples of {short(str(sheet.items[odd]))} have a score other than 0 or 1")
     if sheet.facts.larger_is_better is False:
-        raise refusal("needs a metric of which larger values are better")
+        raise refusal("needs a metric for which larger values are better")
     facts = replace(sheet.facts, reported=None, stderr=None, larger_is_better=True)
     return replace(sheet, metric=f"{outcome.kind}@{outcome.k} of {sheet.metric}", values=values, facts=facts)
 
@@ -133,11 +133,15 @@ def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
         settings = sheet.facts.settings
         if absent := [name for name in by if name not in settings]:
             raise ConfigError(
-                sheet.source, "--by", absent[0], "the file has no such column or setting", suggest(absent[0], settings)
+                sheet.source,
+                "--by",
+                absent[0],
+                "the file has no column or setting of this name",
+                suggest(absent[0], settings),
             )
         sheets.setdefault(" ".join(one_line(settings[name], 60) for name in by), []).append(sheet)
     if len(sheets) < 2:
-        problem = f"finds only one system, {next(iter(sheets), '')}"
+        problem = f"separates the files into only one system, {next(iter(sheets), '')}"
         raise ConfigError("compare", "--by", ",".join(by), problem, "name the files of other systems too")
     notes = [note for each in given for note in each.notes]
     return {name: Side(read, (), () if at else notes) for at, (name, read) in enumerate(sheets.items())}
@@ -154,7 +158,7 @@ def sides_of(words: Sequence[str]) -> list[Files]:
     seeds = [seed_in(place) for place in places]
     stems = {without_seed(place, said) for place, said in zip(places, seeds, strict=True)}
     if len(places) > 1 and len(stems) == 1 and all(seeds):
-        problem = f"differ only in their seed: {some(places)}"
+        problem = f"{some(places)} differ only in their seed"
         raise ConfigError("compare", "", None, problem, "name the runs of another system after --with")
     return [expand([place]) for place in places]
 
@@ -206,8 +210,8 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
-        remedy = "name its files, or leave out the task"
-        raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on it", remedy)
+        remedy = "name the files of its evaluation, or leave out the task"
+        raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on this task", remedy)
     seeds = _numbered(sheets) if options.independent else _seeds(sheets, options.seed_from)
     runs: dict[int, dict[str, Sheet]] = {}
     for sheet, seed in zip(sheets, seeds, strict=True):
@@ -227,7 +231,9 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     for seed, run in runs.items():
         if missing := sorted(subsets - run.keys()):
             problem = f"seed {seed} was not evaluated on {', '.join(missing)}, but other seeds were"
-            raise ConfigError(name, "", None, problem, "evaluate it on all of them, or choose others with --tasks")
+            raise ConfigError(
+                name, "", None, problem, "evaluate it on these tasks, too, or choose other tasks with --tasks"
+            )
     return Group(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
 
 
@@ -251,9 +257,9 @@ def _one_of(sources: Sequence[Path]) -> str:
         column for column in zip(*(source.parent.parts for source in sources), strict=False) if len({*column}) > 1
     ]
     if not folders and any(date_in(source) for source in sources):
-        return "name one of them, or pass --latest"
+        return "name one of the files, or pass --latest"
     names = sorted(set(folders[-1]) if folders else {source.stem for source in sources}, key=natural)
-    remedy = f"choose one with --at {shlex.quote(names[-1])}" + (", or --latest" if folders else "")
+    remedy = f"choose one with --at {shlex.quote(names[-1])}" + (", or pass --latest" if folders else "")
     finding = _finding(names, sources) or "REGEX"
     advice = f"{remedy}; if the numbers in {some(names)} are seeds, pass --seed-from {shlex.quote(finding)}"
     return f"{advice}; if the runs share nothing, pass --seeds independent"
@@ -294,7 +300,11 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     if any(seed is not None for seed in seeds):
         lacking = next(sheet.source for sheet, seed in zip(sheets, seeds, strict=True) if seed is None)
         raise ConfigError(
-            lacking, "", None, "its seed cannot be found, although other files state theirs", "pass --seed-from REGEX"
+            lacking,
+            "",
+            None,
+            "the seed of this file is unknown, although other files state theirs",
+            "pass --seed-from REGEX",
         )
     if len({sheet.subset for sheet in sheets}) == len(sheets):
         return seeds
@@ -336,7 +346,7 @@ def _by_pattern(path: Path, pattern: str) -> int:
             "--seed-from",
             pattern,
             f"is not a valid regular expression ({error})",
-            "write one group around the digits, such as 'run(\\d+)'",
+            "put one group around the digits, such as 'run(\\d+)'",
         ) from None
     number = match.group(1) if match and match.re.groups else ""
     if not (number or "").isdigit():
@@ -411,9 +421,8 @@ def check(parent: Group, child: Group, allow: Set[str] = frozenset(), *, paired:
 def _check_seeds(parent: Group, child: Group) -> None:
     common = parent.runs.keys() & child.runs.keys()
     if not common:
-        problem = (
-            f"{parent.name} has {_list(parent.seeds)} and {child.name} has {_list(child.seeds)}, so no seed is common"
-        )
+        seeds = f"{parent.name} has {_list(parent.seeds)} and {child.name} has {_list(child.seeds)}"
+        problem = f"{seeds}, so they have no common seed"
         raise ConfigError(
             "compare",
             "seeds",
@@ -450,13 +459,13 @@ def _pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
                 key,
                 b,
                 f"differs from {parent.source}, which has {a!r}",
-                f"choose one that both have with --{key}",
+                f"use --{key} to choose one that both have",
             )
     _items(parent, child)
     versions = parent.facts.version, child.facts.version
     if "task" not in allow and None not in versions and versions[0] != versions[1]:
         problem = f"task {parent.subset} has version {versions[1]}, but version {versions[0]} in {parent.source}"
-        raise ConfigError(child.source, "", None, problem, "evaluate both with one version, or pass --allow task")
+        raise ConfigError(child.source, "", None, problem, "evaluate both with the same version, or pass --allow task")
     for name in sorted(parent.asked.keys() | child.asked.keys()):
         if name not in parent.asked or name not in child.asked:
             yield f"{name}s cannot be checked, because only one of the two evaluations records them"
@@ -464,14 +473,15 @@ def _pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         differing = np.flatnonzero(parent.asked[name] != child.asked[name])
         if not len(differing):
             continue
-        share = f"the {name} of {len(differing)} of {len(parent.items)} items"
+        have = "has" if len(differing) == 1 else "have"
+        share = f"{len(differing)} of {len(parent.items)} items of {parent.subset} {have} a different {name}"
         if name not in allow:
             named = some(parent.items[differing].tolist())
-            problem = f"{share} of {parent.subset} differs from {parent.source}: {named}"
+            problem = f"{share} than in {parent.source} ({named})"
             raise ConfigError(
                 child.source, "", None, problem, f"evaluate both with the same {name}s, or pass --allow {name}"
             )
-        yield f"{share} of {parent.subset} differs between baseline and candidate, as --allow {name} permits"
+        yield f"{share} in baseline and candidate, as --allow {name} permits"
     hashes = parent.facts.task_hash, child.facts.task_hash
     if not parent.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
         problem = f"task_hash {hashes[1]} of {parent.subset} differs from {parent.source}, which has {hashes[0]}"
@@ -486,13 +496,12 @@ def _items(parent: Sheet, child: Sheet) -> None:
         return
     only_ours, only_theirs = parent.items.difference(child.items), child.items.difference(parent.items)
     if len(only_ours) == len(parent.items):
-        problem = f"has no item of {parent.subset} in common with {parent.source}: {some(only_theirs.tolist(), 2)} here"
-        raise ConfigError(
-            child.source, "", None, f"{problem}, {some(only_ours.tolist(), 2)} there", "evaluate both on the same data"
-        )
+        problem = f"has no item of {parent.subset} in common with {parent.source}"
+        examples = f"{some(only_theirs.tolist(), 2)} here, {some(only_ours.tolist(), 2)} there"
+        raise ConfigError(child.source, "", None, f"{problem} ({examples})", "evaluate both on the same data")
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
-    problem = f"does not have the items of {parent.subset} in {parent.source}: it {' and '.join(parts)}"
+    problem = f"does not have the same items of {parent.subset} as {parent.source}: it {' and '.join(parts)}"
     raise ConfigError(child.source, "", None, problem, "evaluate both on all items, or pass --common-items")
 
 
@@ -505,7 +514,7 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
     notes = []
     if any(failed.values()):
         counts = ", ".join(f"{name} {count}" for name, count in failed.items())
-        notes.append(f"samples without a value count as 0: {counts}")
+        notes.append(f"samples without a value count as 0 ({counts})")
     sheets = [(group, sheet) for group in groups for sheet in group.sheets]
     if not any(sheet.unscored for _, sheet in sheets):
         return groups, notes
@@ -515,8 +524,9 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
     asked = {
         group.name: {(s.subset, item) for s in group.sheets for item in (*s.items, *s.unscored)} for group in groups
     }
-    rest = f" and {len(first.unscored) - 1} more" if len(first.unscored) > 1 else ""
-    said = f"item {short(item)}{rest} of {first.subset} has no score: {one_line(why, 200)}"
+    others = len(first.unscored) - 1
+    rest, have = (f" and {others} more", "have") if others else ("", "has")
+    said = f"item {short(item)}{rest} of {first.subset} {have} no score: {one_line(why, 200)}"
     counts = "; errors: " + ", ".join(f"{name} {len(lost[name])} of {len(asked[name])}" for name in lost)
     if errors != "leave-out" and not common_items:
         remedy = (
@@ -529,7 +539,7 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
         _kept(group, lambda sheet: sheet.items[[(sheet.subset, i) not in everywhere for i in sheet.items]])
         for group in groups
     ]
-    return kept, [*notes, f"{first.source}: {said}; left out{counts}"]
+    return kept, [*notes, f"{first.source}: {said}; items without a score are left out on both sides{counts}"]
 
 
 def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
@@ -574,9 +584,10 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
         lost = {item for group in groups for sheet in group.sheets if sheet.subset == subset for item in sheet.unscored}
         every = len(lost.union(*indexes))
         if left := every - len(items):
-            note = f"{subset}: {counted(left, 'item')} left out that some run lacks (--common-items)"
-            said = [words for group in groups if (words := _of_left_out(group, subset, items))]
-            notes.append(f"{note}: {len(items) / every:.0%} of {every} are left; {'; '.join(said)}".rstrip("; "))
+            lacking = f"{counted(left, 'item')} that some run lacks {'is' if left == 1 else 'are'} left out"
+            said = filter(None, (_of_left_out(group, subset, items) for group in groups))
+            remaining = f"{len(items) / every:.0%} of {every} remain"
+            notes.append("; ".join([f"{subset}: {lacking} (--common-items) and {remaining}", *said]))
     return [_kept(group, lambda sheet: kept[sheet.subset]) for group in groups], notes, doubts
 
 
@@ -590,4 +601,6 @@ def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
     if not means:
         return ""
     count, left, common = np.mean(means, axis=0)
-    return f"{group.name} scores {left:.4g} on {count:.0f} that were left out and {common:.4g} on the common items"
+    return (
+        f"{group.name} scores {left:.4g} on {count:.0f} items that were left out and {common:.4g} on the common items"
+    )

@@ -79,14 +79,14 @@ def _wanted(file: ImportFile, path: Path) -> Wanted:
     if metric is None and given:
         items = {"protocol": "", "value": "", "subsets": tasks} | given
         if items["protocol"] != EVALUATION or not isinstance(items["value"], str):
-            problem = "cannot name values of evaluation files"
+            problem = "does not name values of evaluation files"
             raise ConfigError(
                 path, "analysis", given, problem, f"write `metric`, or `value` and `protocol: {EVALUATION}`"
             )
         metric, _, of_lm_eval = items["value"].partition(",")
         filter, tasks = filter or of_lm_eval or None, items["subsets"]
     elif metric is not None and (len(given) > 1 or not isinstance(metric, str)):
-        problem, remedy = "is not a single metric", "name one metric or items, not both"
+        problem, remedy = "is not a single metric", "name one metric, or items, but not both"
         raise ConfigError(path, "analysis.metric", metric, problem, remedy)
     return Wanted(metric, filter, tuple(tasks), chosen.cluster, chosen.item, errors=chosen.errors)
 
@@ -99,7 +99,7 @@ def _seed_from(file: ImportFile, path: Path) -> str | None:
     seed = file.runs.seed
     if seed is not None and not seed.startswith(_BY_NAME):
         problem = "cannot find the seed of an evaluation"
-        raise ConfigError(path, "runs.seed", seed, problem, "write name:REGEX, whose group is the number in a path")
+        raise ConfigError(path, "runs.seed", seed, problem, "write name:REGEX with a group around the seed in a path")
     return None if seed is None else seed.removeprefix(_BY_NAME)
 
 
@@ -118,7 +118,9 @@ def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, T
             raise ConfigError(path, key, name, "the variant does not exist", suggest(name, parents))
     if not comparisons and not named:
         problem = "no variant has a parent, so there is nothing to compare"
-        raise ConfigError(path, "variants", None, problem, "write `parent`, or list comparisons in `analysis`")
+        raise ConfigError(
+            path, "variants", None, problem, "give a variant a `parent`, or list comparisons in `analysis`"
+        )
     tree = {place.name: TreeNode(place.parent, file.variants[place.name].why or "") for place in walk(parents)}
     if circle := [name for name in parents if name not in tree]:
         problem = f"the variants' parents form a cycle: {', '.join(circle)}"

@@ -59,7 +59,7 @@ def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
         else:
             if np.mean(said) * np.mean(means) < 0:
                 yield (
-                    f"lm-eval weights items equally: its {group} of {child.name} differs from {parent.name} by "
-                    f"{np.mean(said):+.4f}, the mean of the tasks by {np.mean(means):+.4f}; for lm-eval's weights "
-                    "pass --weight items"
+                    f"lm-eval, which weights items equally, says that {group} of {child.name} differs from "
+                    f"{parent.name} by {np.mean(said):+.4f}, but the mean of the tasks differs by "
+                    f"{np.mean(means):+.4f}; for lm-eval's weights, pass --weight items"
                 )

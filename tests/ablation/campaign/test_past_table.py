@@ -62,7 +62,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
         (
             "id\tacc\tstatus\na\t0.7\tkeep\na\t0.72\tkeep\nb\t50\tkeep\n",
             ["--metric", "acc:max"],
-            "among the kept attempts, one run has values 0.7, another 50, and none lies between 0.72 and 50",
+            "among the kept attempts, one run has values 0.7, another 50, and no value lies between 0.72 and 50",
         ),
         (
             HEAD + ROWS + "b\t0.95\t4\tkeep\tagain\n" * 2,

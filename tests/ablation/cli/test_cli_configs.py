@@ -145,7 +145,7 @@ def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
     assert run("diff", "base", "v3").splitlines()[-1] == f"no results for v3 in {tmp_path / 'results'}"
     other = tmp_path / "other of 'mine'"
     simulated(other, states={("v2", seed): "failed" for seed in range(3)})
-    assert "v2 against base: invalid\n    v2 seed 0 is failed" in run("diff", "base", "v2", "--results", str(other))
+    assert "v2 against base: invalid\n    v2 seed 0 failed" in run("diff", "base", "v2", "--results", str(other))
     assert "results at" not in run("diff", "v2", "v2")
     with pytest.raises(ConfigError, match="holds no plan, no results and no imported runs"):
         run("diff", "base", "v2", "--results", str(tmp_path / "nowhere"))

@@ -66,7 +66,7 @@ def test_the_example_of_the_page(capsys):
 def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):
     groups = write_group(tmp_path / "base"), write_group(tmp_path / "new", gain=0.1)
     said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *groups)
-    assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
+    assert "from the noise of 1 comparison, 3 seeds with 60 items" in said
     words = "power", "--effect", "0.1", "--pilot", *groups, "--metric", "none"
     assert "the file has no such" in refused(capsys, *words)
 
@@ -75,7 +75,7 @@ def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     groups = [write_group(tmp_path / name, seeds=1, gain=gain) for name, gain in (("base", 0.0), ("new", 0.1))]
     words = ("power", "--effect", "0.1", "--pilot", *groups)
     said = output(capsys, *words)
-    assert "from the noise of 1 comparison, one run per side of 60 items" in said
+    assert "from the noise of 1 comparison, one run per side with 60 items" in said
     known, between = said.splitlines()[-2:]
     enough = int(
         re.search(r": ([\d,]+) items detect an effect of 0.1 .* between these two runs", known)[1].replace(",", "")
@@ -90,7 +90,7 @@ def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     assert "--seed-sd" in refused(capsys, *words, "--seeds", "5")
     several = [write_group(tmp_path / name) for name in ("base3", "new3")]
     said = refused(capsys, "power", "--effect", "0.1", "--pilot", *several, "--seed-sd", "1")
-    assert "the pilot has 3 seeds, from which it is estimated" in said
+    assert "the noise between seeds is estimated from the pilot's 3 seeds" in said
 
 
 def rows_of(capsys, *words):

@@ -97,13 +97,13 @@ def test_our_own_difference_is_paired_and_in_the_metrics_sense():
 def test_a_failed_seed_is_not_dropped_in_silence():
     failed = study(states={("v1", 2): ("failed", "out of memory")})
     cell = _cells(failed, ["v1"], file_of(target=None))["a"]
-    assert (cell.seeds, cell.problem) == (2, "v1 seed 2 is failed (out of memory)")
+    assert (cell.seeds, cell.problem) == (2, "v1 seed 2 failed (out of memory)")
     none = study(states={("v1", 0): ("missing", ""), ("v1", 1): ("missing", "")})
     cell = _cells(none, ["v1"], file_of(target=None))["a"]
-    assert (cell.seeds, cell.problem) == (0, "v1 seed 0 is not run; v1 seed 1 is not run")
+    assert (cell.seeds, cell.problem) == (0, "v1 seed 0 has not run; v1 seed 1 has not run")
     delta = file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
     [cell] = _deltas(none, delta).values()
-    assert "v1 seed 1 is not run" in cell.problem
+    assert "v1 seed 1 has not run" in cell.problem
 
 
 def report(columns, **more):

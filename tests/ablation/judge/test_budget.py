@@ -73,7 +73,7 @@ def test_an_interim_analysis_further_on_is_reserved_and_the_next_one_is_taken():
     [offer] = chosen
     assert (offer.interim, offer.next_interim, offer.hours) == (10, 5, 21.0)
     assert seeds_wanted(chosen, THREE) == {"a": 5, "r": 5}
-    assert "first up to 5 seeds" in table(chosen)
+    assert "up to 5 seeds first" in table(chosen)
     [too_dear] = offers(comparisons(a={5: 0.0, 10: 0.7}), 20.0)
     assert not too_dear.chosen
 

@@ -59,7 +59,9 @@ def test_a_seed_that_is_nearly_a_copy_of_another_is_told(seeds, changed, said):
     [comparison] = judge_comparisons(
         measurements({name: {"all": of} for name, of in values.items()}, parents, seeds=seeds)
     )
-    assert ("seeds 0 and 3 of v1 differ in only 8 items, but other pairs usually in 1" in comparison.reason) is said
+    assert (
+        "seeds 0 and 3 of v1 differ in only 8 items, but other pairs usually differ in 1" in comparison.reason
+    ) is said
     assert comparison.reason.count("so one may be a copy of the other") == said
 
 
@@ -333,7 +335,7 @@ def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
     pairs = all_pairs(replace(study, states={**study.states, ("v2", 1): ("failed", "killed")}))
     found = {names: pair.comparison for names, pair in pairs.items()}
     assert found["v0", "v2"].verdict == found["v1", "v2"].verdict == "invalid"
-    assert "v2 seed 1 is failed (killed)" in found["v0", "v2"].why
+    assert "v2 seed 1 failed (killed)" in found["v0", "v2"].why
     assert found["v0", "v1"].verdict != "invalid"
     assert math.isnan(found["v0", "v2"].p)
 

@@ -75,9 +75,9 @@ def test_comparisons_per_device_hour_before_and_after(finished):
     assert (outcome.before.decided, outcome.before.hours) == (1, pytest.approx(start))
     assert (outcome.after.decided, outcome.after.hours) == (1, pytest.approx(start + 10 * PER_SEED))
     before, after, added = outcome.report().splitlines()
-    assert before == "before: 1 comparisons in 4 min of device time, 15.2 comparisons per device-hour"
-    assert after == "after: 1 comparisons in 8 min of device time, 7.38 comparisons per device-hour"
-    assert added == "added seeds: 0 comparisons in 4 min of device time, 0 comparisons per device-hour"
+    assert before == "before: 1 comparison decided in 4 min of device time, 15.2 comparisons per device-hour"
+    assert after == "after: 1 comparison decided in 8 min of device time, 7.38 comparisons per device-hour"
+    assert added == "added seeds: 0 comparisons decided in 4 min of device time, 0 comparisons per device-hour"
 
 
 def test_the_budget_is_kept(tmp_path):
@@ -103,7 +103,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "comparisons per hour" in shown
     assert "stopped: dry run; 0 s of device time in 0 rounds" in shown
-    assert "before: 1 comparisons in 4 min of device time" in shown
+    assert "before: 1 comparison decided in 4 min of device time" in shown
     assert run_decide(build_parser().parse_args([*words, "--json"])) == 0
     captured = capsys.readouterr()
     printed = json.loads(captured.out)  # progress goes elsewhere
@@ -137,7 +137,7 @@ def test_interim_analyses_must_be_declared_and_the_study_known(tmp_path):
 
 
 def test_a_grid_that_leaves_nothing_or_ignores_the_seeds_ends_it(tmp_path):
-    with pytest.raises(TrackerError, match="has no database after the grid"):
+    with pytest.raises(TrackerError, match="wrote no database in"):
         decide("toy", 1.0, tmp_path / "none", lambda: 1, say=quiet)
     with pytest.raises(TrackerError, match="does not include the added seeds"):
         decide("toy", 100.0, tmp_path, Grid(tmp_path, obedient=False), say=quiet)

@@ -66,8 +66,8 @@ def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
 @pytest.mark.parametrize(
     ("samples", "change", "why"),
     [
-        (SAMPLES, lambda value: value * 0.9, "of item .*, which is not a share of 6 samples"),
-        (["evaluate.samples"], float, "an unknown number of samples of an item, but pass@2 needs 2"),
+        (SAMPLES, lambda value: value * 0.9, "for item .*, which is not a share of 6 samples"),
+        (["evaluate.samples"], float, "an unknown number of samples per item, but pass@2 needs 2"),
     ],
 )
 def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):

@@ -131,7 +131,7 @@ def test_one_cluster_speaks_about_these_items_only(tmp_path):
 
     comparison = judged(tmp_path, both(change, edit_analysis(margin=0.2)), rho=0.95, seeds=6)
     assert comparison.verdict == "equivalent"
-    said = "all items are in one cluster, which cannot represent others, so this is about these items only"
+    said = "all items are in one cluster, which cannot represent others, so the verdict is about these items only"
     assert said in comparison.reason
 
 
@@ -206,7 +206,7 @@ def test_a_change_that_cannot_have_an_effect_is_said_in_its_comparison(tmp_path)
 
     comparison = judged(tmp_path, note)
     assert (
-        "lr can have no effect: both act as 3; nothing that this comparison changes can have an effect"
+        "lr cannot have any effect: both act as 3; nothing that this comparison changes can have an effect"
         in comparison.reason
     )
 
@@ -218,11 +218,11 @@ TWO_FACTORS = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
 @pytest.mark.parametrize(
     ("states", "verdict", "said", "seeds"),
     [
-        ({("v1", 1): "failed"}, "invalid", "v1 seed 1 is failed", 3),
+        ({("v1", 1): "failed"}, "invalid", "v1 seed 1 failed", 3),
         ({("v0", 1): "diverged"}, "invalid", "v0 seed 1 is diverged", 3),
-        ({("v0", 1): "missing"}, "not run", "v0 seed 1 is not run", 3),
-        ({("v0", 1): "missing", ("v1", 2): "failed"}, "invalid", "v1 seed 2 is failed", 2),
-        (dict.fromkeys(EVERY_RUN, "missing"), "not run", "v0 seed 0 is not run", 0),
+        ({("v0", 1): "missing"}, "not run", "v0 seed 1 has not run", 3),
+        ({("v0", 1): "missing", ("v1", 2): "failed"}, "invalid", "v1 seed 2 failed", 2),
+        (dict.fromkeys(EVERY_RUN, "missing"), "not run", "v0 seed 0 has not run", 0),
     ],
 )
 def test_a_run_that_failed_makes_its_comparison_invalid_and_one_that_is_to_come_not_run(
@@ -290,7 +290,7 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
         (lambda frame: frame[frame["subset"] != "race"], "no items of race"),
         (lambda frame: pd.concat([frame, frame.head(1)]), "has an item twice"),
         (lambda frame: frame.assign(value=frame["value"].where(frame["item"] != "race-0001")), "not finite"),
-        (lambda frame: frame.assign(item=frame["item"] + "x"), "0 in common"),
+        (lambda frame: frame.assign(item=frame["item"] + "x"), "of which 0 are common"),
     ],
 )
 def test_items_must_be_the_same(tmp_path, edit, reason):

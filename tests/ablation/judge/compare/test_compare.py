@@ -62,7 +62,7 @@ def test_one_run_of_each_is_judged_for_these_checkpoints_and_of_the_recipe_if_as
     better, worse = int((hits(0, 0.25) > hits(0)).sum()), int((hits(0, 0.25) < hits(0)).sum())
     assert (found["verdict"], found["claim"]) == ("better", "checkpoints")
     assert found["p"] == pytest.approx(binomtest(better, better + worse).pvalue)
-    said = "new's checkpoint is better than base's; one run per side cannot show whether the recipe is"
+    said = "new's checkpoint is better than base's; one run per side cannot show whether the recipe is better"
     assert said in found["reason"]
     required = ["compare", *map(str, (groups[0], "--with", groups[1])), "--margin", "0.01", "--require", "better"]
     assert [main(required), main([*required, "--claim", "recipe"])] == [0, 11]
@@ -117,7 +117,7 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
     groups = write_group(tmp_path / "base", seeds=7), "--with", write_group(tmp_path / "new", gain=0.4, seeds=6)
     found = read(capsys, *groups)
     assert (found["verdict"], found["paired_seeds"]) == ("better", list(range(6)))
-    assert "new has no seed 6, so the other variant's is left out too" in found["reason"]
+    assert "new has no seed 6, so the other variant's run is left out too" in found["reason"]
     required = [*map(str, groups), "--margin", "0.01", "--require", "better"]
     assert main(["compare", *required]) == 12
     said = capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
     groups = write_groups(tmp_path, rows, seeds=2)
     found = read(capsys, *groups)
     assert found["effect"] > 0
-    assert any("filter strict; to choose another, pass --filter (loose)" in note for note in found["notes"])
+    assert any("using filter strict; to use another, pass --filter (loose)" in note for note in found["notes"])
     assert read(capsys, *groups, "--filter", "loose")["effect"] == 0
     assert "choose from strict, loose" in refused(capsys, *groups, "--filter", "lose")
 
@@ -184,7 +184,8 @@ def test_items_may_count_equally_and_a_group_of_the_other_sign_is_named(tmp_path
     assert found["effect"] == pytest.approx((0.4 - 0.1 + 0.4) / 3)  # by items +0.175, but not of this group
     [note] = [note for note in found["notes"] if "--weight" in note]
     assert note.startswith(
-        "lm-eval weights items equally: its both of new differs from base by -0.0500, the mean of the tasks by +0.1500"
+        "lm-eval, which weights items equally, says that both of new differs from base by -0.0500, "
+        "but the mean of the tasks differs by +0.1500"
     )
     found = read(capsys, *typed, *note.rpartition(" pass ")[2].split())
     assert (found["effect"], found["items"]) == (pytest.approx(0.175), 200)
@@ -279,7 +280,7 @@ def test_tasks_of_other_metrics_are_compared_one_at_a_time(tmp_path, capsys):
     assert "toy has acc" in said
     assert "--tasks" in said
     assert read(capsys, *groups, "--tasks", "other")["metric"] == "exact_match"
-    assert "was not evaluated on it" in refused(capsys, *groups, "--tasks", "gone")
+    assert "was not evaluated on this task" in refused(capsys, *groups, "--tasks", "gone")
 
 
 def test_other_shapes_of_the_output(groups, capsys, tmp_path):
@@ -333,7 +334,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     assert "cannot be combined with --pass-at" in refused(capsys, *groups, "--pass-at", 2, "--cons-at", 2)
     odd = tmp_path / "c.csv"
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
-    assert "the samples of q1 are not all right or wrong" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
+    assert "some samples of q1 have a score other than 0 or 1" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
     assert "item q1 occurs 2 times, sample 0; remove all but one of them" in refused(capsys, odd, *groups[1:])
 
@@ -398,7 +399,10 @@ def test_a_filter_that_turns_the_sign_is_named(tmp_path, capsys):
     words = tmp_path / "base", "--with", tmp_path / "new", "--margin", 0.01
     found = " ".join(told(capsys, *words).split())
     assert "base: worse" in found
-    assert "by filter flexible-extract, new against base is better, +0.1000 (--filter flexible-extract)" in found
+    assert (
+        "by filter flexible-extract, new against base is better (+0.1000); to see it, pass --filter flexible-extract"
+        in found
+    )
     assert "by filter" not in told(capsys, *words, "--filter", "strict-match")
 
 
@@ -410,7 +414,7 @@ def test_a_metric_that_turns_the_verdict_is_named(tmp_path, capsys):
     words = tmp_path / "base", "--with", tmp_path / "new", "--margin", 0.01
     found = " ".join(told(capsys, *words).split())
     assert "base: worse" in found
-    assert "by metric acc_norm, new against base is better, +0.1000 (--metric acc_norm)" in found
+    assert "by metric acc_norm, new against base is better (+0.1000); to see it, pass --metric acc_norm" in found
     assert "by metric" not in told(capsys, *words, "--metric", "acc")
 
 
@@ -432,6 +436,6 @@ def test_another_choice_that_says_the_same_is_not_named(tmp_path, capsys):
         for task in ("a", "b"):
             write_samples(tmp_path / side / "seed0", rows, task=task)
     found = told(capsys, tmp_path / "base", "--with", tmp_path / "new", "--margin", 0.01)
-    assert "to choose another, pass --filter (y)" in found
+    assert "to use another, pass --filter (y)" in found
     assert "by filter" not in found
     assert "counted equally" not in found

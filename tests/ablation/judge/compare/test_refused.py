@@ -128,7 +128,7 @@ def test_options_that_make_no_sense(words, groups, capsys):
 def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(groups, tmp_path, capsys):
     for name in ("seed7", "seed8"):
         write_samples(tmp_path / "far" / name, ROWS)
-    assert "so no seed is common" in refused(capsys, groups[0], "--with", tmp_path / "far")
+    assert "so they have no common seed" in refused(capsys, groups[0], "--with", tmp_path / "far")
     for name in ("x", "y"):
         write_samples(tmp_path / "nameless" / name, ROWS)
     assert "--seed-from" in refused(capsys, groups[0], "--with", tmp_path / "nameless")
@@ -232,7 +232,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
     linked(one, other)
     words = one, "--with", other, "--margin", "0.1", "--direction", "max", "--require", "not-worse"
     if linked is not shutil.copy:
-        assert f"belongs to both baseline and candidate (the other time as {one}" in refused(capsys, *words)
+        assert f"belongs to both baseline and candidate (also named as {one}" in refused(capsys, *words)
         return
     _, out, _ = typed(capsys, "compare", *words)
     said = " ".join(out.split())
@@ -248,7 +248,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
         (
             ((1, 0), (100, -0.2)),
             ["--margin", "1"],
-            "and none lies between 1 and 100, so they may mix shares with percent or ratings",
+            "and no value lies between 1 and 100, so they may mix shares with percent or ratings",
         ),
         (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as wide as the scale, because the worst value"),
         (((1, 0), (1, 0.3), 9), ["--common-items", "--margin", "0.1"], "only 9 of 200 items are common to all runs"),
@@ -281,9 +281,9 @@ def test_a_requirement_without_a_margin_or_a_direction_is_refused(tmp_path, caps
     assert "larger is better, no margin" in told(capsys, *words)
     for required in ("not-worse", "better", "equivalent"):
         said = refused(capsys, *words, "--require", required, "--direction", "max")
-        assert "--margin: is not stated; the values lie between 1 and 5, sd 0." in said
+        assert "--margin: is not stated; the values lie between 1 and 5 (SD 0." in said
         said = refused(capsys, *words, "--require", required, "--margin", "0.1")
-        assert "--direction: is not stated, and neither the files nor the name 'score' imply it" in said
+        assert "--direction: is not stated, and neither the files nor the name 'score' implies it" in said
     assert typed(capsys, "compare", *words, "--require", "not-worse", "--margin", "0.1", "--direction", "max")[0] == 10
     verdict = ablation.compare(*(str(tmp_path / f"{name}.csv") for name in "ab"), metric="score")
     assert (verdict.verdict, verdict.margin) == ("worse", None)

@@ -164,9 +164,9 @@ def test_a_side_for_each_value_of_a_column(tmp_path, capsys):
     assert "the column does not exist; did you mean 'model'?" in refused(capsys, *words, "mode")
     one = pd.read_csv(tmp_path / "long.csv").query("model == 'best'")
     one.to_csv(tmp_path / "one.csv", index=False)
-    assert "finds only one system, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")
+    assert "separates the files into only one system, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")
     assert "cannot be combined with --with" in refused(capsys, *words, "model", "--with", paths[0])
-    assert "is not one name for each of 3 systems" in refused(capsys, *paths, "--names", "a", "b")
+    assert "has 2 names for 3 systems" in refused(capsys, *paths, "--names", "a", "b")
 
 
 def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
@@ -177,7 +177,7 @@ def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
     found, board = rows(capsys, output, "--by", "provider,prompt")
     assert len(found) == 3
     assert [row["system"] for row in board] == ["large long", "large short", "small long", "small short"]
-    assert "the file has no such column or setting; did you mean 'provider'" in refused(
+    assert "the file has no column or setting of this name; did you mean 'provider'" in refused(
         capsys, output, "--by", "providers"
     )
 

@@ -126,8 +126,10 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
     assert comparison.p == pytest.approx(test.pvalue, rel=1e-9)
     assert (comparison.low, comparison.high) == pytest.approx(tuple(interval), rel=0.02)
     assert comparison.noise.item_variance == 0
-    assert "final metrics without items: the interval does not include evaluation noise" in comparison.reason
-    assert "imported runs, without code fingerprint" in comparison.reason
+    assert (
+        "these are final metrics without items, so the interval does not include evaluation noise" in comparison.reason
+    )
+    assert "the runs were imported and have no code fingerprint" in comparison.reason
 
 
 def trainer_run(folder, rows, **state):
@@ -241,7 +243,10 @@ def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
     out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL)
     assert "kept model: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; for the last step pass --at last" in out
     [comparison] = comparisons_of("es")
-    assert "values are of the models that were kept: a at steps 200 to 300, b at steps 300 to 400" in comparison.reason
+    assert (
+        "the values are those of the models that were kept: a at steps 200 to 300, b at steps 300 to 400"
+        in comparison.reason
+    )
 
 
 def test_every_table_verdict_and_page_says_so(capsys):
@@ -250,7 +255,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert asked("SELECT count(*) FROM finals") == [(4,)]
     for command in ("verdicts", "tables", "report"):
         assert main([command]) == 0
-    assert "imported runs, without code fingerprint" in " ".join(capsys.readouterr().out.split())
+    assert "the runs were imported and have no code fingerprint" in " ".join(capsys.readouterr().out.split())
     said = "have no code fingerprint. We only have the logs to show that nothing else changed"
     assert all(said in Path(f"reports/lr/table.{kind}").read_text() for kind in ("md", "tex", "html"))
     text = Path("reports/lr/methods.md").read_text()
@@ -570,7 +575,7 @@ def judged(capsys, values, *words, status, seed="seed"):
 @pytest.mark.parametrize("seed", ["seed", "attempt"])  # paired; independent, as no column names seeds
 def test_percent_beside_shares_passes_no_gate(capsys, seed):
     told = judged(capsys, lambda acc, at: 100 * acc - at, status=12, seed=seed)
-    assert "acc: one run has values 0.8, another 80, and none lies between 0.8" in told
+    assert "acc: one run has values 0.8, another 80, and no value lies between 0.8" in told
     assert "so they may mix shares with percent or ratings" in " ".join(typed.output(capsys, "verdicts", "s").split())
     assert "passed: new" in judged(capsys, lambda acc, at: acc + 0.1 + at / 1000, status=0, seed=seed)
 
