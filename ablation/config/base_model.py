@@ -13,7 +13,7 @@ from ablation.contract.errors import ConfigError
 
 
 class _FromBase(BaseModel):
-    """Values stay as they are written."""
+    """Base of models made from `base`: unknown keys are errors, and values keep the types in which they are written."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
@@ -36,7 +36,7 @@ def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type
     for key in assets:
         if key not in dotted.model_keys(model):
             problem = "is an asset in `inputs`, but `base` does not define it"
-            raise ConfigError(file, f"base.{key}", None, problem, "add it: {kind: ..., sources: [...]}, or null")
+            raise ConfigError(file, f"base.{key}", None, problem, "add it as {kind: ..., sources: [...]} or null")
     return model
 
 

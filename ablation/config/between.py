@@ -21,7 +21,7 @@ _LONG = 60  # characters of a name
 
 @dataclass(frozen=True)
 class Between:
-    """Two variants of a study, and what differs between them, by factor."""
+    """Two variants of a study and their differences, by factor."""
 
     study: Study
     scale: Scale
@@ -31,10 +31,10 @@ class Between:
 
     @classmethod
     def of(cls, study: Study, scale: Scale, a: str, b: str) -> "Between":
-        """Return what lies between A and B.
+        """Return two variants with their differences.
 
-        Raises ConfigError if a variant does not exist, they differ in one factor or none, or B is not A with other
-        values.
+        Raises ConfigError if one does not exist, if they differ in one factor or none, or if A with the values of B is
+        not B.
         """
         factors: dict[str, list[Change]] = {}
         for change in diff(study, a, b):
@@ -50,8 +50,8 @@ class Between:
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
-            problem = "A with all of B's changes is not B, because they choose different kinds of settings"
-            remedy = "explain two variants that choose the same kinds"
+            problem = "A with all changes of B is not B, because a setting has different kinds in A and B"
+            remedy = "name two variants whose settings have the same kinds"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between
 
@@ -61,11 +61,11 @@ class Between:
         return list(self.changes)
 
     def variant(self, chosen: frozenset[int]) -> Variant:
-        """Return A with the chosen factors as in B: the study's own variant, if one is configured so, else a new one.
+        """Return A with the chosen factors of B: a variant of the study with this configuration, or else a new one.
 
-        What has no effect in this configuration stays as in A.
+        Keys without effect in this configuration keep the values of A.
 
-        Raises ConfigError if the values exclude each other, or another variant has the new one's name.
+        Raises ConfigError if the values cannot be combined, or if a variant of the new one's name already exists.
         """
         if not chosen or len(chosen) == len(self.changes):
             return self.study.variants[self.b if chosen else self.a]
@@ -82,7 +82,7 @@ class Between:
                 scale=self.scale,
             )  # fmt: skip
         except ConfigError as error:
-            remedy = "join the keys that belong together into one factor: `factors` in _study.yaml"
+            remedy = "declare keys that belong together as one factor, under `factors` in _study.yaml"
             problem = f"{self.a} with {words} of {self.b} is not a valid configuration: {error.key} {error.problem}"
             raise ConfigError("explain", f"{self.a} {self.b}", None, problem, remedy) from error
         same = (other for other in self.study.variants.values() if other.declared == made.declared)
@@ -93,13 +93,13 @@ class Between:
                 path,
                 "",
                 None,
-                f"already exists, but is not {file.why}",
+                f"already exists, but is not the configuration {file.why}",
                 "rename it, or remove it if `explain` wrote it",
             )
         return made
 
     def text(self, variant: Variant) -> str:
-        """Return the file of a new variant."""
+        """Return the text of a new variant's file."""
         lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
         lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
         lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]

@@ -22,7 +22,7 @@ def get(value: Any, key: str, default: Any = MISSING) -> Any:
 
 
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return the tree of dotted keys; a key below another one that is a leaf stays whole.
+    """Return values by dotted key as a tree; a key below another key that is a leaf stays whole.
 
     A leaf that comes after keys below it replaces them: sort the keys where both may be there.
     """
@@ -50,7 +50,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `merge(base, over)`; where `over` names another kind of a tagged union, it replaces the old one."""
+    """Return `merge(base, over)`; another kind of a tagged union in `over` replaces the kind in `base` altogether."""
     result = dict(base)
     for name, field in model.model_fields.items():
         below, above = base.get(name), over.get(name)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """A format, as help and errors name it.
+    """A format and its name in help texts and errors.
 
     Attributes:
         uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command).
-        title: in a few words.
-        patterns: of the names by which files are found in a folder.
+        title: the format in a few words.
+        patterns: shell patterns for the names of its files in a folder.
     """
 
     uses: tuple[str, ...]
@@ -42,12 +42,12 @@ FORMATS = {
         ("*.csv", "*.tsv", "*.jsonl", "*.parquet"),
     ),
     "trainer_state": Format(("import", "collect"), "Hugging Face Trainer, TRL", ("trainer_state.json",)),
-    "verl": Format(("import", "collect"), "its file logger", ("*.jsonl",)),
+    "verl": Format(("import", "collect"), "verl's file logger", ("*.jsonl",)),
     "tensorboard": Format(("import", "collect"), "event files", ("*tfevents*",)),
     "mlflow": Format(("import", "collect"), "mlflow.db, mlruns/", ("*.db", "meta.yaml")),
     "wandb": Format(("import", "collect"), "offline runs, exported CSV", ("*.wandb", "*.csv")),
     "trackio": Format(("import", "collect"), "SQLite files", ("*.db",)),
-    "evaluation": Format(("import",), "what compare reads"),
+    "evaluation": Format(("import",), "the evaluations that `compare` reads"),
 }
 
 

@@ -1,7 +1,7 @@
 """`study.yaml` of imported runs, or of evaluations that `compare --study` judges. Unknown keys are errors.
 
-It has the question, the analysis plan, and rules that place runs. All of it except the analysis is optional, and what
-is left out is derived from the runs.
+It has the question, the analysis plan, and rules that assign runs to variants. All of it except the analysis is
+optional, and what is left out is derived from the runs.
 """
 
 from collections.abc import Mapping
@@ -22,30 +22,32 @@ _MAPS = ("metrics", "parents", "columns")
 
 
 class RunRules(Strict):
-    """Rules for an imported run's seed and variant, and for the settings and numbers that are used."""
+    """Rules for finding the seed and the variant of an imported run, and for selecting its settings and metrics."""
 
     seed: Text | None = Field(
         default=None,
-        description="Where to find the seed: a dotted key of the configuration; name:REGEX, whose group is "
-        "matched in the run's name; or number, the order in which a variant's runs started.",
+        description="Where to find the seed: a dotted key of the configuration; name:REGEX, a pattern for the run's "
+        "name whose group is the seed; or number, to number a variant's runs in the order of their start.",
     )
     variant: Text | None = Field(
         default=None,
-        description="Where to find the variant: a dotted key, or name:REGEX. Absent: runs whose configurations "
+        description="Where to find the variant: a dotted key, or name:REGEX. By default, runs whose configurations "
         "differ only in the seed are one variant.",
     )
     ignore: list[Text] = Field(default=[], description="Dotted keys that do not distinguish variants.")
     leave_out: list[Text] = Field(
-        default=[], description="Runs that are not imported: shell patterns of their names, or their ids."
+        default=[], description="Runs to leave out: shell patterns for their names, or their ids."
     )
-    metrics: dict[Text, Text] = Field(default={}, description="New name: name in the log.")
-    parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
+    metrics: dict[Text, Text] = Field(default={}, description="For each new name, the metric's name in the log.")
+    parents: dict[Text, Text | None] = Field(
+        default={}, description="For each variant, its parent, or null for a root."
+    )
     columns: dict[Text, Text] = Field(
-        default={}, description="For a table of runs: what a column holds (seed, variant, ...): its name."
+        default={}, description="For a table of runs: for each content (seed, variant, ...), the name of its column."
     )
     url: Text | None = Field(
         default=None,
-        description="Address of a run's page at its tracker, with {id} in place of the run's: "
+        description="Address of a run's page at its tracker, with {id} in place of the run's id, such as "
         "https://wandb.ai/TEAM/PROJECT/runs/{id}. The report links to it.",
     )
     allow: list[Literal["prompt"]] = Field(
@@ -53,9 +55,9 @@ class RunRules(Strict):
     )
     at: int | Literal["last", "best", "common"] | None = Field(
         default=None,
-        description="The step of the final metrics: last (the last that a run logged), best (the step of its "
-        "best model), common (the last that all runs logged), or a number. Absent: the step of the "
-        "kept model if it is known, else the last.",
+        description="The step from which final metrics are taken: last (the run's last logged step), best (the step "
+        "of its best model), common (the last step that all runs logged), or a number. By default, the step of the "
+        "kept model if it is known, else the last step.",
     )
 
     @field_validator("url")
@@ -72,7 +74,7 @@ class Evaluations(Strict):
     item: Text | None = None
     filter: Text | None = None
     cluster: Text | None = None
-    tasks: list[Text] = Field(default=[], description="The tasks to compare; none: all in the files.")
+    tasks: list[Text] = Field(default=[], description="The tasks to compare; by default all tasks in the files.")
     at: Text | None = None
     weight: Literal["tasks", "items"] | None = None
     allow: list[Literal["prompt", "target", "task", "identical", "scale"]] = Field(default=[])
@@ -81,23 +83,23 @@ class Evaluations(Strict):
 
 
 class NamedVariant(Strict):
-    """A variant that the file names."""
+    """A variant that `study.yaml` names."""
 
     parent: Text | None = None
     why: Text | None = None
     label: Text | None = Field(default=None, description="What the variant changes, in the words of a paper's table.")
     where: dict[Text, Any] = Field(
-        default={}, description="Dotted key: value. The variant's runs are those that have all these values."
+        default={}, description="Values by dotted key. The variant's runs are those that have all these values."
     )
     runs: list[Text] = Field(
         default=[],
-        description="Shell patterns for the names of its runs. For `compare --study`: files, folders or "
-        "patterns, relative to this file's folder.",
+        description="Shell patterns for the names of the variant's runs. For `compare --study`: files, folders or "
+        "patterns, relative to the folder of study.yaml.",
     )
 
 
 class ImportFile(Strict):
-    """`study.yaml`."""
+    """The content of `study.yaml`."""
 
     name: Text | None = None
     title: Text | None = None
@@ -105,12 +107,14 @@ class ImportFile(Strict):
     source: Text | None = None
     analysis: dict[str, Any] = Field(
         default={},
-        description="The analysis plan, as in _study.yaml; `metric` (one or a list) may replace value, protocol "
-        "and subsets.",
+        description="The analysis plan, as in _study.yaml; `metric` (a name or a list of names) may replace value, "
+        "protocol and subsets.",
     )
     table: TableDefinition | None = None
     curves: list[CurveDefinition] | None = None
-    factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
+    factors: dict[str, list[Text]] = Field(
+        default={}, description="Named groups of keys; each group counts as one factor."
+    )
     runs: RunRules = RunRules()
     evaluations: Evaluations = Evaluations()
     variants: dict[Text, NamedVariant] = Field(default={})
@@ -126,14 +130,14 @@ def read_import_file(path: Path) -> tuple[str, ImportFile]:
 
 
 def checked_name(name: str, where: Path | str, key: str = "name", kind: str = "study") -> str:
-    """Return the name of a study, or of a variant, if it can be one. Raises ConfigError."""
+    """Return the name if it is valid for a study, or for a variant. Raises ConfigError if it is not."""
     if not is_safe_name(name):
         raise ConfigError(where, key, name, f"is not a valid {kind} name", "use letters, digits, '.', '-' and '_'")
     return name
 
 
 def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, Any]) -> ImportFile:
-    """Return the file's content with the command line's `--map KEY=VALUE` and parts of the analysis plan."""
+    """Return the file's content as changed by `--map KEY=VALUE` options and by parts of an analysis plan."""
     rules: dict[str, Any] = written.runs.model_dump()
     for pair in mapped:
         key, equals, value = pair.partition("=")
@@ -153,14 +157,14 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
 
 
 def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the analysis with replacements; a metric replaces items, and items replace a metric."""
+    """Return the analysis plan with the values of `over`; a metric replaces items, and items replace a metric."""
     items = {"value", "protocol", "subsets"}
     gone = items if "metric" in over else {"metric"} if items & set(over) else set()
     return {key: value for key, value in before.items() if key not in gone} | dict(over)
 
 
 def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the analysis with the direction that its metrics' names tell, where it states none."""
+    """Return the analysis plan; if it states no direction, with that of its metrics' well-known names, if any."""
     metrics = values.get("metric") or values.get("value") or []
     directions = {known_direction(str(name)) for name in (metrics if isinstance(metrics, list) else [metrics])}
     known = {"direction": directions.pop()} if len(directions) == 1 and None not in directions else {}

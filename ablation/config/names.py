@@ -1,4 +1,4 @@
-"""Shared by the configuration's schemas: valid names, what they tell, and models that refuse unknown keys."""
+"""Shared by the configuration's schemas: valid names, directions of known metrics, models that refuse unknown keys."""
 
 import difflib
 import re
@@ -59,7 +59,7 @@ def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
 
 
 def known_direction(metric: str) -> Literal["max", "min"] | None:
-    """Return which values of a metric are better where its name is on a list of known ones; None: ask.
+    """Return the better direction of a metric with a well-known name; None for other names: the user must state it.
 
     Guessing from any other name would turn answers: a rise of `kl`, `toxicity` or `latency_ms` is no improvement.
     """
@@ -72,7 +72,7 @@ def known_direction(metric: str) -> Literal["max", "min"] | None:
 
 
 def check_name(name: str, known: Iterable[str], file: Path | str, key: str, problem: str) -> None:
-    """Refuse a name that is not among the known ones. Raises ConfigError, which suggests the closest."""
+    """Refuse a name that is not among the known names. Raises ConfigError, which suggests the closest one."""
     names = list(known)
     if name not in names:
         raise ConfigError(file, key, name, problem, suggest(name, names))
@@ -81,13 +81,13 @@ def check_name(name: str, known: Iterable[str], file: Path | str, key: str, prob
 def distinct(values: tuple[_Each, ...]) -> tuple[_Each, ...]:
     """Return the values. Raises ValueError if two are equal."""
     if len(set(values)) != len(values):
-        raise ValueError("holds a value twice; list each once")
+        raise ValueError("contains a value twice; list each value once")
     return values
 
 
 def _simple(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ValueError("must be lower-case letters, digits and underscores, starting with a letter")
+        raise ValueError("must consist of lower-case letters, digits and underscores, and start with a letter")
     return name
 
 
@@ -103,6 +103,6 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, and values stay as they are."""
+    """Base of the configuration's models: unknown keys are errors, and instances cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -42,7 +42,7 @@ class _Written:
 
 
 def _text(value: Any) -> str:
-    """Return the text; in a union of forms, a value of another form is refused, so that its own serializer is used."""
+    """Return the text of a printed number; refuse other values of a union, so that pydantic uses their serializers."""
     if not isinstance(value, _Written):
         raise PydanticSerializationUnexpectedValue(f"{type(value).__name__} is not a printed number")
     return str(value)
@@ -50,7 +50,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Printed(_Written):
-    """One number and its text; `value` is in units of one where the text is a percentage."""
+    """A printed number and its text; `value` of a percentage is a fraction (0.517 for 51.7%)."""
 
     text: str
     exact: Fraction
@@ -59,7 +59,7 @@ class Printed(_Written):
 
     @classmethod
     def of(cls, text: Any, *, percent: bool = False) -> "Printed":
-        """Read a text or a number; `percent`: it is a percentage even without its sign.
+        """Read a text or a number; `percent`: it is a percentage even without a percent sign.
 
         Raises ValueError if it is not a number.
         """
@@ -96,16 +96,16 @@ class Printed(_Written):
 
     @property
     def low(self) -> Fraction:
-        """The least number that rounds to this one, either way of rounding halves."""
+        """The least number that rounds to this one, whichever way halves are rounded."""
         return self.exact - self.exact_half
 
     @property
     def high(self) -> Fraction:
-        """The largest number that does."""
+        """The largest number that rounds to this one, whichever way halves are rounded."""
         return self.exact + self.exact_half
 
     def show(self, value: float, more: int = 0) -> str:
-        """Another value with the digits of this one, and `more` of them."""
+        """Return another value as text, with the decimals of this number and `more` further ones."""
         digits = max(self.digits + more, 0)
         return f"{100 * value:.{digits}f}%" if self.percent else f"{value:.{digits}f}"
 
@@ -115,14 +115,14 @@ class Printed(_Written):
 
 @dataclass(frozen=True)
 class Cell(_Written):
-    """One cell of a table: a number, and its spread where the source prints one."""
+    """One cell of a table: a number, and its spread if the source prints one."""
 
     number: Printed
     spread: Printed | None = None
 
     @classmethod
     def of(cls, text: Any, *, percent: bool = False) -> "Cell":
-        """Read `0.512`, `0.512 ± 0.021` or the number itself; a percentage sign at either part holds for both."""
+        """Read `0.512`, `0.512 ± 0.021` or a number; a percent sign after either part applies to both."""
         if isinstance(text, Cell):
             return text
         if not isinstance(text, str):

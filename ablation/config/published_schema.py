@@ -13,6 +13,7 @@ from ablation.config.names import StageName, Strict, Text
 from ablation.config.printed import Cell, Printed
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
+from ablation.contract.display import counted
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -20,7 +21,7 @@ FINEST_TARGET = 10**6  # denominator: counts of items are compared with it in 64
 
 
 def is_target(number: Printed) -> bool:
-    """Whether columns may hold distances from this number: a rate with at most six decimals."""
+    """Return whether a number can be the target of distances: a rate with at most six decimals."""
     return 0 <= number.exact <= 1 and number.exact.denominator <= FINEST_TARGET
 
 
@@ -30,17 +31,19 @@ def largest(target: Fraction | None) -> Fraction:
 
 
 class Claim(Strict):
-    """One sentence of the source about two rows."""
+    """A claim of the source about the difference between two rows."""
 
     variant: Text
     against: Text
     column: Text
-    percent: Printed = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
+    percent: Printed = Field(
+        description="Claimed change of the column from `against` to `variant`; negative if it falls."
+    )
     text: Text
 
 
 class Standing(Strict):
-    """A statement of the source about one number: that it is the best of its column, or below a bound."""
+    """A statement of the source about one number: it is the best of its column, or below a bound."""
 
     variant: Text
     column: Text
@@ -63,7 +66,7 @@ class Delta(Strict):
     column: Text
     low: Printed = Field(description="Least difference `variant` minus `against`, in units of the metric.")
     high: Printed
-    text: Text = Field(description="What the source calls it.")
+    text: Text = Field(description="The source's own words.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -76,7 +79,7 @@ Figure = Printed | tuple[Printed | None, Printed | None]  # a number, or a range
 
 
 class Step(Strict):
-    """A step of the source's training and how many steps it had: ours is the step at the same fraction."""
+    """A step of the source's training, and its number of steps; our step at the same fraction is compared with it."""
 
     step: Count
     of: Count
@@ -84,43 +87,46 @@ class Step(Strict):
     @model_validator(mode="after")
     def _within(self) -> Self:
         if self.step > self.of:
-            raise ValueError(f"step {self.step} is after the last of {self.of}")
+            raise ValueError(f"step {self.step} is after the last step, {self.of}")
         return self
 
 
 class Reading(Strict):
-    """Training figures of one variant that the source states together: one line of its log, or one of its tables.
+    """Numbers about one variant's training that the source states together, in one line of its log or in one table.
 
-    A value is a number or a range [low, high], where null leaves a side open. A metric between bars, `|actor/pg_loss|`,
+    A value is a number or a range [low, high]; null leaves an end open. A metric between bars, `|actor/pg_loss|`,
     is its absolute value.
     """
 
     variant: Text
     stage: StageName | None = Field(
-        default=None, description="The stage that measures it here; null: every stage that logs it."
+        default=None, description="The stage of our study that logs the metrics; null: every stage that logs them."
     )
     kind: Literal["seen", "healthy", "expected"] = Field(
-        description="seen in a log of the source, called healthy by it, or expected by it of the variant."
+        description="Whether a log of the source shows the values (seen), or the source calls them healthy or "
+        "expected of the variant."
     )
     at: Literal["start", "end"] | Step | None = Field(
-        default=None, description="The part of training: the first or last tenth, or a step; null: all of it."
+        default=None,
+        description="The part of training: start (the first tenth), end (the last tenth) or a step; null: all of it.",
     )
-    values: dict[Text, Figure] = Field(min_length=1, description="Metric: value.")
+    values: dict[Text, Figure] = Field(min_length=1, description="The value of each metric.")
     possible: dict[Text, Figure] = Field(
         default={},
-        description="Metric: the range of values that the code can compute. A claim that contains the range is "
-        "true by construction.",
+        description="For each metric, the range of values that the code can compute. A claim that contains the whole "
+        "range is true by construction.",
     )
     set_by: dict[Text, Text] = Field(
         default={},
-        description="Metric: the configuration key whose value is that number. Compared only if the key has it.",
+        description="For each metric that a setting determines, the configuration key of that setting. The metric is "
+        "compared only if the key has the reported value.",
     )
     scale: Text | None = Field(
         default=None,
         description="The only scale at which the metric is compared, because it depends on lengths or constants "
         "of the source's data.",
     )
-    text: Text = Field(description="What the source calls it.")
+    text: Text = Field(description="The source's own words.")
 
     @model_validator(mode="after")
     def _figures(self) -> Self:
@@ -129,38 +135,38 @@ class Reading(Strict):
                 continue
             low, high = value
             if low is None and high is None:
-                raise ValueError(f"{metric}: a range needs a bound")
+                raise ValueError(f"the range of {metric} has no bound; give at least one")
             if low is not None and high is not None and low.exact > high.exact:
-                raise ValueError(f"{metric}: low {low} is above high {high}")
+                raise ValueError(f"the low end {low} of {metric} is above its high end {high}")
         for metric in {*self.possible, *self.set_by} - {*self.values}:
-            raise ValueError(f"{metric} is not among the values")
+            raise ValueError(f"{metric} is missing in `values`; add it")
         if self.at is not None and self.stage is None:
             raise ValueError("`at` needs the `stage` whose steps it counts")
         return self
 
 
 class PublishedFile(Strict):
-    """The whole file. `rows`, `deltas` and `training` are three forms of report; a source may have any of them."""
+    """The content of the file. A source may report in any of three forms: `rows`, `deltas` and `training`."""
 
     source: Text
-    metric: Text | None = Field(default=None, description="What the columns hold.")
+    metric: Text | None = Field(default=None, description="The metric that the columns hold.")
     target: Printed | None = Field(
         default=None,
         description="The columns hold distances between a rate and this number; null: the columns hold rates.",
     )
-    model: Text | None = Field(default=None, description="null: the source does not say.")
-    items: dict[str, Count] = Field(default={}, description="Column: the number of evaluation items behind it.")
+    model: Text | None = Field(default=None, description="The source's model; null: the source does not name it.")
+    items: dict[str, Count] = Field(default={}, description="For each column, its number of evaluation items.")
     batch_size: Count | list[Count] | None = Field(
         default=None,
-        description="Of the source's evaluation, if it averages batches; [128, 32]: means over batches of 32 in each "
-        "batch of 128, then over the batches of 128.",
+        description="Batch size of the source's evaluation, if it averages over batches; [128, 32]: the mean over "
+        "batches of 128, each averaged over batches of 32.",
     )
     runs: int | None = Field(
-        default=None, ge=1, description="Number of training runs that each number averages; null: not stated."
+        default=None, ge=1, description="Number of training runs averaged in each number; null: not stated."
     )
     columns: list[Text] = Field(default=[])
     mean: Text = Field(default="mean", description="The column that holds the mean of the columns with items.")
-    rows: dict[str, list[Cell | None]] = Field(default={}, description="Variant: one number per column.")
+    rows: dict[str, list[Cell | None]] = Field(default={}, description="For each variant, one number per column.")
     claims: list[Claim] = Field(default=[])
     standings: list[Standing] = Field(default=[], description="Statements such as 'the best' or 'below 0.004'.")
     deltas: list[Delta] = Field(default=[], description="Differences, for a source that gives no values.")
@@ -172,30 +178,32 @@ class PublishedFile(Strict):
     def _agrees(self) -> Self:
         for name, row in self.rows.items():
             if len(row) != len(self.columns):
-                raise ValueError(f"rows.{name} has {len(row)} numbers for {len(self.columns)} columns")
+                raise ValueError(
+                    f"rows.{name} has {counted(len(row), 'number')} for {counted(len(self.columns), 'column')}"
+                )
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(
-                    f"claims: {claim.variant} against {claim.against}, {claim.column}: is not in the table"
+                    f"claims: {claim.column} of {claim.variant} against {claim.against} is not in the table"
                 )
         for standing in self.standings:
             if standing.variant not in self.rows or standing.column not in self.columns:
-                raise ValueError(f"standings: {standing.variant}, {standing.column}: is not in the table")
+                raise ValueError(f"standings: {standing.column} of {standing.variant} is not in the table")
         self._holds_what_it_says()
         if not self.rows and not self.deltas and not self.training:
-            raise ValueError("nothing is reported: give `rows`, `deltas` or `training`")
+            raise ValueError("the file reports nothing; give `rows`, `deltas` or `training`")
         if (self.rows or self.deltas) and self.metric is None:
             raise ValueError("`rows` and `deltas` need a `metric`")
         if (self.metric or "").endswith("distance") and self.target is None:
             raise ValueError(f"`metric: {self.metric}` is a distance, so it needs a `target`")
         if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
-            raise ValueError(f"deltas: {strange} are not columns")
+            raise ValueError(f"deltas: these columns do not exist: {', '.join(strange)}")
         if unknown := set(self.items) - set(self.columns):
-            raise ValueError(f"items: {sorted(unknown)} are not columns")
+            raise ValueError(f"items: these columns do not exist: {', '.join(sorted(unknown))}")
         return self
 
     def _holds_what_it_says(self) -> None:
-        """Rates lie between 0 and 1, and a distance is not larger than its target allows."""
+        """Check that rates are from 0 to 1, and that no distance is larger than the target allows."""
         if self.target is not None and not is_target(self.target):
             raise ValueError(f"target {self.target} is not a rate from 0 to 1 with at most six decimals")
         most = largest(None if self.target is None else self.target.exact)
@@ -206,10 +214,10 @@ class PublishedFile(Strict):
                 what = f"rows.{name}: {column} is {cell.number}, which is not a"
                 if self.target is not None:
                     raise ValueError(
-                        f"{what} distance of a rate from {self.target}: at most {float(most):g}; for the rates "
-                        "themselves leave `target` out"
+                        f"{what} distance of a rate from {self.target}, as it is above {float(most):g}; if the "
+                        "numbers are the rates themselves, leave out `target`"
                     )
-                raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, as 51.7%")
+                raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, such as 51.7%")
 
 
 def load_published(file: Path) -> PublishedFile:

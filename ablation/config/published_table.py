@@ -15,6 +15,7 @@ from pathlib import Path
 from ablation.config.names import suggest
 from ablation.config.printed import Cell, Printed
 from ablation.config.published_schema import PublishedFile, is_target, largest
+from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_bytes
 
@@ -26,7 +27,7 @@ _MOST_BYTES = 5_000_000
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The command line's options about a table."""
+    """The command-line options for reading a table."""
 
     items: tuple[str, ...] = ()
     target: str | None = None
@@ -36,7 +37,7 @@ class TableOptions:
 
 
 def read_table(file: Path, options: TableOptions) -> PublishedFile:
-    """Read a table. Raises ConfigError, one line with file, line, column, value and remedy."""
+    """Read a table. Raises ConfigError of one line with file, line, column, value and remedy."""
     lines = _lines(file)
     (_, heading), *body = lines
     columns = _columns(file, heading, options)
@@ -55,8 +56,7 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
         if not name:
             raise ConfigError(where, heading[0], "", "the row has no name", "name it in the first column")
         if name in rows:
-            problem = "is already the name of an earlier row"
-            raise ConfigError(where, heading[0], name, problem, "give each row its own name")
+            raise ConfigError(where, heading[0], name, "occurs twice", "give each row its own name")
         rows[name] = {}
         for place, column in columns.items():
             text = cells[place].strip()
@@ -86,7 +86,7 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
 
 
 def _lines(file: Path) -> list[tuple[int, list[str]]]:
-    """Cells with their line's number; the delimiter is the one that the heading has most of."""
+    """Return the number and the cells of each line; the delimiter is the one most frequent in the heading."""
     try:
         text = read_bytes(file).decode("utf-8-sig")
     except FileNotFoundError:
@@ -94,32 +94,34 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(file, "", None, f"cannot be read as UTF-8 text ({error})", "save it as UTF-8") from None
     if len(text) > _MOST_BYTES:
-        raise ConfigError(file, "", None, f"is {len(text)} characters long", f"a table has at most {_MOST_BYTES}")
+        raise ConfigError(file, "", None, f"is {len(text):,} characters long", f"shorten it to at most {_MOST_BYTES:,}")
     first = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max(",\t;", key=first.count)
     reader = csv.reader(text.splitlines(), delimiter=delimiter)
     try:
         lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
     except csv.Error as error:
-        raise ConfigError(f"{file}:{reader.line_num}", "", None, f"is not CSV: {error}", "correct that line") from None
+        raise ConfigError(
+            f"{file}:{reader.line_num}", "", None, f"is not valid CSV ({error})", "correct that line"
+        ) from None
     if len(lines) < 2:
-        raise ConfigError(file, "", None, "holds no table", "write a heading and a row for each number")
+        raise ConfigError(file, "", None, "does not contain a table", "write a heading line and at least one row")
     return lines
 
 
 def _columns(file: Path, heading: Sequence[str], options: TableOptions) -> dict[int, str]:
-    """Places and names of the columns to read."""
+    """Return the names of the columns to read, by their place."""
     names = [name.strip() for name in heading]
     for place, name in enumerate(names[1:], 1):
         if not name:
             raise ConfigError(file, f"column {place + 1}", "", "has no heading", "name every column in the first line")
         if name in names[1:place]:
-            raise ConfigError(file, "heading", name, "is given twice", "give each column its own name")
+            raise ConfigError(file, "heading", name, "occurs twice", "give each column its own name")
     for name in options.columns:
         if name not in names[1:]:
             raise ConfigError(file, "--columns", name, "is not a column", suggest(name, names[1:]))
     if len(names) < 2:
-        remedy = "add columns of numbers; the first column names the rows"
+        remedy = "add columns of numbers after it, because the first column names the rows"
         raise ConfigError(file, "heading", names[0], "is the only column", remedy)
     return {place: name for place, name in enumerate(names) if place and name in (options.columns or names)}
 
@@ -129,12 +131,12 @@ def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
         return Cell.of(text, percent=percent)
     except ValueError as error:
         problem, _, remedy = str(error).partition("; ")
-        remedy = f"{remedy}; to leave out other columns, pass --columns"
+        remedy = f"{remedy}; if the column holds no numbers, pass --columns with those that do"
         raise ConfigError(where, column, text, problem.partition("' ")[2] or problem, remedy) from None
 
 
 def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str) -> dict[str, int]:
-    """Items per column: one number for all, one for each but the mean, or NAME=N for some."""
+    """Return the items per column, given as one number for all, one for each but the mean, or NAME=N for some."""
     if not (counts := options.items):
         return {}
     wanted = [column for column in columns if column != mean and column.lower() not in MEANS]
@@ -145,15 +147,16 @@ def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str)
     elif len(counts) in (len(wanted), len(columns)):
         pairs = list(zip(columns if len(counts) == len(columns) else wanted, counts, strict=True))
     else:
-        problem = f"has {len(counts)} numbers for {len(wanted)} columns ({', '.join(wanted)})"
-        remedy = "give one number for each, one for all, or NAME=N for some"
+        problem = f"has {counted(len(counts), 'number')}, but the table has {counted(len(wanted), 'column')}"
+        problem += f" ({', '.join(wanted)})"
+        remedy = "give one number per column, one for all columns, or NAME=N for some columns"
         raise ConfigError(file, "--items", " ".join(counts), problem, remedy)
     items: dict[str, int] = {}
     for name, number in pairs:
         if name.strip() not in columns:
             raise ConfigError(file, "--items", name or number, "is not a column", suggest(name.strip(), columns))
         if not number.strip().isdecimal() or not 0 < int(number) <= MOST_ITEMS:
-            remedy = f"write a whole number from 1 to {MOST_ITEMS:,}, as 253"
+            remedy = f"write a whole number from 1 to {MOST_ITEMS:,}, such as 253"
             raise ConfigError(file, "--items", number, "is not a valid number of items", remedy)
         items[name.strip()] = int(number)
     return items
@@ -167,7 +170,7 @@ def _target(text: str | None) -> Printed | None:
     except ValueError:
         target = None
     if target is None or not is_target(target):
-        remedy = "write one from 0 to 1 with few decimals, as 0.5"
+        remedy = "write a rate from 0 to 1 with few decimals, such as 0.5"
         raise ConfigError("audit", "--target", text, "is not a valid rate", remedy)
     return target
 
@@ -179,7 +182,7 @@ def _check_range(
     items: Mapping[str, int],
     target: Printed | None,
 ) -> None:
-    """Rates and distances beyond what they can be: most often percentages without their sign."""
+    """Refuse rates and distances out of range; most often they are percentages without a sign."""
     most = largest(None if target is None else target.exact)
 
     def fits(number: Printed) -> bool:
@@ -194,9 +197,9 @@ def _check_range(
             what, remedy = "rate", "pass --percent if the numbers are percentages"
             kept = [name for name in counted if all(map(fits, counted[name]))]
             if (cell.number.percent or abs(cell.number.exact) > 100) and kept:
-                remedy = f"leave out columns of counts and the like: --columns {shlex.join((*kept, *others))}"
+                remedy = f"leave out columns that hold no rates with --columns {shlex.join((*kept, *others))}"
             if target is not None:
                 what = f"distance of a rate from {target}"
                 remedy += "; leave out --target if the numbers are the rates themselves"
-            problem = f"is not a {what}: 0 to {float(most):g}"
+            problem = f"is not a {what}, which must be from 0 to {float(most):g}"
             raise ConfigError(f"{file}:{number}", column, str(cell.number), problem, remedy)

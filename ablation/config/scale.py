@@ -22,13 +22,15 @@ _MAX_SEEDS = 10_000
 
 
 def _counted(seeds: Any) -> Any:
-    """Return the seeds 0 to n-1 for a number n, and others as they are, to be checked."""
+    """Return the seeds 0 to n-1 for a number n, and the seeds of a list, which are checked later."""
     if isinstance(seeds, int) and not isinstance(seeds, bool):
         if not 1 <= seeds <= _MAX_SEEDS:
-            raise ValueError(f"is not a valid number of seeds; write 1 to {_MAX_SEEDS}, or a list of seeds")
+            raise ValueError(
+                f"is not a valid number of seeds; write a number from 1 to {_MAX_SEEDS}, or a list of seeds"
+            )
         return tuple(range(seeds))
     if not isinstance(seeds, list | tuple):
-        raise ValueError("is neither a whole number nor a list; write 3, or [0, 1, 2]")
+        raise ValueError("is neither a whole number nor a list; write one such as 3 or [0, 1, 2]")
     return tuple(seeds)
 
 
@@ -54,24 +56,24 @@ class ScaleStudy(Strict):
     """The sizes that a scale sets in one study."""
 
     seeds: Seeds | None = Field(
-        default=None, description="The study's number of seeds, or a list of seeds; absent: the scale's seeds."
+        default=None, description="The study's number of seeds, or a list of seeds; by default the scale's seeds."
     )
     set: dict[str, Any] = Field(
         default={},
-        description="Values that replace those of every variant. If they lie in a tagged union whose tag is not "
+        description="Values that replace those of every variant. For a setting with several kinds whose kind is not "
         "set here, only variants whose kind has all these keys get them.",
     )
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={}, description="Dotted key: the factor that its value is multiplied by."
+        default={}, description="For each dotted key, the factor by which its value is multiplied."
     )
     resources: dict[StageName, ResourceOverride] = Field(default={})
 
 
 class ScaleFile(Strict):
-    """`configs/scales/<scale>.yaml`."""
+    """The content of `configs/scales/<scale>.yaml`."""
 
     seeds: Seeds = Field(
-        description="The number of seeds, or a list of seeds, unless the settings or the study's `seeds` state others."
+        description="The number of seeds, or a list of seeds; those of the settings or of a study's `seeds` replace it."
     )
     studies: dict[str, ScaleStudy] = Field(default={})
 
@@ -101,7 +103,7 @@ class Scale:
             for other, _ in dotted.leaves(self.definition.set):
                 if dotted.covers(key, other) or dotted.covers(other, key):
                     where = f"{self.prefix}multiply.{key}"
-                    raise ConfigError(self.file, where, None, "the scale also sets it", "remove one of the two")
+                    raise ConfigError(self.file, where, None, f"`set` also has {other}", "remove one of the two")
         for stage in self.definition.resources:
             if stage not in stages:
                 where = f"{self.prefix}resources.{stage}"
@@ -114,7 +116,7 @@ class Scale:
             for other, variant in changed.items():
                 if dotted.covers(key, other) or dotted.covers(other, key):
                     problem = f"variant {variant} changes {other}"
-                    remedy = "use `multiply`, or remove the key: a scale may set only keys that no variant changes"
+                    remedy = "use `multiply`, or remove the key, because a scale may set only keys no variant changes"
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
@@ -130,7 +132,11 @@ class Scale:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 where = f"{self.prefix}multiply.{key}"
                 raise ConfigError(
-                    self.file, where, factor, f"the value in {variant.stem} is {value!r}", "multiply only numbers"
+                    self.file,
+                    where,
+                    factor,
+                    f"the value in {variant.stem} is {value!r}, which is not a number",
+                    "multiply only keys that hold numbers",
                 )
             config = dotted.merge(config, dotted.nested({key: multiply(value, factor)}))
         return validate(model, config, f"{self.file} (for {variant})")
@@ -152,7 +158,7 @@ def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, An
 
 
 def multiply(value: float, factor: float) -> float:
-    """Return the product: exact in decimal; an integer is rounded up, so that 1 or more stays so.
+    """Return the product, exact in decimal; integers are rounded up, so that none becomes 0.
 
     In binary 100 * 0.07 is 7.000000000000001, which would round up to 8.
     """
@@ -161,7 +167,7 @@ def multiply(value: float, factor: float) -> float:
 
 
 def load_scale(configs: Path, scale: str) -> "_Scales":
-    """Read the file of a scale. Raises ConfigError, also for a study that does not exist."""
+    """Read the file of a scale. Raises ConfigError, also if it names a study that does not exist."""
     file = configs / "scales" / f"{scale}.yaml"
     written = validate(ScaleFile, load_yaml(file), file)
     study_names = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
@@ -177,5 +183,5 @@ class _Scales:
     written: ScaleFile
 
     def study(self, name: str) -> Scale:
-        """Return the part for one study; an empty one where the scale does not mention it."""
+        """Return the part for one study; an empty one if the scale does not mention the study."""
         return Scale(self.file, f"studies.{name}.", self.written.studies.get(name, ScaleStudy()))

@@ -14,7 +14,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def study_json_schema(study: Study) -> dict[str, Any]:
-    """Return the schema of a variant file: the config model with every key optional, and the keys of our own."""
+    """Return the schema of a variant file: the config model with every key optional, and the tracker's own keys."""
     schema = study.config_model.model_json_schema()
     # A part of a tagged union without its tag, which the parent gives, fits several kinds.
     schema = json.loads(json.dumps(schema).replace('"oneOf":', '"anyOf":'))
@@ -25,7 +25,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         if name not in item_definitions:
             definition.pop("required", None)
     fields = {
-        "extends": {"type": "string", "description": "The variant's parent; absent only for a root."},
+        "extends": {"type": "string", "description": "The variant's parent; left out only for a root."},
         "why": {"type": "string", "minLength": 1, "description": "Why this variant exists, in a sentence."},
         "label": {
             "type": "string",
@@ -35,14 +35,14 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         "gpu": {
             "type": "integer",
             "minimum": 1,
-            "description": "Number of accelerators for each of its stages that needs any.",
+            "description": "Number of accelerators for each stage of the variant that needs any.",
         },
         "between": {
             "type": "array",
             "items": {"type": "string"},
             "minItems": 2,
             "maxItems": 2,
-            "description": "Instead of `extends`, for variants that `ablation explain` writes: [A, B], A with some of "
+            "description": "Replaces `extends` in variants that `ablation explain` writes: [A, B] is A with some of "
             "B's changes.",
         },
     }

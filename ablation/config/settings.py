@@ -12,7 +12,7 @@ from ablation.config.names import Strict, check_name, distinct
 from ablation.config.scale import Seed, Seeds, load_scale
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
-from ablation.contract.display import listed
+from ablation.contract.display import counted, listed
 from ablation.contract.errors import ConfigError, check_decoded
 
 _OVERRIDES = "--config"
@@ -43,7 +43,7 @@ def _names(value: Any) -> Any:
 
 
 def _studies(value: Any) -> Any:
-    """Return studies with the variants that are planned of each, none for all of them."""
+    """Return the planned variants of each study; an empty list plans all of them."""
     if isinstance(value, Mapping):
         return {str(name): [] if variants in (None, "null") else variants for name, variants in value.items()}
     return {name: [] for name in distinct(_names(value))}
@@ -53,7 +53,7 @@ def _shard(value: str | None) -> str | None:
     if value is not None:
         match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", value)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ValueError("is not k/n with k from 1 to n; write, for example, 1/2")
+            raise ValueError("is not k/n with k from 1 to n; write one such as 1/2")
     return value
 
 
@@ -68,14 +68,14 @@ _Folder = Annotated[Path, PlainValidator(lambda value: Path(str(value)))]
 
 
 class SettingsFile(Strict):
-    """`configs/config.yaml`. None of the keys from `gpus` on is part of a stage's key."""
+    """The content of `configs/config.yaml`. The keys from `gpus` on do not enter the keys of stages."""
 
-    scale: _Name = Field(default="demo", description="The name of a file in configs/scales.")
+    scale: _Name = Field(default="demo", description="The scale: the name of a file in configs/scales, without .yaml.")
     studies: Annotated[dict[str, _Names] | None, BeforeValidator(_studies)] = Field(
         default=None,
         min_length=1,
-        description="[a, b] or a,b; null: every folder of configs/studies. {a: [x, y], b: null} selects a part: "
-        "variants x and y of study a with their ancestors, and all of b.",
+        description="The studies to plan, [a, b] or a,b; null: every folder of configs/studies. {a: [x, y], b: null} "
+        "plans variants x and y of study a with their ancestors, and all of b.",
     )
     seeds: Annotated[Seeds | None, BeforeValidator(_seeds)] = Field(
         default=None, description="The number of seeds, or a list of seeds; null: the scale's seeds."
@@ -85,7 +85,7 @@ class SettingsFile(Strict):
     reports: _Folder = Path("reports")
     wandb: Annotated[Literal["offline", "online"] | None, BeforeValidator(lambda value: value or None)] = Field(
         default=None,  # `off` in YAML 1.1 is false
-        description="Whether every stage is also logged to W&B: offline, online, or null for no.",
+        description="Whether every stage is also logged to W&B: offline, online, or null for not at all.",
     )
     fork_server: Annotated[
         bool, BeforeValidator(lambda value: {"true": True, "false": False}.get(str(value).lower(), value))
@@ -109,14 +109,14 @@ class SettingsFile(Strict):
         default=None,
         description="k/n, such as 1/2: run every n-th seed, starting with the k-th; `ablation merge` joins the parts.",
     )
-    retry: Literal["failed"] | None = Field(default=None, description="`failed`: run stages that failed again.")
+    retry: Literal["failed"] | None = Field(default=None, description="`failed`: run failed stages again.")
 
 
 class Settings(SettingsFile):
     """The settings, completed from the scale file.
 
-    `study_seeds` are the seeds of studies with their own in the scale file, `seeds` those of all others. `studies` have
-    the variants that are planned; none: all of them.
+    `study_seeds` are the seeds of studies that have their own in the scale file, `seeds` those of all others. `studies`
+    holds the planned variants of each study; an empty tuple plans all of them.
     """
 
     configs: Path
@@ -155,7 +155,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     all_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
     studies = written.studies or dict.fromkeys(all_studies, ())
     if not studies:
-        raise ConfigError(file, "studies", None, "there is no study", f"put one into {configs / 'studies'}")
+        raise ConfigError(file, "studies", None, "no study exists", f"add one to {configs / 'studies'}")
     check_names("studies", studies, all_studies, "study")
     for study, variants in studies.items():
         files = (configs / "studies" / study).glob("*.yaml")
@@ -165,7 +165,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         if written.study not in studies and where["study"] == _OVERRIDES:
             studies = {**studies, written.study: ()}
     if written.wandb is not None and importlib.util.find_spec("wandb") is None:
-        remedy = "run `pip install wandb`, or set it to null"
+        remedy = "run `pip install wandb`, or set `wandb` to null"
         raise ConfigError(where["wandb"], "wandb", written.wandb, "wandb is not installed", remedy)
     folders = {
         key: _folder_of(key, str(getattr(written, key)), where[key], configs.parent) for key in ("results", "reports")
@@ -192,16 +192,18 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         first, count = map(int, settings.shard.split("/"))
         planned_seeds = {seed for study in run for seed in sorted(settings.seeds_of(study))[first - 1 :: count]}
         if not planned_seeds:
-            problem = f"holds no seed, because the plan has only {len(planned)}"
+            problem = f"contains no seed, because the plan has only {counted(len(planned), 'seed')}"
             raise ConfigError(where["shard"], "shard", settings.shard, problem, "use fewer shards, or more seeds")
         if settings.seed not in (None, *planned_seeds):
-            problem = f"does not hold seed {settings.seed}"
-            raise ConfigError(where["shard"], "shard", settings.shard, problem, "use another shard, or no seed")
+            problem = f"does not contain seed {settings.seed}"
+            raise ConfigError(
+                where["shard"], "shard", settings.shard, problem, "use another shard, or leave out `seed`"
+            )
     return settings
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are not left to their defaults, by null or an empty text; paths as text, as in YAML."""
+    """Return the values that replace defaults: all but null and empty text; paths become text, as in YAML."""
     return {
         key: str(value) if isinstance(value, Path) else value
         for key, value in values.items()
@@ -215,9 +217,11 @@ def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
     where: the file that holds the value, or `--config`. project: the folder that holds `configs`.
     """
     if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
-        raise ConfigError(where, key, text, "is not a usable folder", "use no braces, wildcards or control characters")
+        raise ConfigError(
+            where, key, text, "is not a usable folder", "name a folder without braces, wildcards and control characters"
+        )
     if text.startswith("-"):  # Snakemake and the tracker get it as an argument
-        raise ConfigError(where, key, text, "looks like an option of a command", "do not begin its name with `-`")
+        raise ConfigError(where, key, text, "looks like a command-line option", "do not begin the name with `-`")
     try:
         folder = Path(text).expanduser()
     except RuntimeError:
@@ -239,10 +243,10 @@ def _check_apart(results: Path, reports: Path, text: str, where: str) -> None:
 
 
 def _problem(folder: Path, project: Path) -> str:
-    """Return why a folder cannot be used, or nothing."""
+    """Return why a folder cannot be used; empty if it can."""
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
-            return f"{'' if path == folder else f'{path} '}is a link to {path.readlink()}, which leads nowhere"
+            return f"{'' if path == folder else f'{path} '}is a link to {path.readlink()}, which does not exist"
         if path.exists():
             if not path.is_dir():
                 return f"{'' if path == folder else f'{path} '}is not a folder"

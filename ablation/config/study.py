@@ -22,17 +22,17 @@ class Change(Strict):
     key: str
     old: Any = Field(alias="from")
     new: Any = Field(alias="to")
-    factor: str = Field(description="The group of keys that it counts for.")
-    no_effect: str = Field(default="", description="Why it cannot matter at the study's scale, where that is known.")
-    idle_part: str = Field(default="", description="Which values of it cannot matter, if others of it can, and why.")
+    factor: str = Field(description="The factor (group of keys) to which the change belongs.")
+    no_effect: str = Field(default="", description="Why the change cannot matter at the study's scale, if known.")
+    idle_part: str = Field(default="", description="Which changed parts cannot matter although others can, and why.")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One configuration.
+    """A variant: one configuration of a study.
 
-    `declared` is what the files say (all keys), `values` the same after the scale, `resolved` the checked model of it.
-    All are to be read only.
+    `declared` has the values of all keys as the files say, `values` those at the scale, `resolved` is their checked
+    model. Do not change any of them.
     """
 
     study: str
@@ -143,7 +143,7 @@ def _default(config: Any, key: str) -> Any:
 
 
 def factor_of(key: str, factors: Mapping[str, Iterable[str]]) -> str:
-    """Return the factor that a changed key belongs to: a declared group, else the key itself."""
+    """Return the factor to which a changed key belongs: a declared group, or else the key itself."""
     for name, keys in factors.items():
         if any(dotted.covers(group, key) for group in keys):
             return name

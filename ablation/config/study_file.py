@@ -1,6 +1,6 @@
-"""`_study.yaml` and the published numbers that it names: read, and checked against config model and variants.
+"""Read `_study.yaml` and the published numbers that it names, and check them against config model and variants.
 
-A stage that is a command must name its inputs and outputs, and see the values that its key holds.
+A stage that is a command must name its inputs and outputs, and get the values that enter its key.
 """
 
 import importlib
@@ -22,6 +22,7 @@ from ablation.config.study_schema import ASSET_MODEL, ASSET_PREFIX, StageDefinit
 from ablation.config.validation import check_key, known_keys, validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.command import placeholders
+from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
 
 READERS = tuple(formats_of("collect"))
@@ -42,7 +43,7 @@ def read_study_file(file: Path) -> StudyFile:
 
 
 def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
-    """Return the config model that the study file names, or else one made from its `base`. Raises ConfigError."""
+    """Return the config model that the study file names, or else a model made from `base`. Raises ConfigError."""
     if written.config is not None:
         return import_model(written.config, file)
     sources = (source for stage in written.stages.values() for source in stage.inputs.values())
@@ -65,7 +66,7 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
 
 
 def import_model(path: str, file: Path) -> type[BaseModel]:
-    """Return the config model that the study file names, `module:Class`, if it is one that planning can use."""
+    """Return the config model that the study file names as `module:Class`. Raises ConfigError if it cannot be used."""
     model = imported(path, file, "config", "Class")
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
         raise ConfigError(file, "config", path, "is not a strict pydantic model", 'use BaseModel with extra="forbid"')
@@ -80,12 +81,12 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
                 "give the key a default, because a stage gets only the keys that it reads",
             )
         if key in RESERVED_KEYS:
-            raise ConfigError(file, "config", path, f"its key {key!r} is reserved", "rename it")
+            raise ConfigError(file, "config", path, f"its key {key!r} is reserved", "rename the key")
     return model
 
 
 def imported(path: str, file: Path, key: str, what: str) -> Any:
-    """Return what the study file names at `key`, `module:Class` or `module:function`. Raises ConfigError."""
+    """Import what the study file names at `key` as `module:Class` or `module:function`. Raises ConfigError."""
     module, name = path.split(":")
     try:
         return getattr(import_beside_configs(module), name)
@@ -94,7 +95,7 @@ def imported(path: str, file: Path, key: str, what: str) -> Any:
 
 
 def import_beside_configs(name: str) -> ModuleType:
-    """Return a module of the project in the working directory, found as by `python -m`: `trainers`, say."""
+    """Import a module, such as `trainers`, as `python -m` does: also from the working directory."""
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     return importlib.import_module(name)
@@ -125,7 +126,8 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
             continue
         where, value = ("config", written.config) if written.config else (f"base.{key}", get(written.base, key, None))
         problem = f"no stage reads {key if written.config else 'it'}, so a variant that changes it would change nothing"
-        remedy = "add it to a stage's `reads` and to its command ({config} or {value:KEY}), or remove it"
+        remedy = "add it to the `reads` of a stage and, if the stage is a command, to the command ({config} or "
+        remedy += "{value:KEY}), or remove it"
         raise ConfigError(file, where, value, problem, remedy)
 
 
@@ -138,10 +140,13 @@ def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file
     reached = reached_keys(written, leading)
     for key, value in leaves(overrides):
         if not any(covers(other, key) for other in reached):
-            problem = "no stage that leads to the results reads it, so the variant would be equal to its parent"
+            problem = "no stage that leads to the results reads this key, so the variant would be equal to its parent"
             aside = [name for name in written.stages if any(covers(o, key) for o in reached_keys(written, [name]))]
-            joined = f", or to the `inputs` of one add {aside[0]}, which reads it" if aside else ""
-            remedy = f"remove the line, or add the key to the `reads` of such a stage{joined}"
+            other = f", or add {aside[0]}, which reads the key, to the `inputs` of one" if aside else ""
+            remedy = (
+                f"remove the line{',' if aside else ', or'} add the key to the `reads` of a stage that leads to the "
+            )
+            remedy += f"results{other}"
             raise ConfigError(file, key, value, problem, remedy)
 
 
@@ -159,17 +164,16 @@ def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
 
 
 def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a number of samples that a variant does not tell, or an outcome that needs more of them."""
+    """Refuse a study if a variant's number of samples is unknown, or too small for the outcome."""
     analysis = written.analysis
     for variant, config in configs.items() if analysis.samples is not None else ():
         samples = analysis.samples_in(config)
         if samples is None:
-            problem = f"{variant} has no whole number at this key"
-            raise ConfigError(
-                file, "analysis.samples", analysis.samples, problem, "write a number, or keys that hold whole numbers"
-            )
+            problem = f"a key has no whole number in {variant}"
+            remedy = "write a number, or keys that hold whole numbers"
+            raise ConfigError(file, "analysis.samples", analysis.samples, problem, remedy)
         if analysis.k > samples:
-            problem = f"items of {variant} have {samples} sample{'s' * (samples != 1)}"
+            problem = f"needs {analysis.k} samples, but items of {variant} have {counted(samples, 'sample')}"
             remedy = "sample each item more often, or reduce K"
             raise ConfigError(file, "analysis", analysis.outcome, problem, remedy)
 
@@ -199,7 +203,7 @@ def _published_path(configs: Path, written: StudyFile) -> Path:
 def check_variants(
     configs: Path, written: StudyFile, published: PublishedFile | None, file: Path, variants: Iterable[str]
 ) -> None:
-    """Refuse a figure, a comparison of the analysis plan or a published number of a variant that does not exist."""
+    """Refuse figures, comparisons and published numbers that name a variant that does not exist."""
     named = [(file, f"figures.{figure.name}.variants", name) for figure in written.figures for name in figure.names()]
     if isinstance(written.analysis.comparisons, list):
         named += [(file, "analysis.comparisons", name) for pair in written.analysis.comparisons for name in pair]
@@ -214,14 +218,14 @@ def check_variants(
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse a command that lacks what it needs, or that would not see the values in its key."""
+    """Refuse commands without what they need, and commands that would not get the values that enter their keys."""
     for name, stage in written.stages.items():
         if stage.command is not None:
             _check_command(stage, model, file, f"stages.{name}")
     last = next(reversed(written.stages))
     if written.stages[last].command is not None and not written.stages[last].collect:
-        problem = "the last stage gives the study's results, but nothing reads this command's files"
-        raise ConfigError(file, f"stages.{last}.collect", None, problem, f"name a reader: {', '.join(READERS)}")
+        problem = "the last stage gives the study's results, but no reader reads the files of its command"
+        raise ConfigError(file, f"stages.{last}.collect", None, problem, f"choose a reader from {', '.join(READERS)}")
 
 
 def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, where: str) -> None:
@@ -231,7 +235,7 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
         if placeholder.kind == "value":
             _check_value(placeholder.name, stage, model, file, f"{where}.command")
         elif placeholder.kind == "input" and placeholder.name not in stage.inputs:
-            problem = "the stage has no such input"
+            problem = "the stage has no input of this name"
             remedy = suggest(placeholder.name, stage.inputs)
             raise ConfigError(file, f"{where}.command", str(placeholder), problem, remedy)
     if stage.seeded and "seed" not in kinds:
@@ -246,7 +250,7 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
         problem = f"the command gets none of the keys in `reads` ({', '.join(stage.reads)})"
         raise ConfigError(file, f"{where}.command", stage.command, problem, "add {config}, {overrides} or {value:KEY}")
     if kinds & {"config", "overrides"} and not stage.reads:
-        problem = "is empty, so {config} and {overrides} are as well"
+        problem = "is empty, so {config} and {overrides} are empty, too"
         raise ConfigError(file, f"{where}.reads", [], problem, "name the top-level keys that the command needs")
     if stage.steps is not None:
         _check_value(stage.steps, stage, model, file, f"{where}.steps")
@@ -256,7 +260,7 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
         odd = [name for name in collected.columns if name not in known]
         if known and odd:
             remedy = suggest(odd[0], (*known, "path", "values"))
-            raise ConfigError(file, key, odd[0], f"the reader {collected.reader} has no such column", remedy)
+            raise ConfigError(file, key, odd[0], f"the reader {collected.reader} has no column of this name", remedy)
         if odd or (collected.values and not known):
             remedy = f"write {{{collected.reader}: PATH}}"
             raise ConfigError(file, key, (*odd, "values")[0], "files of this reader have no columns to choose", remedy)
@@ -268,5 +272,5 @@ def _check_value(key: str, stage: StageDefinition, model: type[BaseModel], file:
     if top not in stage.reads:
         problem = f"the stage does not read {top}"
         raise ConfigError(
-            file, where, key, problem, f"add {top} to its `reads`, so that a change of it runs the stage again"
+            file, where, key, problem, f"add {top} to the stage's `reads`, so that a changed value runs the stage again"
         )

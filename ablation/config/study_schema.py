@@ -34,7 +34,7 @@ class Resources(Strict):
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(
-        default=0, ge=0, description="Number of accelerators (on a machine without any, slots of the pool)."
+        default=0, ge=0, description="Number of accelerators (on a machine without accelerators: slots of the pool)."
     )
 
 
@@ -73,19 +73,19 @@ def _list_of_readers(value: Any) -> Any:
 class Collected(Strict):
     """Files of a command that become metrics and evaluation items."""
 
-    reader: Text = Field(description="The reader: see docs/how-to/wrap-a-command.md.")
+    reader: Text = Field(description="The name of a reader, as in docs/how-to/wrap-a-command.md.")
     place: Annotated[Text, AfterValidator(_inside)] = Field(
         default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
     )
     columns: dict[str, Text] = Field(
-        default={}, description="For a table: what the reader looks for, and the column that holds it."
+        default={}, description="For a table: for each part that the reader looks for, the column that holds it."
     )
     values: list[Text] = Field(
-        default=[], description="For a table: the columns that hold values; none: all columns of numbers."
+        default=[], description="For a table: the columns that hold values; by default all columns of numbers."
     )
     at: Literal["last"] | int | None = Field(
         default=None,
-        description="The step of the final values; absent: the step of the kept model, if the run states it.",
+        description="The step of the final values; by default the step of the kept model, if the run states it.",
     )
 
 
@@ -104,11 +104,12 @@ class StageDefinition(Strict):
     command: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
         default=None,
         description="Instead of `entry`: a command line with {config} or {overrides}, {seed}, {output}, {input:NAME}; "
-        "as text, or as a list of words. No shell reads it.",
+        "as text, or as a list of words. It runs without a shell.",
     )
     code: list[Annotated[Text, AfterValidator(_relative)]] = Field(
         default=[],
-        description="For a command: its code, as files, folders and patterns. If one changes, the stage runs again.",
+        description="For a command: its code, as files, folders and patterns. If the code changes, the stage runs "
+        "again.",
     )
     collect: Annotated[
         list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]],
@@ -119,15 +120,17 @@ class StageDefinition(Strict):
         "{path: path, item: column, values: [column]}`.",
     )
     steps: Text | None = Field(
-        default=None, description="For a command: the configuration key that holds its number of steps."
+        default=None, description="For a command: the configuration key that holds the command's number of steps."
     )
     time_limit: int | None = Field(
         default=None,
         ge=1,
         description="For a command: minutes after which it and all processes that it started are stopped.",
     )
-    inputs: dict[StageName, Text] = Field(default={}, description="Name: an earlier stage, or `asset:<config key>`.")
-    reads: list[Text] = Field(default=[], description="Top-level config keys that the stage may look at.")
+    inputs: dict[StageName, Text] = Field(
+        default={}, description="For each input, an earlier stage or `asset:<config key>`."
+    )
+    reads: list[Text] = Field(default=[], description="Top-level config keys that the stage may read.")
     seeded: bool = Field(description="Whether the stage's result depends on the seed.")
     resources: Resources = Field(default=Resources(), description="Resources that one job requests.")
 
@@ -161,31 +164,31 @@ class Exclusion(Strict):
     if_: dict[str, Any] = Field(
         alias="if",
         min_length=1,
-        description="Dotted key: value. The condition holds if the configuration has all these values.",
+        description="Values by dotted key. The condition holds if the configuration has all these values.",
     )
     forbid: dict[str, Any] = Field(
         default={},
-        description="Dotted key: value. If the condition holds, a configuration with all these values is refused.",
+        description="Values by dotted key. If the condition holds, a configuration with all these values is refused.",
     )
     forbid_change: list[Text] = Field(
         default=[],
         description="Dotted keys that a variant may not change together with a key of the condition.",
     )
-    because: Text = Field(description="The reason, which the error shows.")
+    because: Text = Field(description="The reason, which the error message shows.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if not (self.forbid or self.forbid_change):
-            raise ValueError("nothing is forbidden: give `forbid` or `forbid_change`")
+            raise ValueError("the exclusion forbids nothing; give `forbid` or `forbid_change`")
         return self
 
     def named_keys(self) -> list[str]:
-        """Return every key that it names."""
+        """Return all keys of the condition, and of what it forbids."""
         return [*self.if_, *self.forbid, *self.forbid_change]
 
 
 class Target(Strict):
-    """A metric whose ideal is a value, not an extreme."""
+    """The direction of a metric whose best value is a number, not an extreme."""
 
     target: float
 
@@ -200,13 +203,15 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
             return Target(target=float(number))
     except ValueError:
         pass
-    raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target:0.5")
+    raise ConfigError(
+        command, "--direction", text, "is not a valid direction", "write max, min, or a target such as target:0.5"
+    )
 
 
 class Guardrail(Strict):
     """A metric that a change must not make worse, whatever it gains."""
 
-    metric: Text = Field(description="The value to guard: an items.name among the items of the primary metric.")
+    metric: Text = Field(description="The items.name to guard; it needs the same items as the primary metric.")
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, lt=1e100, description="The smallest loss that matters.")
 
@@ -218,11 +223,11 @@ class Analysis(Strict):
     """The analysis plan: how comparisons are judged. Fixed before there are results."""
 
     value: Text = Field(description="The items.name of the primary metric.")
-    protocol: Text = Field(default="test", description="items.protocol.")
+    protocol: Text = Field(default="test", description="The items.protocol of the primary metric.")
     subsets: list[Text] = Field(
         default=["all"],
         min_length=1,
-        description="The items.subset values; the statistic is the mean over these subsets.",
+        description="Values of items.subset; the statistic is the mean over these subsets.",
     )
     direction: Literal["max", "min"] | Target
     margin: Annotated[float, Field(gt=0, lt=1e100)] | None = Field(
@@ -230,27 +235,28 @@ class Analysis(Strict):
         "gate refuses the study."
     )
     alpha: float = Field(
-        default=0.05, gt=0, lt=0.5, description="Error rate over all comparisons, of the kind named by `error`."
+        default=0.05, gt=0, lt=0.5, description="Error rate over all comparisons; `error` names its kind."
     )
     error: Literal["fwer", "fdr"] = Field(
         default="fwer",
         description="What alpha bounds: fwer, the chance of any false better or worse in the study (family-wise error "
-        "rate); fdr, the expected share of better and worse that are false (false discovery rate).",
+        "rate); fdr, the expected share of false verdicts among better and worse (false discovery rate).",
     )
     seeds: Literal["paired", "independent"] | None = Field(
         default=None,
-        description="Whether both runs of a seed share something, such as data order or initialisation. Left "
-        "out: paired, except for imported runs without named seeds.",
+        description="Whether the two runs of a seed share something, such as data order or initialisation (paired), "
+        "or not (independent). By default paired, except for imported runs without named seeds.",
     )
     claim: Literal["recipe", "checkpoints"] | None = Field(
         default=None,
-        description="Whether a verdict is about all seeds (the default) or about these runs only.",
+        description="Whether a verdict is about the recipe, with any seed (the default), or about these checkpoints "
+        "only.",
     )
     rare: float = Field(
         default=0.5,
         gt=0,
         lt=1,
-        description="`equivalent` needs enough seeds to rule out that more than this share of all seeds behave "
+        description="`equivalent` needs enough seeds to rule out that more than this share of all seeds behaves "
         "differently: at alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
     )
     correction: Literal["max-t", "holm"] = Field(
@@ -270,23 +276,24 @@ class Analysis(Strict):
     )
     interim_analyses: list[Annotated[int, Field(ge=3)]] = Field(
         default=[],
-        description="Increasing numbers of seeds at which `add-seeds` may judge and stop; none: one analysis "
+        description="Increasing numbers of seeds at which `add-seeds` may judge and stop; by default one analysis "
         "with all seeds.",
     )
     combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
-        default={}, description="Combined variant: the variants with a common parent whose effects should add up in it."
+        default={},
+        description="For each combined variant, the variants of the same parent whose effects it should add up.",
     )
     guardrails: list[Guardrail] = Field(
-        default=[], description="Values that must not get worse; each is tested in every comparison."
+        default=[], description="Metrics that must not get worse; each is tested in every comparison."
     )
     samples: Annotated[int, Field(ge=1)] | Annotated[list[Text], Field(min_length=1)] | None = Field(
         default=None,
-        description="Number of samples that an item's value averages: a number, or the configuration keys whose "
+        description="Number of samples averaged in an item's value: a number, or the configuration keys whose "
         "product it is.",
     )
     pass_at: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Judge the chance that any of this many samples is right, not the mean of the samples.",
+        description="Judge the chance that any of this many samples is right, instead of the mean of the samples.",
     )
     cons_at: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -295,27 +302,27 @@ class Analysis(Strict):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A plan that does not use a later key keeps the digest that it had before this key existed."""
+        """Leave out unused later keys, so that a plan without them keeps its digest from before they existed."""
         content: dict[str, Any] = plain(self)
         return {key: value for key, value in content.items() if value or key not in _LATER}
 
     @property
     def k(self) -> int:
-        """Return the number of samples that pass@k or cons@k draws; 0: the mean of all is compared."""
+        """Return the number of samples that pass@k or cons@k draws; 0 if the mean of all samples is compared."""
         return self.pass_at or self.cons_at or 0
 
     @property
     def outcome(self) -> str:
-        """Return what of an item's samples is compared, `pass@4`; empty: their mean."""
+        """Return the outcome of an item's samples that is compared, such as `pass@4`; empty if it is their mean."""
         return f"{'pass' if self.pass_at else 'cons'}@{self.k}" if self.k else ""
 
     @property
     def named(self) -> str:
-        """Return what is compared: `accuracy`, or `pass@4 of accuracy`."""
+        """Return the name of what is compared: `accuracy`, or `pass@4 of accuracy`."""
         return f"{self.outcome} of {self.value}" if self.k else self.value
 
     def samples_in(self, config: Mapping[str, Any]) -> int | None:
-        """Return the samples of an item in this configuration; None if its keys hold no whole numbers."""
+        """Return the samples per item in a configuration; None if a key of `samples` has no whole number there."""
         if not isinstance(self.samples, list):
             return self.samples
         counts = [dotted.get(config, key, None) for key in self.samples]
@@ -324,7 +331,7 @@ class Analysis(Strict):
     @model_validator(mode="after")
     def _samples_are_right_or_wrong(self) -> Self:
         if self.pass_at and self.cons_at:
-            raise ValueError("pass_at and cons_at cannot be combined; give one of them")
+            raise ValueError("pass_at and cons_at cannot be combined; leave one out")
         if self.k and (self.samples is None or self.direction != "max"):
             raise ValueError(f"{self.outcome} counts right samples, so it needs `samples` and `direction: max`")
         if isinstance(self.samples, int) and self.k > self.samples:
@@ -345,7 +352,7 @@ class Analysis(Strict):
 
 
 class Range(Strict):
-    """Healthy values; a missing bound is none. A value that is not finite is never inside."""
+    """A range of healthy values; without a bound, that end is open. A value that is not finite is never inside."""
 
     min: float | None = None
     max: float | None = None
@@ -367,10 +374,10 @@ class HealthRule(Strict):
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
-        description="The stage that logs the metric. A list makes one rule per stage; from the second on, the "
-        "stage is part of the rule's id."
+        description="The stage that logs the metric. A list makes one rule per stage; from the second stage on, the "
+        "rule's id ends with the stage."
     )
-    metric: Text = Field(description="Name, or a shell pattern that stands for each metric that matches.")
+    metric: Text = Field(description="The metric's name, or a shell pattern; every metric that matches is checked.")
     measure: Literal["value", "change", "ratio"] = Field(
         default="value",
         description="What is judged: the value, its change from the reference, or its ratio to the reference.",
@@ -378,13 +385,15 @@ class HealthRule(Strict):
     reference: Text | None = Field(
         default=None, description="The metric that is the reference; null: the judged metric's own first value."
     )
-    range: Range = Field(default=Range(), description="Empty: any finite value is healthy.")
+    range: Range = Field(default=Range(), description="The healthy values; without bounds, any finite value.")
     abs: bool = Field(default=False, description="Whether the absolute value is judged.")
     window: int = Field(
-        default=1, ge=1, description="Number of consecutive logged values that must be outside the range."
+        default=1, ge=1, description="Number of consecutive logged values outside the range that break the rule."
     )
     after: int | None = Field(default=None, description="Steps up to and including this one are ignored.")
-    severity: Literal["note", "warn", "abort"] = Field(description="abort ends the stage as diverged.")
+    severity: Literal["note", "warn", "abort"] = Field(
+        description="What happens: note and warn report, abort also ends the stage as diverged."
+    )
     diagnosis: Text = Field(description="What a broken rule means.")
     remedy: Text = Field(description="What to try if the rule is broken.")
 
@@ -396,7 +405,7 @@ class HealthRule(Strict):
 
 
 def _rule_per_stage(rules: Any) -> Any:
-    """Return the rules as written, one for each stage where a rule lists several."""
+    """Return the rules as written, but a rule that lists several stages as one rule per stage."""
     if not isinstance(rules, list):
         return rules
     single = []
@@ -410,15 +419,19 @@ def _rule_per_stage(rules: Any) -> Any:
     return single
 
 
-_LABEL: str = Field(default_factory=lambda data: data.get("metric", ""), description="Default: the metric.")
+_LABEL: str = Field(
+    default_factory=lambda data: data.get("metric", ""), description="The label; by default the metric."
+)
 
 
 class ColumnDefinition(Strict):
     """One column of the table: a metric of the last stage."""
 
-    metric: Text = Field(description="<protocol>/<subset>/<metric>.")
+    metric: Text = Field(description="The metric, as <protocol>/<subset>/<metric>.")
     label: Text = _LABEL
-    published: str | None = Field(default=None, description="Column of the published table.")
+    published: str | None = Field(
+        default=None, description="The column of the published table that has the same metric."
+    )
     change: bool = Field(
         default=False,
         description="Whether to add a column with the change from the parent's mean in percent, also for "
@@ -438,7 +451,7 @@ class MeansOver(Strict):
 
     key: Text = Field(description="The configuration key that holds the number of policies.")
     protocols: list[Text] = Field(min_length=1, description="Protocols whose values are means over the policies.")
-    of: Text = Field(default="policies", description="What is counted, in the plural.")
+    of: Text = Field(default="policies", description="What the tables call the policies, in the plural.")
 
 
 class TableDefinition(Strict):
@@ -461,12 +474,13 @@ class FigurePanel(CurveDefinition):
 
     log: bool = Field(
         default=False,
-        description="For lines and each: use a logarithmic axis, which leaves out values that are not above 0.",
+        description="For lines and each: use a logarithmic axis, which leaves out values of 0 and below.",
     )
     variants: list[Text] | None = Field(
         default=None,
         min_length=1,
-        description="For subsets and distributions: the subsets to show, in this order; null: all.",
+        description="For subsets and distributions: the variants to show in this panel, in this order; null: those of "
+        "the figure.",
     )
 
 
@@ -478,9 +492,9 @@ class FigureAxis(Strict):
 
 
 class FigureDefinition(Strict):
-    """A figure of its own: one panel per metric with a line, a bar or boxes per variant."""
+    """A separate figure: one panel per metric with a line, a bar or boxes per variant."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="Name of the file.")]
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="The figure's file name.")]
     kind: Literal["lines", "each", "bars", "subsets", "distributions"] = Field(
         description="lines: values by step; each: the same with a panel per variant, which also shows its "
         "parent; bars: mean over the steps; subsets: a final metric by subset; distributions: "
@@ -495,11 +509,11 @@ class FigureDefinition(Strict):
     axis: Text | None = Field(default=None, description="For subsets: the label of the horizontal axis.")
     columns: int = Field(default=2, ge=1, le=6, description="Number of panels side by side.")
     variants: list[Text] = Field(
-        default=[], description="The variants to show, in the order of the variant tree; none: all."
+        default=[], description="The variants to show, in the order of the variant tree; by default all."
     )
 
     def names(self) -> list[str]:
-        """Return every variant that it names."""
+        """Return the names of all variants that the figure and its panels select."""
         return [*self.variants, *(name for panel in self.panels for name in panel.variants or ())]
 
     @model_validator(mode="after")
@@ -510,17 +524,17 @@ class FigureDefinition(Strict):
             if over_subsets and (len(parts) != 3 or parts[1] != "*" or "*" in parts[0] + parts[2]):
                 raise ValueError(f"panels: kind {self.kind} needs a metric <protocol>/*/<name>, not {panel.metric!r}")
             if panel.variants is not None and not over_subsets:
-                raise ValueError(f"panels: `variants` has no effect with kind {self.kind}")
+                raise ValueError(f"panels: `variants` has no effect with kind {self.kind}; remove it")
             if panel.variants is not None and self.variants:
-                raise ValueError("`variants` cannot be given for both the figure and a panel; give one of them")
+                raise ValueError("`variants` cannot be given for both the figure and a panel; leave one out")
         if self.kind == "each" and len(self.panels) != 1:
             raise ValueError(f"kind each draws a panel per variant, so it needs one panel, not {len(self.panels)}")
         if self.kind not in ("lines", "each") and any(panel.log for panel in self.panels):
-            raise ValueError(f"panels: log has no effect with kind {self.kind}")
+            raise ValueError(f"panels: log has no effect with kind {self.kind}; remove it")
         if self.x is not None and self.kind not in ("lines", "each"):
-            raise ValueError(f"x has no effect with kind {self.kind}")
+            raise ValueError(f"x has no effect with kind {self.kind}; remove it")
         if self.axis is not None and self.kind != "subsets":
-            raise ValueError(f"axis has no effect with kind {self.kind}")
+            raise ValueError(f"axis has no effect with kind {self.kind}; remove it")
         return self
 
 
@@ -546,38 +560,42 @@ class StudyDefinition(Strict):
     )
 
     def fields_of(self, kind: type["StudyDefinition"]) -> dict[str, Any]:
-        """Return the values of the fields that `kind`, a class above, declares; to make another subclass of it."""
+        """Return the values of the fields of `kind`, a base class, from which another subclass can be made."""
         return {name: getattr(self, name) for name in kind.model_fields}
 
 
 class StudyFile(StudyDefinition):
-    """`_study.yaml`: the definition, and what only planning reads."""
+    """The content of `_study.yaml`: the study's definition, and what only planning reads."""
 
     config: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
-        default=None, description="module:Class of the config model; absent: the keys and types are those of `base`."
+        default=None, description="module:Class of the config model; by default `base` gives the keys and types."
     )
     parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
         default=None,
-        description="module:function of `def parts(config, stage)`, which returns slot -> dotted name of the "
-        "code that is used.",
+        description="module:function, a `def parts(config, stage)` that returns the dotted name of the code in each "
+        "slot.",
     )
     base: dict[str, Any] = Field(
         default={}, description="Values of every root variant, which replace the model's defaults."
     )
-    factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
+    factors: dict[str, list[Text]] = Field(
+        default={}, description="Named groups of keys; each group counts as one factor."
+    )
     exclusions: list[Exclusion] = Field(default=[])
     stages: Annotated[
         dict[StageName, StageDefinition],
         Field(min_length=1),
         BeforeValidator(lambda stages: stages, json_schema_input_type=dict[StageName, StageDefinition] | str),
     ] = Field(
-        description="Stages in order; the last gives the results. A name stands for the stages in "
+        description="The stages in order; the last one gives the results. A name instead takes the stages from "
         "configs/studies/<name>.yaml."
     )
-    published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
+    published: str | None = Field(
+        default=None, description="The <name> of configs/published/<name>.yaml, with the source's numbers."
+    )
     dirty_tree: Literal["allow", "warn", "refuse"] = Field(
         default="warn",
-        description="What to do if files differ from their commit: start the stages, warn and start, or refuse.",
+        description="What to do if there are uncommitted changes: start the stages, warn and start them, or refuse.",
     )
 
     @model_validator(mode="after")
@@ -593,7 +611,7 @@ class StudyFile(StudyDefinition):
         ids = [rule.id for rule in self.health]
         for rule in self.health:
             if rule.stage not in self.stages:
-                raise ValueError(f"health.{rule.id}.stage: there is no stage {rule.stage!r}")
+                raise ValueError(f"health.{rule.id}.stage: the stage {rule.stage!r} does not exist")
             if ids.count(rule.id) > 1:
-                raise ValueError(f"health: the id {rule.id!r} is given twice")
+                raise ValueError(f"health: the id {rule.id!r} occurs twice")
         return self

@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> Model:
     """Return `data` as a model, without conversions between types ("5" is not a number; 1 may stand for 1.0).
 
-    Raises ConfigError of the first error, with the others; their keys start with `prefix`.
+    Raises ConfigError for the first mistake, which carries the others; their keys start with `prefix`.
     """
     mistakes = Mistakes(_unknown(known_keys(model), data, "", file, prefix))
     unknown = {mistake.key for mistake in mistakes.found}
@@ -99,7 +99,7 @@ def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, 
 
 
 def _models_at(model: type[BaseModel], parts: Iterable[str]) -> list[type[BaseModel]]:
-    """Return the models that a place may hold; a part that is no field names an entry of a map or list of models."""
+    """Return the models that a place may hold; a part that is not a field is an entry of a map or list of models."""
     models = [model]
     for part in parts:
         if fields := [each.model_fields[part] for each in models if part in each.model_fields]:
@@ -116,7 +116,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _description(model: type[BaseModel], key: str) -> str:
-    """Return the description of a key; nothing if there is none, or kinds of a union describe it differently."""
+    """Return the description of a key; empty if it has none, or if kinds of a union describe it differently."""
     *above, last = key.split(".")
     models = _models_at(model, above)
     descriptions = {each.model_fields[last].description or "" for each in models if last in each.model_fields}

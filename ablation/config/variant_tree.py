@@ -1,4 +1,4 @@
-"""The tree of variants: each has one parent, or none; one walk for all who follow it."""
+"""The tree of variants, in which each has one parent or none, and the walk through it that all code shares."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def in_natural_order(names: Iterable[str]) -> list[str]:
 
 
 def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Return the parent, its parent, and so on to the root; of a cycle, each variant once."""
+    """Return the parent, its parent, and so on to the root; in a cycle, each variant occurs once."""
     ancestry: dict[str, None] = {}
     parent = parents.get(name)
     while parent is not None and parent in parents and parent not in ancestry:
@@ -56,7 +56,7 @@ def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
 
 
 def compared(comparisons: str | Sequence[tuple[str, str]], parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """Return the pairs (child, parent) that `analysis.comparisons` asks for: `parent`, `root`, or those listed."""
+    """Return the pairs (child, parent) that `analysis.comparisons` selects: `parent`, `root`, or a list of pairs."""
     if not isinstance(comparisons, str):
         return [(child, parent) for child, parent in comparisons if child in parents and parent in parents]
     if comparisons == "root":

@@ -39,7 +39,7 @@ class VariantFile:
 def load_studies(settings: Settings) -> dict[str, Study]:
     """Read, resolve and check every variant of the settings' studies.
 
-    Raises ConfigError of the first thing that is wrong, with file, key, value and remedy, and with it the others.
+    Raises ConfigError for the first mistake, with file, key, value and remedy; it carries the others.
     """
     scale = load_scale(settings.configs, settings.scale)
     mistakes, studies = Mistakes(), {}
@@ -51,7 +51,7 @@ def load_studies(settings: Settings) -> dict[str, Study]:
 
 
 def _part(study: Study, planned: Iterable[str]) -> Study:
-    """Return the study with the planned variants, and those that they descend from; with all if none is named."""
+    """Return the study with the planned variants and their ancestors; with all variants if none is named."""
     parents = {name: variant.parent for name, variant in study.variants.items()}
     kept = {above for name in planned for above in (name, *ancestors(name, parents))}
     return replace(study, variants={name: each for name, each in study.variants.items() if name in kept or not kept})
@@ -62,7 +62,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     file = folder / "_study.yaml"
     if not is_safe_name(name) or name in _RESERVED_STUDIES:
         raise ConfigError(
-            folder, "", None, "is not a valid study name", "use letters, digits, '-' and '_'; not `assets`"
+            folder, "", None, "is not a valid study name", "use letters, digits, '-' and '_', but not `assets`"
         )
     written = study_file.read_study_file(file)
     model = study_file.config_model(written, file)
@@ -139,14 +139,14 @@ def resolve(
 def refuse_idle(
     overrides: Mapping[str, Any], declared: Mapping[str, Any], above: Mapping[str, Any], file: Path, owner: str
 ) -> None:
-    """Refuse an override equal to its value in `above`, the values of `owner`: it would mislead the reader."""
+    """Refuse an override that is equal to its value in `above`, the values of `owner`: it would mislead the reader."""
     for key, value in dotted.leaves(overrides):
         if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
             raise ConfigError(file, key, value, f"{owner} already has this value", "remove the line")
 
 
 def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, file: Path) -> None:
-    """Refuse an override of a key that the config model's `without_effect` says changes nothing in this variant."""
+    """Refuse an override that has no effect in this variant, as the config model's `without_effect` says."""
     idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
     for key, value in dotted.leaves(overrides):
         for other, reason in idle.items():
@@ -173,7 +173,7 @@ def check_exclusions(
 
 
 def _offence(exclusion: Exclusion, config: Mapping[str, Any], changed: list[str]) -> str | None:
-    """Return the key that is forbidden here, if there is one."""
+    """Return the key that the exclusion forbids in this configuration, if there is one."""
     if exclusion.forbid and _holds(exclusion.forbid, config):
         return next(iter(exclusion.forbid))
     causing = [key for key in changed if any(dotted.covers(cause, key) for cause in exclusion.if_)]
@@ -203,7 +203,7 @@ def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
 def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
     """Read a study's variants, parents before children, siblings in natural order (v2 before v10).
 
-    Raises ConfigError if a file is wrong by itself, names a parent that does not exist, or descends from itself.
+    Raises ConfigError if a file is not valid by itself, names a parent that does not exist, or descends from itself.
     """
     files, mistakes = {}, Mistakes()
     for path in sorted(folder.iterdir()):
@@ -218,7 +218,7 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
                 files[path.stem] = _read_variant(path, model)
     mistakes.refuse()
     if not files:
-        raise ConfigError(folder, "", None, "holds no variant", "add one, for example baseline.yaml")
+        raise ConfigError(folder, "", None, "contains no variant", "add one, such as baseline.yaml")
     for variant in files.values():
         if variant.parent is not None:
             check_name(variant.parent, files, variant.path, "extends", NO_VARIANT)
@@ -227,7 +227,7 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
 
 def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
     if not is_safe_name(path.stem):
-        remedy = "use letters, digits, '.', '-', '_', not starting with '.' or '-'"
+        remedy = "use letters, digits, '.', '-' and '_', and do not start with '.' or '-'"
         raise ConfigError(path, "", None, "is not a valid variant name", remedy)
     overrides = load_yaml(path)
     parent, why, label, gpu, between = (overrides.pop(key, None) for key in RESERVED_KEYS)
@@ -241,11 +241,11 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
             path, "extends", parent, "is not the name of one variant", "write one name, in quotes if it is a number"
         )
     if not isinstance(why, str) or not why.strip():
-        raise ConfigError(path, "why", why, "is missing", "say in a sentence why this variant exists")
+        raise ConfigError(path, "why", why, "is missing", "add a sentence that says why this variant exists")
     if label is not None and (not isinstance(label, str) or not label.strip()):
         raise ConfigError(path, "label", label, "is not text", "name the change as a paper's table would, or remove it")
     if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
-        raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write 1, 2, ...")
+        raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write a whole number such as 1")
     check_known(model, overrides, path)
     return VariantFile(path.stem, path, parent, why.strip(), gpu, overrides, between is not None, (label or "").strip())
 

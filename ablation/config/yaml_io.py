@@ -31,7 +31,7 @@ _MAX_NODES = 100_000  # nodes of another program's file, with its aliases writte
 
 
 class _Problem(yaml.MarkedYAMLError):
-    """A refusal of ours, with the remedy apart from the problem."""
+    """A mistake that the strict loader refuses, with its remedy."""
 
     def __init__(self, key: str, problem: str, remedy: str, mark: yaml.Mark | None) -> None:
         super().__init__(problem=problem, problem_mark=mark)
@@ -68,7 +68,7 @@ def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
 def _construct_text(loader: Any, node: yaml.ScalarNode) -> str:
     if printable(node.value) != node.value:
         problem = f"the text '{one_line(node.value, 40)}' contains a control character"
-        raise _Problem("", problem, "remove it: a terminal would obey it", node.start_mark)
+        raise _Problem("", problem, "remove the character, because a terminal would obey it", node.start_mark)
     return str(node.value)
 
 
@@ -86,7 +86,7 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
         if not isinstance(key, str):
             raise _Problem(str(key_node.value), "keys must be text", "put the key in quotes", key_node.start_mark)
         if key in mapping:
-            raise _Problem(key, "the key is given twice", "remove one of the two", key_node.start_mark)
+            raise _Problem(key, "the key occurs twice", "remove one of the two", key_node.start_mark)
         mapping[key] = loader.construct_object(value_node, deep=True)
     return mapping
 
@@ -110,10 +110,10 @@ _PrintedLoader.add_constructor("tag:yaml.org,2002:float", _keep_float)
 
 
 def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
-    """Read one mapping from a YAML file; `as_printed`: numbers with a point keep their text, as "0.700".
+    """Read one mapping from a YAML file; `as_printed`: numbers with a point keep their text, such as "0.700".
 
-    Raises ConfigError if the file is missing, not YAML, no mapping, or uses what is refused here (duplicate keys,
-    keys that are not text, aliases, tags, infinite numbers); its `file` is `path:line` where the line is known.
+    Raises ConfigError if the file is missing, is not YAML, is not a mapping, or uses what is refused here (duplicate
+    keys, keys that are not text, aliases, tags, infinite numbers); its `file` is `path:line` if the line is known.
     """
     try:
         raw = read_bytes(path)
@@ -123,7 +123,7 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(path, "", None, f"cannot be read as UTF-8 text ({error})", "correct the file") from error
     if len(raw) > _MAX_BYTES:
-        raise ConfigError(path, "", None, f"is {len(raw)} bytes long", f"a configuration has at most {_MAX_BYTES}")
+        raise ConfigError(path, "", None, f"is {len(raw):,} bytes long", f"shorten it to {_MAX_BYTES:,}")
     try:
         _check(text)
         value = yaml.load(text, Loader=_PrintedLoader if as_printed else _StrictLoader)
@@ -131,23 +131,23 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
         raise ConfigError(_at(path, error), error.key, None, str(error.problem), error.remedy) from None
     except yaml.MarkedYAMLError as error:
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(_at(path, error), "", None, f"not valid YAML: {problem}", "correct that line") from None
+        raise ConfigError(_at(path, error), "", None, f"is not valid YAML ({problem})", "correct that line") from None
     except yaml.YAMLError as error:
-        raise ConfigError(path, "", None, f"not valid YAML: {error}", "correct the file") from None
+        raise ConfigError(path, "", None, f"is not valid YAML ({error})", "correct the file") from None
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ConfigError(path, "", None, f"holds a {type(value).__name__}", "write `key: value` lines")
+        raise ConfigError(path, "", None, f"contains a {type(value).__name__}, not keys", "write `key: value` lines")
     return value
 
 
 def parse_foreign(text: str) -> Any:
-    """Return the value of YAML that another program wrote, by the rules of YAML 1.1 as it wrote it.
+    """Return the value of YAML that another program wrote, read by the rules of YAML 1.1, as it was written.
 
-    PyYAML writes an alias wherever two settings share a list, so aliases are read; but not recursive ones, or ones that
-    expand to very long text.
+    PyYAML writes an alias wherever two settings share a list, so aliases are read, except recursive aliases and those
+    that expand to very long text.
 
-    Raises ValueError, of one line, where it is not YAML or would be too large.
+    Raises ValueError of one line if it is not YAML or would be too large.
     """
     try:
         _check(text, foreign=True)
@@ -171,7 +171,7 @@ def _nodes(node: Any, counts: dict[int, int]) -> int:
 
 
 def _check(text: str, *, foreign: bool = False) -> None:
-    """Refuse what must not be composed.
+    """Refuse YAML that must not be composed.
 
     Deep nesting ends the process, a few nested aliases expand to gigabytes, a shared value hides what a file says, and
     a tag turns text into something that its writer did not mean.
@@ -182,7 +182,7 @@ def _check(text: str, *, foreign: bool = False) -> None:
         mark: Any = event.start_mark
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
-            raise _Problem("", f"is nested more than {_MAX_DEPTH} deep", "flatten it", mark)
+            raise _Problem("", f"is nested more than {_MAX_DEPTH} levels deep", "flatten it", mark)
         if foreign:
             continue
         if anchor is not None:

@@ -93,7 +93,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
         "v2 with lr of far is not a valid configuration: patience cannot be combined with lr = 0.03 (it would not end)"
         in error
     )
-    assert "join the keys that belong together into one factor" in error
+    assert "declare keys that belong together as one factor" in error
     assert not list(toy.folder.glob("v2.*.yaml"))
 
 

@@ -53,7 +53,7 @@ def test_a_published_file_keeps_the_text_through_the_plan(tmp_path):
         PublishedFile.model_validate(published.model_dump() | {"rows": {"v": ["1.5", None, None]}})
     near = {"target": "0.5", "rows": {"v": ["0.517", None, None]}}  # SS itself, under the name of its distance
     with pytest.raises(
-        ValueError, match=r"0.517, which is not a distance .*: at most 0.5; for the rates .* `target` out"
+        ValueError, match=r"0.517, which is not a distance .* as it is above 0.5; if the numbers .* out `target`"
     ):
         PublishedFile.model_validate(published.model_dump() | near)
 
@@ -86,13 +86,17 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
     [
         ("row,a\nv,0.5x\n", {}, ("t.csv:2: a = '0.5x': is not a number", "--columns")),
         ("row,a\nv,0.5,0.6\n", {}, ("t.csv:2: has 3 cells, but the heading has 2",)),
-        ("row,a\nv,0.5\n\nv,0.6\n", {}, ("t.csv:4: row = 'v': is already the name of an earlier row",)),
+        ("row,a\nv,0.5\n\nv,0.6\n", {}, ("t.csv:4: row = 'v': occurs twice; give each row its own name",)),
         ("row,a\n,0.5\n", {}, ("t.csv:2: row = '': the row has no name",)),
-        ("row,a\nv,51.7\n", {"items": ("10",)}, ("t.csv:2: a = '51.7': is not a rate: 0 to 1; pass --percent",)),
+        (
+            "row,a\nv,51.7\n",
+            {"items": ("10",)},
+            ("t.csv:2: a = '51.7': is not a rate, which must be from 0 to 1; pass --percent",),
+        ),
         (
             "row,a,n,mean\nv,0.5,1319,0.5\n",
             {"items": ("10",)},
-            ("n = '1319': is not a rate", "counts and the like: --columns a mean"),
+            ("n = '1319': is not a rate", "that hold no rates with --columns a mean"),
         ),
         ("row,a,n\nv,51,1319\n", {"items": ("10",), "percent": True}, ("n = '1319%': is not a rate", "--columns a")),
         (
@@ -100,13 +104,21 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
             {"items": ("10",), "target": "0.5"},
             ("a = '0.51': is not a distance", "leave out --target"),
         ),
-        ("row,a,a\nv,1,1\n", {}, ("heading = 'a': is given twice",)),
+        ("row,a,a\nv,1,1\n", {}, ("heading = 'a': occurs twice",)),
         ("row,a,\nv,1,1\n", {}, ("column 3 = '': has no heading",)),
-        ("row,a,b\nv,1,1\n", {"items": ("1", "2", "3")}, ("--items = '1 2 3': has 3 numbers for 2 columns (a, b)",)),
+        (
+            "row,a,b\nv,1,1\n",
+            {"items": ("1", "2", "3")},
+            ("--items = '1 2 3': has 3 numbers, but the table has 2 columns (a, b)",),
+        ),
         ("row,a\nv,1\n", {"items": ("0",)}, ("--items = '0': is not a valid number of items",)),
-        ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is not a valid rate; write one", "with few decimals")),
+        (
+            "row,a\nv,1\n",
+            {"target": "0.33333333333333333333"},
+            ("is not a valid rate; write a rate", "with few decimals"),
+        ),
         ("row,a\nv,1\n", {"columns": ("b",)}, ("--columns = 'b': is not a column",)),
-        ("", {}, ("holds no table",)),
+        ("", {}, ("does not contain a table",)),
         ("row\nv\n", {}, ("is the only column",)),
     ],
 )

@@ -43,10 +43,10 @@ def test_scale_keys_are_checked(toy):
     for study, parts in [
         ({"set": {"siz": 1}}, ["studies.toy.set.siz", "'size'"]),
         ({"multiply": {"siz": 1}}, ["siz", "'size'"]),
-        ({"multiply": {"bold": 2}}, ["multiply only numbers"]),
+        ({"multiply": {"bold": 2}}, ["multiply only keys that hold numbers"]),
         ({"multiply": {"lr": 0}}, ["lr"]),
         ({"multiply": {"lr": 1e9}, "set": {"size": 5}}, []),
-        ({"multiply": {"size": 2}, "set": {"size": 5}}, ["also sets it"]),
+        ({"multiply": {"size": 2}, "set": {"size": 5}}, ["`set` also has size"]),
         ({"resources": {"trian": {"gpu": 1}}}, ["resources.trian", "'train'"]),
         ({"set": {"size": 0}}, ["small.yaml", "size = 0"]),
         ({"add": {"size": 0}}, ["add"]),

@@ -36,7 +36,7 @@ def odd(toy):
     ("folder", "problem"),
     [
         ("/dev/null", "is not a folder"),
-        ("-rf", "looks like an option"),
+        ("-rf", "looks like a command-line option"),
         ("~nobody-of-this-name/x", "the home folder does not exist"),
         ("/", "contains the project"),
         ("{root}", "is the project's own folder"),
@@ -44,7 +44,7 @@ def odd(toy):
         ("{root}/configs", "is in the project's own folder configs"),
         ("{root}/trainers/toy/x", "is in the project's own folder trainers"),
         ("{root}/file", "is not a folder"),
-        ("{root}/dangling", "is a link to nowhere, which leads nowhere"),
+        ("{root}/dangling", "is a link to nowhere, which does not exist"),
         ("x" * 300, "cannot be read (File name too long)"),
         *((name, "is not a usable folder") for name in ("a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", " ")),
     ],
@@ -53,7 +53,7 @@ def test_what_is_no_folder_is_refused(odd, folder, problem):
     text = refusal(odd, results=folder.replace("{root}", str(odd.root)))
     assert text.startswith("--config: results = ")
     assert problem in text
-    remedies = ("name a new folder, or one that holds earlier results", "do not begin", "full path", "no braces")
+    remedies = ("name a new folder, or one that holds earlier results", "do not begin", "full path", "without braces")
     assert any(remedy in text for remedy in remedies)
 
 

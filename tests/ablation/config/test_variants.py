@@ -81,7 +81,7 @@ REFUSALS = {
     "key at the wrong level": (child(weight=0.5), "weight = 0.5", "did you mean 'reward.weight'"),
     "unknown parent": (child(extends="bas"), "extends = 'bas'", "did you mean 'base'"),
     "two parents": (child(extends=["base", "v2"]), "extends", "one variant"),
-    "missing why": ({"extends": "base", "lr": 0.5}, "why", "say in a sentence"),
+    "missing why": ({"extends": "base", "lr": 0.5}, "why", "add a sentence"),
     "same as the default": (child(size=100), "size = 100", "already has this value"),
     "same in other type": (child(extends="v2", lr=0.001, bold=True), "lr = 0.001"),
     "same in a root": ({"why": "x", "size": 100}, "the base already has this"),
@@ -165,11 +165,11 @@ STUDY_REFUSALS = {
     ),
     "more samples than there are": (
         analysis(direction="max", pass_at=101, samples=["size"]),
-        "analysis = 'pass@101': items of base have 100 samples",
+        "analysis = 'pass@101': needs 101 samples, but items of base have 100 samples",
     ),
     "samples that are no number": (
         analysis(samples=["sise"]),
-        "analysis.samples = ['sise']: base has no whole number at this key",
+        "analysis.samples = ['sise']: a key has no whole number in base",
     ),
     "an interim analysis at two seeds": (analysis(interim_analyses=[2, 4]), "analysis.interim_analyses"),
     "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "interim_analyses [5, 3] must increase"),
@@ -179,12 +179,12 @@ STUDY_REFUSALS = {
     "a forgotten key": (
         {"stages": STUDY["stages"] | train(reads=["lr", "bold", "patience"])},
         "config = 'tests.ablation.toy_study:ToyConfig': no stage reads reward.kind",
-        "add it to a stage's `reads`",
+        "add it to the `reads` of a stage",
     ),
     "a way beside the results": (
         {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},
-        "no stage that leads to the results reads it",
-        "or to the `inputs` of one add train, which reads it",
+        "no stage that leads to the results reads this key",
+        "or add train, which reads the key, to the `inputs` of one",
     ),
     "published path": ({"published": "../../secret"}, "not a file name"),
     "missing": ({"title": None}, "title"),
@@ -202,7 +202,7 @@ def test_published_numbers_are_checked_for_form(toy):
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v22": [0.5], "base": [0.1], "v2": [0.1]}})
     refused(toy, "rows.v22", "did you mean 'v2'")
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
-    refused(toy, "2 numbers for 1 columns")
+    refused(toy, "2 numbers for 1 column")
     toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
     refused(toy, "ss_distance", "is a distance, so it needs a `target`")
     toy.yaml("published/toy.yaml", {"source": "x"})
@@ -215,8 +215,8 @@ def test_published_numbers_are_checked_for_form(toy):
         ({"variant": "v22"}, ("training = 'v22'", "did you mean 'v2'")),
         ({"stage": "trein"}, ("training = 'trein'", "did you mean 'train'")),
         ({"kind": "wished"}, ("training.0.kind",)),
-        ({"values": {"a": [2, 1]}}, ("a: low 2 is above high 1",)),
-        ({"values": {"a": [None, None]}}, ("a: a range needs a bound",)),
+        ({"values": {"a": [2, 1]}}, ("the low end 2 of a is above its high end 1",)),
+        ({"values": {"a": [None, None]}}, ("the range of a has no bound",)),
         ({"values": {}}, ("training.0.values",)),
     ],
 )

@@ -42,8 +42,8 @@ def test_scalars_follow_yaml_1_2(tmp_path, text, value):
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "given twice"),
-        ("a: [{b: 1, b: 2}]\n", 1, "given twice"),
+        ("a: 1\nb: 2\na: 3\n", 3, "occurs twice"),
+        ("a: [{b: 1, b: 2}]\n", 1, "occurs twice"),
         ("a: &x 1\nb: *x\n", 1, "aliases"),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "tag"),
         ("1: a\n", 1, "keys must be text"),
@@ -51,7 +51,7 @@ def test_scalars_follow_yaml_1_2(tmp_path, text, value):
         ("a: .inf\n", 1, "finite"),
         ("a: 1e999\n", 1, "finite"),
         ("a: [1\nb: 2\n", 2, "not valid YAML"),
-        ("\na: " + "[" * 200_000, 2, "nested more than 100 deep"),
+        ("\na: " + "[" * 200_000, 2, "nested more than 100 levels deep"),
         *((f"a: {number}", 1, "is too large for a whole number of 64 bits") for number in ("9" * 5000, "-" + "9" * 20)),
         ("a: 0x" + "f" * 17, 1, "is too large for a whole number of 64 bits"),
         ('a: "\\e[31mred"', 1, r"the text '\x1b[31mred' contains a control character"),

@@ -284,7 +284,7 @@ def test_the_steps_of_a_place():
     assert window(100, Step(step=32, of=64)) == slice(45, 55)
     assert window(100, Step(step=64, of=64)) == slice(90, 100)
     assert window(14, Step(step=1, of=64)) == slice(0, 1)
-    with pytest.raises(ValueError, match="step 3 is after the last of 2"):
+    with pytest.raises(ValueError, match="step 3 is after the last step, 2"):
         Step(step=3, of=2)
 
 
@@ -293,9 +293,9 @@ def test_the_steps_of_a_place():
     [
         ({"at": "middle"}, "middle"),
         ({"at": "end", "stage": None}, "`at` needs the `stage`"),
-        ({"possible": {"lss": [0, 1]}}, "lss is not among the values"),
-        ({"set_by": {"lss": "kl.target"}}, "lss is not among the values"),
-        ({"values": {"loss": [None, None]}}, "a range needs a bound"),
+        ({"possible": {"lss": [0, 1]}}, "lss is missing in `values`"),
+        ({"set_by": {"lss": "kl.target"}}, "lss is missing in `values`"),
+        ({"values": {"loss": [None, None]}}, "the range of loss has no bound"),
     ],
 )
 def test_a_reading_that_says_nothing_is_refused(change, said):
