@@ -69,8 +69,9 @@ def reader_of(path: Path) -> ModuleType:
 
 
 def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[Path]:
-    """Return the evaluations below a folder, with its tables where asked for; `problem` is told of all other files.
+    """Return the evaluations below a folder; `problem` is told of all other files.
 
+    tables: read its tables as well; else they are read only if the folder holds nothing else, and `problem` is told.
     Raises ConfigError if there is none.
     """
     others: list[Path] = []
@@ -82,16 +83,17 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         elif file.suffix == ".json":
             known = any(_recognised(reader, file) for reader in READERS if reader is not table)
             evaluations += [file] if known else []
-            others += [] if known or _EXPLAINS.fullmatch(file.name) else [file]
+            others += [] if known else [file]
         elif "tfevents" in file.name:  # TensorBoard's may end in `.eval`
             others.append(file)
         elif any(map(file.match, sure)) or (tables and _is_table(file, problem)):
             evaluations.append(file)
         elif not tables:
             others.append(file)
-    evaluations = list(dict.fromkeys(evaluations))
+    evaluations = list(dict.fromkeys(evaluations)) or ([] if tables else _plain(folder, others, problem))
     wholes = {place if place.is_dir() else place.with_name("simulations") for place in evaluations}  # of tau2
     beside = {file.with_name(f"{file.stem.removesuffix('_samples')}.json") for file in evaluations}
+    beside |= {*evaluations, *(file for file in others if _EXPLAINS.fullmatch(file.name))}
     others = [file for file in others if file not in beside and not wholes & set(file.parents)]
     if left := [file.relative_to(folder).as_posix() for file in sorted(others)]:
         named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
@@ -103,9 +105,19 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         if tables:
             remedy = f"name a folder with {patterns}, or with tables ({', '.join(table.FILES)}) of item and value"
         else:
-            patterns, remedy = f"{patterns}; tables must be named", "name files, a folder, or a pattern in quotes"
+            patterns, remedy = f"{patterns}, or a table", "name files, a folder, or a pattern in quotes"
         raise ConfigError(folder, "", None, f"holds no evaluation ({patterns})", remedy)
     return evaluations
+
+
+def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
+    """Return the tables among the files, without those that lack item or value if another has them."""
+    found = [file for file in files if any(map(file.match, table.FILES)) or _recognised(table, file)]
+    tables = found if len(found) < 2 else [file for file in found if _is_table(file, problem)] or found
+    if tables:
+        names = shortened([file.relative_to(folder).as_posix() for file in tables])
+        problem(f"{folder}: read {names}; it holds no results of a known program")
+    return tables
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:

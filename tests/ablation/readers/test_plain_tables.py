@@ -213,6 +213,41 @@ def test_an_array_of_objects_is_a_table(tmp_path, capsys):
     assert "cannot be read" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "b.json")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
+def test_the_tables_of_a_folder_are_read_where_it_holds_nothing_else(suffix, tmp_path, capsys):
+    for side, right in (("a", range(20)), ("b", range(5, 28))):
+        frame = pd.DataFrame({"task_id": range(30), "success": [int(at in right) for at in range(30)]})
+        (folder := tmp_path / side).mkdir()
+        if suffix == "csv":
+            frame.to_csv(folder / "results.csv", index=False)
+        else:
+            frame.to_json(folder / f"results.{suffix}", orient="records", lines=suffix == "jsonl")
+    a, b = tmp_path / "a", tmp_path / "b"
+    for words in ([a, "--with", b], [a, b], [f"{tmp_path}/*"]):
+        found = read(capsys, *words)
+        assert (found["items"], found["effect"]) == (30, pytest.approx(3 / 30))
+        assert f"{b}: read results.{suffix}; it holds no results of a known program" in found["notes"]
+    assert f"ablation compare '{tmp_path}/*'" in refused(capsys, tmp_path)
+    (b / "summary.csv").write_text("model,tokens\nb,100\n")
+    found = read(capsys, a, b)
+    assert found["effect"] == pytest.approx(3 / 30)
+    assert any(note.startswith(f"{b / 'summary.csv'}: left out (has no column") for note in found["notes"])
+    (b / "older.csv").write_text("task_id,success\n" + "".join(f"{at},1\n" for at in range(30)))
+    assert "was also evaluated on all in" in refused(capsys, a, b)
+
+
+def test_a_table_of_a_folder_with_other_columns_is_read_by_the_options_that_the_error_names(tmp_path, capsys):
+    for side, right in (("a", 20), ("b", 23)):
+        (tmp_path / side).mkdir()
+        rows = "".join(f"t{at},{int(at < right)}\n" for at in range(30))
+        (tmp_path / side / "results.csv").write_text(f"task,points\n{rows}")
+    said = refused(capsys, tmp_path / "a", tmp_path / "b")
+    assert "only task, points" in said
+    assert "name another column with --item or --metric" in said
+    found = read(capsys, tmp_path / "a", tmp_path / "b", "--item", "task", "--metric", "points")
+    assert found["effect"] == pytest.approx(3 / 30)
+
+
 def test_what_unpacks_to_more_than_memory_is_refused_before_it_does(tmp_path, capsys, monkeypatch):
     rows = {"item": pa.DictionaryArray.from_arrays([0] * 300, ["x" * 10_000]).cast(pa.string()), "value": [1.0] * 300}
     pq.write_table(pa.table(rows), tmp_path / "items.parquet")
