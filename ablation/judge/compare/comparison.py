@@ -23,6 +23,7 @@ from ablation.contract.errors import ConfigError
 from ablation.judge.changed_items import ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.compare.groups import (
     Evaluated,
+    Files,
     Group,
     Options,
     at_place,
@@ -290,7 +291,13 @@ def compare_files(
 ) -> ComparisonResult:
     """Compare evaluations with the first of them, or each with each. Raises as `compare`."""
     given = sides
+    if rules.at is not None and not at_place([path for side in sides for path in side.paths], rules.at):
+        problem = "no file is in a folder with this name"
+        raise ConfigError("compare", "--at", rules.at, problem, "name an existing folder")
     if rules.wanted.by:
+        if rules.at is not None:  # the systems share the files
+            given = [replace(each, paths=at_place(each.paths, rules.at)) for each in given if isinstance(each, Files)]
+            rules = replace(rules, at=None)
         by_name = sides_by(given, rules)
         if unknown := [name for name in names or () if name not in by_name]:
             raise ConfigError("compare", "--names", unknown[0], "no system has this name", suggest(unknown[0], by_name))
@@ -305,11 +312,6 @@ def compare_files(
                 problem = "belongs to both baseline and candidate" if len(sides) == 2 else "belongs to two systems"
                 problem += "" if other == path else f" (also named as {other})"
                 raise ConfigError(path, "", None, problem, "name different files for each")
-    every = [path for side in sides for path in side.paths]
-    if rules.at is not None and not at_place(every, rules.at):
-        raise ConfigError(
-            "compare", "--at", rules.at, "no file is in a folder with this name", "name an existing folder"
-        )
     names = list(names or name_groups(*(side.paths for side in sides)))
     if len(names) != len(sides):
         raise ConfigError(

@@ -220,7 +220,9 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
         if other is not None and not (options.latest and other.source != sheet.source):
             if other.source == sheet.source and (apart := _apart([s for s in sheets if s.source == sheet.source])):
                 problem = f"holds several systems, which differ in {', '.join(apart)}"
-                raise ConfigError(sheet.source, "", None, problem, f"compare them with --by {','.join(apart)}")
+                raise ConfigError(
+                    sheet.source, "", None, problem, f"compare them with --by {','.join((*wanted.by, *apart))}"
+                )
             which = "" if seed is None else f", seed {seed},"
             problem = f"{name}{which} was also evaluated on {sheet.subset} in {other.source}"
             remedy = _one_of([each.source for each, s in zip(sheets, seeds, strict=True) if s == seed])
@@ -285,7 +287,7 @@ def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
     for path in paths:
         if samples and re.fullmatch(r".*results_.*\.json", path.name):  # they are read with their samples
             continue
-        yield from (table if wanted.item else reader_of(path)).sheets(path, wanted)
+        yield from (table if wanted.item and path.is_file() else reader_of(path)).sheets(path, wanted)
 
 
 def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:

@@ -177,6 +177,13 @@ def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
     found, board = rows(capsys, output, "--by", "provider,prompt")
     assert len(found) == 3
     assert [row["system"] for row in board] == ["large long", "large short", "small long", "small short"]
+    assert "compare them with --by provider,prompt" in refused(capsys, output, "--by", "provider")
+    for day in ("monday", "tuesday"):
+        (tmp_path / day).mkdir()
+        promptfoo(tmp_path / day / "output.json", successes(3, 5, 6, 9))
+    words = (tmp_path / "monday", tmp_path / "tuesday", "--by", "provider,prompt")
+    assert "choose one with --at tuesday" in refused(capsys, *words)
+    assert rows(capsys, *words, "--at", "tuesday")[1] == board
     assert "the file has no column or setting of this name; did you mean 'provider'" in refused(
         capsys, output, "--by", "providers"
     )
