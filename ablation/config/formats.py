@@ -36,6 +36,7 @@ FORMATS = {
     "harbor": Format(("compare",), "jobs of Harbor and Terminal-Bench", ("result.json", "results.json")),
     "promptfoo": Format(("compare",), "promptfoo's output.json", ("*.json",)),
     "openai_evals": Format(("compare",), "OpenAI evals' logs", ("[0-9]" * 12 + "????????_*.jsonl",)),
+    "objects": Format(("compare",), "a folder with a JSON object for each item"),
     "table": Format(
         ("compare", "import"),
         "a table (CSV, TSV, JSON lines, JSON array, Parquet) with the columns item and value",

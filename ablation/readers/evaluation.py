@@ -20,7 +20,7 @@ import pyarrow as pa
 from ablation.config.formats import formats_of
 from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
-from ablation.readers import harbor, inspect_ai, lm_eval, swe_bench, table
+from ablation.readers import harbor, inspect_ai, lm_eval, objects, swe_bench, table
 from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below, shortened
 from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import Sheet, Wanted, sheet_items
@@ -29,11 +29,13 @@ from ablation.readers.walk import files_below
 
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
 _WITH_PARTS = (swe_bench, harbor)  # an evaluation may be a folder with a file for each item
+_FOLDERS = (*_WITH_PARTS, objects)
 _IN_FOLDERS = tuple(dict.fromkeys(p for reader in READERS if reader is not table for p in reader.FILES))
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 _EXPLAINS = re.compile(
     r"(.*_)?results?(_.*)?\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json|(logs|eval-set|infra_errors)\.json"
 )
+_MEANS = re.compile(r"(.*_)?results_.*\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json")
 _Sheets = dict[tuple[str, str], Sheet]  # of one run, by subset and value
 _LOGS = (*lm_eval.FILES, *inspect_ai.FILES)
 
@@ -51,18 +53,20 @@ def is_whole(folder: Path) -> bool:
 def reader_of(path: Path) -> ModuleType:
     """Return the reader of a file, or of a folder that is one evaluation. Raises ConfigError if it has none."""
     try:
-        for reader in _WITH_PARTS if path.is_dir() else READERS:
+        for reader in _FOLDERS if path.is_dir() else READERS:
             if reader.recognises(path):
                 return reader
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
-    if re.fullmatch(r"(.*_)?results_.*\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json", path.name):
+    if _MEANS.fullmatch(path.name):
         problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl"
         raise ConfigError(path, "", None, problem, remedy)
     if path.suffix in _COMPRESSED:
         raise ConfigError(path, "", None, "is compressed", "unpack it, as with gunzip, and name what was in it")
     *titles, last = (each.title for each in formats_of("compare").values())
     remedy = f"name {', '.join(titles)}, or {last}"
+    if folder := objects.folder_of(path):
+        remedy = f"name the folder {folder} if each JSON file in it is an item; else {remedy}"
     if columns := first_row(path):
         remedy += f"; if its columns have other names ({one_line(', '.join(columns), 200)}), pass --item and --metric"
     raise ConfigError(path, "", None, "is not a readable evaluation", remedy)
@@ -94,11 +98,13 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     wholes = {place if place.is_dir() else place.with_name("simulations") for place in evaluations}  # of tau2
     beside = {file.with_name(f"{file.stem.removesuffix('_samples')}.json") for file in evaluations}
     beside |= {*evaluations, *(file for file in others if _EXPLAINS.fullmatch(file.name))}
-    others = [file for file in others if file not in beside and not wholes & set(file.parents)]
-    if left := [file.relative_to(folder).as_posix() for file in sorted(others)]:
-        named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
+    unread = [file for file in others if file not in beside and not wholes & set(file.parents)]
+    if left := [file.relative_to(folder).as_posix() for file in sorted(unread)]:
+        named = "" if tables or not any(file.match(p) for file in unread for p in table.FILES) else "; name tables"
         problem(f"{folder}: {counted(len(left), 'other file')} not read: {shortened(left)}{named}")
     if not evaluations:
+        if means := next((file for file in others if not tables and _MEANS.fullmatch(file.name)), None):
+            reader_of(means)  # says what to do
         if packed := next((file for file in sorted(folder.rglob("*")) if file.suffix in _COMPRESSED), None):
             raise ConfigError(folder, "", None, "holds compressed files only", f"unpack them, such as {packed.name}")
         patterns = ", ".join(pattern for pattern in _IN_FOLDERS if "[" not in pattern)
@@ -111,13 +117,16 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
 
 
 def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the tables among the files, without those that lack item or value if another has them."""
+    """Return the tables among the files, without those that lack item or value if another has them.
+
+    If there is none, return the folders with a JSON file for each item.
+    """
     found = [file for file in files if any(map(file.match, table.FILES)) or _recognised(table, file)]
     tables = found if len(found) < 2 else [file for file in found if _is_table(file, problem)] or found
     if tables:
         names = shortened([file.relative_to(folder).as_posix() for file in tables])
         problem(f"{folder}: read {names}; it holds no results of a known program")
-    return tables
+    return tables or list(objects.folders(file for file in files if not _MEANS.fullmatch(file.name)))
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:

@@ -234,6 +234,7 @@ def write_agents(folder: Path) -> None:
     """A result of each benchmark of agents."""
     for name in ("pro", "jobs", "runs"):
         (folder / name).mkdir()
+    agents.objects(folder / "each/a", range(20))
     agents.report(folder / "model.run.json", agents.A)
     (folder / "pro/eval_results.json").write_text(json.dumps(dict.fromkeys(agents.A, True)))
     (folder / "pro/infra_errors.json").write_text("{}")
@@ -250,7 +251,7 @@ def read_agents(folder: Path, path: Path) -> None:
     """Read the evaluation that a file is a part of, for each of its systems; the numbers may be others'."""
     by = ("provider", "prompt") if path.name == "output.json" else ()
     options = Options(Wanted(by=by))
-    place = next((each for each in path.parents if each.parent.name in ("run", "jobs", "runs")), path)
+    place = next((each for each in path.parents if each.parent.name in ("run", "jobs", "runs", "each")), path)
     files = expand([str(folder / "pro" if place.parent.name == "pro" else place)])
     sides = sides_by([files], options) if by else {"a": files}
     groups = [read_group(name, side, options) for name, side in sides.items()]
@@ -432,12 +433,13 @@ def last_line_again(path: Path) -> None:
 TASK = next(iter(agents.TASKS))
 REPORT, PRO, TAU2, PROMPTFOO = "model.run.json", "pro/eval_results.json", "tau2.json", "output.json"
 INSTANCE = f"run/model/{agents.B[0]}/report.json"
+OBJECT = "each/a/t3.json"
 TRIAL, ATTEMPT = f"jobs/a/{TASK[:32]}__0/result.json", f"runs/a/{TASK}/{TASK}.1-of-3.run/results.json"
 UNEQUAL = "evaluate all items equally often"
 FAULTS: dict[str, list[tuple[str, Harm, str]]] = {
     "truncated": [
         (file, cut, "")
-        for file in (REPORT, PRO, INSTANCE, TAU2, TRIAL, ATTEMPT, PROMPTFOO, "langsmith.csv", "oaieval.jsonl")
+        for file in (REPORT, PRO, INSTANCE, TAU2, TRIAL, ATTEMPT, PROMPTFOO, OBJECT, "langsmith.csv", "oaieval.jsonl")
     ],
     "an id twice": [
         (REPORT, with_json(lambda of: of["unresolved_ids"].__setitem__(0, of["resolved_ids"][0])), "is also in"),
@@ -447,6 +449,7 @@ FAULTS: dict[str, list[tuple[str, Harm, str]]] = {
         (TRIAL, repeated_trial(""), "occurs twice"),
         (ATTEMPT, repeated_trial(""), "occurs twice"),
         (PROMPTFOO, with_json(lambda of: of["results"]["results"].append(of["results"]["results"][0])), UNEQUAL),
+        (OBJECT, replaced("t3", "t4"), "occurs 2 times"),
         ("langsmith.csv", last_line_again, "occurs 2 times"),
         ("oaieval.jsonl", last_line_again, "has a second correct"),
     ],
@@ -458,6 +461,7 @@ FAULTS: dict[str, list[tuple[str, Harm, str]]] = {
         (TRIAL, replaced('"exception_info": null', '"reward_valid": false'), "reward_valid"),
         (ATTEMPT, replaced('"is_resolved": false', '"is_resolved": null'), "failure mode"),
         (PROMPTFOO, replaced('"failureReason": 0', '"failureReason": 2'), "has no score"),
+        (OBJECT, replaced('"score": 1', '"error": "x"'), "is empty"),
         ("langsmith.csv", replaced("0,x,,True", "0,x,no connection,True"), "in column error is not"),
         ("oaieval.jsonl", replaced('"type": "sampling"', '"type": "error"'), "has no score"),
     ],

@@ -399,3 +399,90 @@ def test_two_outputs_of_promptfoo(tmp_path, capsys):
     del old["results"]["results"][0]["failureReason"]
     b.write_text(json.dumps(old))
     assert "is damaged or of an old version" in refused(capsys, a, "--with", b)
+
+
+def objects(folder, right, form="{}.json", **names):
+    """A file with an object for each item, as many harnesses write; names: the keys of item and value."""
+    names = {"item": "task_id", "value": "score"} | names
+    for at in range(30):
+        path = folder / form.format(f"t{at}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        row = {names["item"]: f"t{at}", names["value"]: int(at in right), "steps": 3}
+        path.write_text(json.dumps({key: value for key, value in row.items() if key}))
+    return folder
+
+
+@pytest.mark.parametrize("form", ["{}.json", "{}/result.json"])
+def test_a_folder_with_an_object_for_each_item(form, tmp_path, capsys):
+    a, b = objects(tmp_path / "a", range(20), form), objects(tmp_path / "b", range(5, 28), form)
+    for words in ([a, b], [a, "--with", b], [f"{tmp_path}/*"]):
+        found = read(capsys, *words)
+        assert (found["items"], found["effect"], found["metric"]) == (30, pytest.approx(3 / 30), "score")
+    assert f"ablation compare '{tmp_path}/*'" in refused(capsys, tmp_path)
+    file = a / form.format("t3")
+    assert f"name the folder {a} if each JSON file in it is an item" in refused(capsys, file, b)
+    file.write_text('{"task_id": "t3", "error": "no container"}')
+    assert "errors: a 1 of 30, b 0 of 30" in refused(capsys, a, b)
+    assert read(capsys, a, b, "--errors", "leave-out")["items"] == 29
+    for text, said in (
+        ('{"task_id": "t3", "sco', f"{file}: cannot be read"),
+        ('{"score": 1}', f"{file}: task_id: is missing"),
+        ("[1]", f"{file}: is not a JSON object"),
+        ('{"task_id": "t4", "score": 1}', "item t4 occurs 2 times"),
+        ('{"task_id": "t3", "score": 1, "passed": true}', "choose one: --metric score"),
+        ('{"task_id": "t3", "score": "high"}', "is not a number"),
+    ):
+        file.write_text(text)
+        assert said in refused(capsys, a, b)
+    file.unlink()
+    assert "it lacks 1 (t3)" in refused(capsys, b, a)
+
+
+@pytest.mark.parametrize("form", ["{}.json", "{}/result.json"])
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        ({"item": None}, ["--item", "file"]),
+        ({"value": "points"}, ["--metric", "points"]),
+        ({"item": "task", "value": "points"}, ["--item", "file", "--metric", "points"]),
+    ],
+)
+def test_a_folder_of_objects_whose_keys_are_unknown_is_read_by_the_options_of_its_error(
+    form, names, options, tmp_path, capsys
+):
+    a, b = objects(tmp_path / "a", range(20), form, **names), objects(tmp_path / "b", range(5, 28), form, **names)
+    said = refused(capsys, a, "--with", b)
+    assert said.startswith(f"error: {a}: holds 30 JSON files, one object each; none of their keys (")
+    for option, value in zip(options[::2], options[1::2], strict=True):
+        assert f"{option} {value}" in said
+    assert read(capsys, a, "--with", b, *options)["effect"] == pytest.approx(3 / 30)
+
+
+def test_of_several_files_of_each_item_the_one_with_a_value_is_read(tmp_path, capsys):
+    for side, right in (("a", range(20)), ("b", range(5, 28))):
+        objects(tmp_path / side, right, "{}/grade.json")
+        objects(tmp_path / side, right, "{}/config.json", value="limit")
+    found = read(capsys, tmp_path / "a", tmp_path / "b")
+    assert (found["items"], found["effect"]) == (30, pytest.approx(3 / 30))
+    objects(tmp_path / "b", right, "{}/answer.json", value="correct")
+    assert "holds values in */answer.json and */grade.json" in refused(capsys, tmp_path / "a", tmp_path / "b")
+
+
+def test_values_inside_of_objects_are_named_by_a_dotted_key(tmp_path, capsys):
+    for side, right in (("a", range(20)), ("b", range(5, 28))):
+        for file in objects(tmp_path / side, right).iterdir():
+            row = json.loads(file.read_text())
+            file.write_text(json.dumps({"task": row["task_id"], "steps": 3, "result": {"score": row["score"]}}))
+    said = refused(capsys, tmp_path / "a", tmp_path / "b")
+    assert "(task, steps, result.score)" in said
+    assert "--metric result.score" in said
+    found = read(capsys, tmp_path / "a", tmp_path / "b", "--item", "task", "--metric", "result.score")
+    assert found["effect"] == pytest.approx(3 / 30)
+
+
+def test_a_folder_of_means_only_says_how_to_evaluate(tmp_path, capsys):
+    for side in "ab":
+        (tmp_path / side).mkdir()
+        for day in (1, 2):
+            (tmp_path / side / f"results_2026-01-0{day}T00-00-00.json").write_text('{"results": {}}')
+    assert "holds means but no items; evaluate with --log_samples" in refused(capsys, tmp_path / "a", tmp_path / "b")

@@ -1,0 +1,106 @@
+"""A folder with a JSON file for each item, one object each: `<item>.json`, or `<item>/result.json` in folders.
+
+The objects are the rows of a plain table, whose item and value are found by the same names; `{a: {b: 1}}` has the
+column `a.b`. Where no key names the
+item, `--item file` takes the name of the file, or of its folder.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ablation.config.dotted import leaves
+from ablation.config.formats import FORMATS
+from ablation.contract.display import one_line
+from ablation.contract.errors import ConfigError
+from ablation.readers import table
+from ablation.readers.columns import ITEM, VALUE, named
+from ablation.readers.run import as_number
+from ablation.readers.sheet import Sheet, Wanted, read_evaluation
+from ablation.readers.walk import files_below
+
+FILES = FORMATS["objects"].patterns
+_NAME = "file"
+_LARGE = 1 << 20  # bytes: a trajectory, say
+
+
+def recognises(path: Path) -> bool:
+    """Whether a path is a folder with several such files."""
+    return path.is_dir() and bool(_inside(path))
+
+
+def folder_of(path: Path) -> Path | None:
+    """Return the folder in which a JSON file may be one of the items, if it is."""
+    above = (path.parent, path.parent.parent) if path.suffix == ".json" else ()
+    return next((folder for folder in above if path in _inside(folder)), None)
+
+
+def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Return the JSON files of each folder that holds several, or whose folders hold one of the same name."""
+    objects = [file for file in files if file.suffix == ".json"]
+    alike = Counter((file.parent.parent, file.name) for file in objects)
+    beside = Counter(file.parent for file in objects)
+    found: dict[Path, list[Path]] = {}
+    for file in objects:
+        above = alike[file.parent.parent, file.name] > beside[file.parent]
+        found.setdefault(file.parent.parent if above else file.parent, []).append(file)
+    return {folder: inside for folder, inside in found.items() if len(inside) > 1}
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read a folder.
+
+    Raises ConfigError for a file that is not an object or lacks the item, if item or value are not certain, and as
+    `table.sheets_of`.
+    """
+    rows: dict[Path, dict[str, Any]] = {}
+    for file in _chosen(path, wanted):
+        row = read_evaluation(file)
+        if not isinstance(row, dict):
+            raise ConfigError(file, "", None, "is not a JSON object", f"move it out of {path}")
+        rows[file] = {_NAME: file.stem if file.parent == path else file.parent.name} | dict(leaves(row))
+    head = list(dict.fromkeys(key for row in rows.values() for key in row))
+    item = wanted.item or named(path, head, ITEM, "--item")
+    value = wanted.metric or named(path, head, VALUE, "--metric")
+    if item is None or value is None:
+        numeric = [key for key in head if any(as_number(row.get(key)) is not None for row in rows.values())]
+        numeric.sort(key=lambda key: key.rpartition(".")[2].lower() not in VALUE)
+        lacking = ["the item"] * (item is None) + ["the value"] * (value is None)
+        options = [f"--item {_NAME} (the names of the files) or --item KEY"] * (item is None)
+        options += [f"--metric {numeric[0] if numeric else 'KEY'} or another key"] * (value is None)
+        keys = one_line(", ".join(key for key in head if key != _NAME), 200)
+        problem = f"holds {len(rows)} JSON files, one object each; none of their keys ({keys}) is known to be "
+        raise ConfigError(path, "", None, problem + " or ".join(lacking), f"pass {', and '.join(options)}")
+    if lacks := next((file for file, row in rows.items() if row.get(item) in (None, "")), None):
+        raise ConfigError(lacks, item, None, "is missing", f"name the item, or move the file out of {path}")
+    columns = {key: [row.get(key) for row in rows.values()] for key in head}
+    yield from table.sheets_of(path, wanted, head, columns, lambda: iter(rows.values()))
+
+
+def _inside(path: Path) -> list[Path]:
+    return folders(files_below(path, ["*.json"], lambda _: None, depth=2)).get(path, [])
+
+
+def _chosen(path: Path, wanted: Wanted) -> list[Path]:
+    """Return the files directly in a folder, or those of one name below it: of several kinds the one with a value.
+
+    Raises ConfigError if several have one.
+    """
+    kinds: dict[str, list[Path]] = {}
+    for file in _inside(path):
+        kinds.setdefault("*.json" if file.parent == path else f"*/{file.name}", []).append(file)
+    having = [
+        kind for kind, files in kinds.items() if len(kinds) > 1 and any(_has_value(file, wanted) for file in files)
+    ]
+    if len(having) > 1:
+        raise ConfigError(path, "", None, f"holds values in {' and '.join(having)}", "move all but one out of it")
+    return kinds[having[0]] if having else [file for files in kinds.values() for file in files]
+
+
+def _has_value(file: Path, wanted: Wanted) -> bool:
+    if file.stat().st_size > _LARGE:
+        return False
+    row = read_evaluation(file)
+    keys = {key.lower() for key in row} if isinstance(row, dict) else set()
+    return wanted.metric in row if wanted.metric else not keys.isdisjoint(VALUE)
