@@ -95,7 +95,7 @@ class _Change:
         if cell is None or not cell.seeds:
             return Claimed(variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
         if cell.identical:
-            return Claimed(variant, said, f"every item the same{reached}", "inert here")
+            return Claimed(variant, said, f"every item is the same{reached}", "inert here")
         if not _known(cell) or not isfinite(self.unit.per):
             return Claimed(variant, said, _unknown(cell, f"{cell.value:+.4f}"), "not testable here")
         shown, half = self.unit.show(cell.value, signed=True), self.unit.show(cell.half)
@@ -142,7 +142,8 @@ def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
     if cell.noise is None:
         return ""
     seeds = seeds_needed(effect, cell.noise, cell.seeds, alpha)
-    return f" (claimed: over {MOST_SEEDS:,} seeds)" if seeds is None else f" (claimed: {seeds:,} seeds)"
+    needed = f"over {MOST_SEEDS:,}" if seeds is None else f"{seeds:,}"
+    return f" (the claimed change needs {needed} seeds)"
 
 
 def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
@@ -182,7 +183,9 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
     known = {rival: cell for rival, cell in rivals.items() if cell.noise is not None and _known(cell)}
     reach = {rival: half_width(cell.noise, level) for rival, cell in known.items() if cell.noise is not None}
     nearest = min(ahead, key=ahead.__getitem__)
-    text = f"{leader.value:.4f}; {nearest} {leader.value - rivals[nearest].value:.4f}, of {len(rivals) + 1} variants"
+    gap = leader.value - rivals[nearest].value
+    others = counted(len(rivals), "other variant")
+    text = f"{leader.value:.4f}; the nearest of {others} is {nearest} (difference {gap:.4f})"
     if any(ahead[rival] < -reach[rival] for rival in known):
         return Claimed(name, said, text, "contradicted")
     if len(known) == len(rivals) and all(ahead[rival] > reach[rival] for rival in known):

@@ -19,7 +19,7 @@ def claim_findings(table: Table) -> Iterator[Finding]:
         low, high = 100 * (new.low / old.high - 1), 100 * (new.high / old.low - 1)
         if percent + half < low or high < percent - half:  # no two numbers that print as these cells give it
             text = (
-                f"{said}: the claimed change of {_signed(claim)}% does not follow from the numbers: "
+                f"{said}: the claimed change of {_signed(claim)}% does not follow from the numbers, because "
                 f"{new} / {old} - 1 = {float(100 * (new.exact / old.exact - 1)):+.1f}%."
             )
             yield Finding("claim", claim.variant, claim.column, "error", text)
@@ -63,8 +63,8 @@ def standing_findings(table: Table) -> Iterator[Finding]:
                 end = f"a number printed like this is at least {float(least):.6f}"
                 yield Finding("claim", variant, column, "error", f"{start} below {standing.below}, but {end}.")
             else:
-                end = "is not, unless rounding hides it"
-                yield Finding("claim", variant, column, "warn", f"{start} below {standing.below}, which it {end}.")
+                end = "which can only be true if the number was rounded up"
+                yield Finding("claim", variant, column, "warn", f"{start} below {standing.below}, {end}.")
 
 
 def _signed(claim: Claim) -> str:

@@ -50,7 +50,7 @@ def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> 
         values, _, _ = paired_values(planned, pair)
         differ = sum(int((subset[0] != subset[1]).sum()) for subset in values)
         everything = sum(subset[0].size for subset in values)
-        texts[pair] = f"; {plan.named} differs in {differ} of {everything}" if values else ""
+        texts[pair] = f"; {plan.named} differs in {differ} of {everything} values" if values else ""
     return texts
 
 

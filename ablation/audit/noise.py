@@ -40,8 +40,9 @@ def noise_findings(table: Table) -> Iterator[Finding]:
             hopeless &= _best_case(new, old, items) > ALPHA
             inside.append(f"{column} {_said(new, old, items, limit)}")
         if inside:
-            end = "; no sign test can be significant, however the items pair" if hopeless else ""
-            text = f"{variant} against {against}: within the sampling noise of the items: {'; '.join(inside)}{end}."
+            end = "; no sign test can be significant, however the items are paired" if hopeless else ""
+            what = f"the difference is within the sampling noise of the items ({'; '.join(inside)})"
+            text = f"{variant} against {against}: {what}{end}."
             yield Finding("noise", variant, "", "warn", text)
 
 
@@ -59,6 +60,6 @@ def _said(new: Printed, old: Printed, items: int, limit: float) -> str:
     difference = abs(new.value - old.value)
     finer = min(new, old, key=lambda number: number.exact_half)
     return (
-        f"{finer.show(difference)} = {difference * items:.1f} of {items} items "
-        f"(1.96 SE {limit:.4f}, best-case p {_best_case(new, old, items):.2g})"
+        f"{finer.show(difference)} = {difference * items:.1f} of {items} items, "
+        f"1.96 SE {limit:.4f}, best-case p {_best_case(new, old, items):.2g}"
     )

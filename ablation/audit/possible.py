@@ -45,30 +45,29 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
     def can_be(lattice: Lattice) -> bool:
         return lattice.can_be_mean(number.low, number.high, runs)
 
-    batches = "the mean of the means of batches of " + ", each the mean of its batches of ".join(
-        map(str, table.batches)
-    )
+    batches = "the mean over batches of " + ", each averaged over batches of ".join(map(str, table.batches))
     if can_be(evaluation.plain) or (runs > 1 and evaluation.can_be_of_mean(number, runs)):
         if runs > 1 or can_be(evaluation.batched):
             return None
         said = f"{row}, {column}: {number} is {table.formula(evaluation.items)}, but not {batches}"
-        return Finding("attainability", row, column, "note", f"{said}, as the source averages.")
+        return Finding("attainability", row, column, "note", f"{said}, which is how the source averages.")
     near = " and ".join(number.show(value) for value in dict.fromkeys(evaluation.plain.neighbours(number.exact)))
     what = f"{table.formula(evaluation.items)} for any integer k (nearest: {near})"
     start = f"{row}, {column}: {number} is not {what}"
     if runs > 1:
-        start = f"{row}, {column}: {number} is neither the mean over {runs} runs of {table.formula(evaluation.items)}"
-        start += " nor the distance of their mean rate" if table.target is not None else ""
+        mean = f"the mean over {runs} runs of {table.formula(evaluation.items)}"
+        both = f"neither {mean} nor the distance of their mean rate"
+        start = f"{row}, {column}: {number} is {f'not {mean}' if table.target is None else both}"
     if evaluation.has_uneven_batches:
         if can_be(evaluation.batched):
             values = evaluation.batched.inside(number.low, number.high) if runs == 1 else ()
             shown = f" ({float(min(values, key=lambda value: abs(value - number.exact))):.6f})" if values else ""
-            return Finding("attainability", row, column, "note", f"{start}; as {batches} it can be{shown}.")
+            return Finding("attainability", row, column, "note", f"{start}, but it can be {batches}{shown}.")
         if runs == 1:
             near = " and ".join(number.show(value, more=1) for value in evaluation.batched.neighbours(number.exact))
             start += f", nor a {batches.removeprefix('the ')} (nearest: {near})"
         else:
-            start += f", nor of {batches}"
+            start += f", nor such a mean of {batches}"
     said, possible = _how_many_runs(evaluation, number)
     severity: Severity = "warn" if possible and table.runs is None else "error"
     cannot = "no single run can give it" if runs == 1 else f"{runs} runs cannot give it"
@@ -79,22 +78,25 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
     """Return a sentence on the smallest numbers of runs that could give the number, and whether any could."""
     what = "rates" if evaluation.target is None else "per-run distances"
     said, possible = [], False
-    lattices = {"": evaluation.plain} | ({" of batches": evaluation.batched} if evaluation.has_uneven_batches else {})
+    lattices = {"": evaluation.plain} | ({" over batches": evaluation.batched} if evaluation.has_uneven_batches else {})
     for ending, lattice in lattices.items():
         runs = lattice.fewest_runs(number)
         if runs is not None:
-            said.append(f"a mean of {what}{ending} takes at least {counted(runs, 'run')}")
+            said.append(f"a mean of {what}{ending} needs at least {counted(runs, 'run')}")
         elif number.high < lattice.least:
             least = number.show(float(lattice.least), more=1)
-            said.append(f"no mean of {what}{ending} can, whatever the number of runs, since each is at least {least}")
+            said.append(f"no mean of {what}{ending} can give it, because all of them are at least {least}")
         elif number.low > lattice.largest:
-            said.append(f"no mean of {what}{ending} can, since each is at most {number.show(float(lattice.largest))}")
+            most = number.show(float(lattice.largest))
+            said.append(f"no mean of {what}{ending} can give it, because all of them are at most {most}")
         else:
-            said.append(f"no mean of {what}{ending} of up to {MOST_RUNS} runs can")
+            said.append(f"no mean of {what}{ending} can give it with up to {MOST_RUNS} runs")
         possible |= runs is not None
     if evaluation.target is not None:
         runs = evaluation.fewest_runs_of_mean(number)
-        said.append("the distance of a mean rate " + (f"takes at least {counted(runs, 'run')}" if runs else "cannot"))
+        said.append(
+            "the distance of a mean rate " + (f"needs at least {counted(runs, 'run')}" if runs else "cannot be it")
+        )
         possible |= runs is not None
     return ", ".join(said), possible
 
@@ -106,14 +108,14 @@ def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: 
     share = Fraction(reached, total)
     hits = len(numbers) - missed
     text = (
-        f"{column}: of {total:,} values with the digits of {finest} one run over {evaluation.items} items"
-        f"{' in batches' if evaluation.has_uneven_batches else ''} can give {reached:,} ({float(share):.1%}); "
+        f"{column}: one run over {evaluation.items} items{' in batches' if evaluation.has_uneven_batches else ''} "
+        f"can give {reached:,} ({float(share):.1%}) of {total:,} values with as many decimals as {finest}; "
         f"{hits} of {len(numbers)} printed values are attainable"
     )
     if share > Fraction(1, 2):
-        text += ", which most values would be"
+        text += ", as most values would be"
     elif missed and hits <= 2 * share * len(numbers):
-        text += f", no more than by chance ({float(share * len(numbers)):.1f} expected)"
+        text += f", no more than expected by chance ({float(share * len(numbers)):.1f})"
     return Finding("share", "", column, "note", f"{text}.")
 
 
@@ -174,9 +176,9 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
                 continue
             largest = sqrt(table.runs / (table.runs - 1)) * float(step.unit * (step.most or 0)) / 2
             over = cell.spread.low > Fraction(largest) * Fraction(1001, 1000)
-            why = f"; it is at most {cell.number.show(largest)}" if over else ""
+            why = f"; the deviation is at most {cell.number.show(largest)}" if over else ""
             text = (
-                f"{start} is the mean and standard deviation of no {table.runs} values of "
+                f"{start} cannot be the mean and standard deviation of {table.runs} values of "
                 f"{table.formula(table.items[column])}, dividing by {table.runs - 1} or by {table.runs}{why}."
             )
             yield Finding("grimmer", row, column, "warn" if table.batches else "error", text)

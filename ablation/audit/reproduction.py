@@ -66,7 +66,7 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
     for variant, row in table.rows.items():
         cells = measured.rows.get(variant, {})
         if problems := {cell.problem for cell in cells.values() if not cell.seeds}:
-            text = f"{variant}: not measured ({'; '.join(sorted(problems))})."
+            text = f"{variant} was not measured ({'; '.join(sorted(problems))})."
             yield Finding("reproduction", variant, "", "note", text)
             continue
         for column, reported in row.items():
@@ -80,9 +80,10 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
             elif not isfinite(cell.low):
                 said = "one seed does not show how much runs vary"
             elif cell.low - number.half <= number.value <= cell.high + number.half:
-                said = "reproduced: it lies within the range of another run"
+                said = "reproduced, because the reported value lies within the range of another run"
             else:
-                said, severity = "differs: it lies outside the range of another run", "warn"
+                said = "different, because the reported value lies outside the range of another run"
+                severity = "warn"
             yield Finding("reproduction", variant, column, severity, f"{start}: {said}.")
 
 
@@ -96,7 +97,7 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
         reported = f"{_signed(delta.low)} to {_signed(delta.high)} ({delta.text})"
         start = f"{variant} minus {delta.against}, {column}: reported {reported}"
         if not cell.seeds or not isfinite(cell.value):
-            yield Finding("reproduction", variant, column, "note", f"{start}; not measured ({cell.problem}).")
+            yield Finding("reproduction", variant, column, "note", f"{start}, which was not measured ({cell.problem}).")
             continue
         interval = f" [{cell.low:+.4f}, {cell.high:+.4f}]" if isfinite(cell.low) else ""
         start += f", measured {cell.value:+.4f}{interval} on {counted(cell.seeds, 'seed')}"
@@ -104,7 +105,7 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
         said = "the intervals overlap" if overlap else "the intervals do not overlap"
         severity: Severity = "note"
         if reason := "; ".join(filter(None, (measured.difference, cell.problem))):
-            they = f"{said}, but they" if isfinite(cell.low) else "they"
+            they = f"{said}, but they" if isfinite(cell.low) else "the two"
             said = f"{they} are not comparable, because {reason}"
         elif not isfinite(cell.low):
             said = "one seed does not show how much runs vary"

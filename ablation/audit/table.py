@@ -126,7 +126,7 @@ def mean_findings(table: Table) -> Iterator[Finding]:
         start = f"{row}: the {what} is reported as {printed}, but "
         start += f"{added} = {value}" if table.has_totals else f"({added}) / {count} = {value}"
         if not table.has_totals and table.fits(row, table.items):
-            text = f"{start}; it is the mean with each part weighted by its items."
+            text = f"{start}; the reported mean weights each part by its number of items."
             yield Finding("mean", row, table.mean, "note", text)
         else:
             yield Finding("mean", row, table.mean, "error", f"{start}.")

@@ -62,8 +62,8 @@ class _Stated:
             return f"{self.metric} {self.value.value:g}"
         low, high = bounds(self.value)
         if high == inf:
-            return f"{self.metric} {low:g} and more"
-        return f"{self.metric} {high:g} and less" if low == -inf else f"{self.metric} {low:g} to {high:g}"
+            return f"{self.metric} {low:g} or more"
+        return f"{self.metric} {high:g} or less" if low == -inf else f"{self.metric} {low:g} to {high:g}"
 
     def outcome(self, measured: Measured) -> tuple[str, Verdict]:
         """Return what was measured, and the word."""
@@ -71,7 +71,7 @@ class _Stated:
         if reading.variant not in measured.ran:
             return NOT_RUN, "not testable here"
         if reading.scale not in (None, measured.scale):
-            return f"a length of the source's data, compared at scale {reading.scale}", "not testable here"
+            return f"depends on the source's data, compared only at scale {reading.scale}", "not testable here"
         return self._compared(measured)
 
     def _compared(self, measured: Measured) -> tuple[str, Verdict]:
@@ -120,7 +120,7 @@ class _Stated:
     def _range(self, parts: Sequence[Array]) -> tuple[str, Verdict]:
         values = np.concatenate(parts)
         share = _share(values, *bounds(self.value))
-        text = f"{self.metric} {np.median(values):.3g}, {share:.0%} inside"
+        text = f"{self.metric} {np.median(values):.3g}, {share:.0%} of steps inside"
         return text, "reproduced" if share >= 0.5 else "not seen" if share else "contradicted"
 
 

@@ -41,14 +41,11 @@ def test_debias_religion_values_are_unattainable(debias):
     assert set(religion) >= {"v3", "v4", "v5", "v6", "v7", "v8", "v8.1", "v9"}
     assert "0.0024 is not |k/77 - 0.5| for any integer k (nearest: 0.0065)" in religion["v8"].sentence
     # 77 items in passes of 32, 32 and 13 can average to it, and the audit says so.
-    assert (
-        "as the mean of the means of batches of 128, each the mean of its batches of 32 it can be"
-        in religion["v8"].sentence
-    )
+    assert "but it can be the mean over batches of 128, each averaged over batches of 32" in religion["v8"].sentence
     assert [religion[name].severity for name in ("v8", "v5")] == ["note", "warn"]
-    assert "nor a mean of the means of batches of 128, each the mean of its batches of 32" in religion["v5"].sentence
-    assert "no mean of per-run distances can, whatever the number of runs" in religion["v5"].sentence
-    assert "distances of batches takes at least 4 runs" in religion["v5"].sentence
+    assert "nor a mean over batches of 128, each averaged over batches of 32" in religion["v5"].sentence
+    assert "no mean of per-run distances can give it, because all of them are at least" in religion["v5"].sentence
+    assert "distances over batches needs at least 4 runs" in religion["v5"].sentence
 
 
 def test_debias_attainable_values_are_those_of_batches(debias):
@@ -59,7 +56,7 @@ def test_debias_attainable_values_are_those_of_batches(debias):
     notes = [finding.sentence for finding in of_kind(debias, "share")]
     assert [next(n for n in (11, 6) if f"; {n} of 13 printed" in note) for note in notes] == [11, 6, 6]
     [v1] = [finding for finding in of_kind(debias, "attainability", "v1") if finding.column == "race"]
-    assert "0.0395 is |k/962 - 0.5|, but not the mean of the means of batches of 128" in v1.sentence
+    assert "0.0395 is |k/962 - 0.5|, but not the mean over batches of 128" in v1.sentence
 
 
 def test_a_bound_that_only_rounding_keeps():
@@ -67,7 +64,7 @@ def test_a_bound_that_only_rounding_keeps():
     rows = {"v": ["0.050", "0.050", "0.050"]}
     [finding] = of_kind(audit(published(rows, standings=[standing])), "claim")
     assert finding.severity == "warn"
-    assert finding.sentence.endswith("called below 0.05, which it is not, unless rounding hides it.")
+    assert finding.sentence.endswith("called below 0.05, which can only be true if the number was rounded up.")
     assert not of_kind(audit(published(rows, standings=[standing | {"below": "0.06"}])), "claim")
     with pytest.raises(ConfigError, match="not in the table"):
         published(rows, standings=[standing | {"variant": "w"}])
@@ -82,7 +79,7 @@ def test_a_mean_within_rounding_is_no_finding():
 def test_a_mean_weighted_by_items_is_told_from_a_wrong_one():
     [finding] = of_kind(audit(published({"v": ["0.1000", "0.2000", "0.1667"]})), "mean")  # (20 x .1 + 40 x .2) / 60
     assert finding.severity == "note"
-    assert finding.sentence.endswith("it is the mean with each part weighted by its items.")
+    assert finding.sentence.endswith("the reported mean weights each part by its number of items.")
 
 
 def test_a_column_of_sums_is_a_total_and_no_wrong_mean():
@@ -149,9 +146,9 @@ def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
     assert evaluation.batched.fewest_runs(Printed.of("0.0040")) == 1
     rows = {"v": ["0.0040", "0.0500", "0.0270"]}
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40})), "attainability")
-    said = "no mean of per-run distances can, whatever the number of runs, since each is at least 0.00649"
+    said = "no mean of per-run distances can give it, because all of them are at least 0.00649"
     assert said in finding.sentence
-    assert "the distance of a mean rate takes at least 21 runs" in finding.sentence
+    assert "the distance of a mean rate needs at least 21 runs" in finding.sentence
     assert finding.severity == "warn"
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40}, runs=20)), "attainability")
     assert finding.severity == "error"
@@ -188,10 +185,10 @@ def test_grimmer_finds_what_no_three_runs_have():
     assert not found("0.500 ± 0.050", runs=3)  # 9, 10 and 11 of 20
     [finding] = found("0.500 ± 0.060", runs=3)
     assert (finding.severity, finding.column) == ("error", "a")
-    assert "0.500 ± 0.060 is the mean and standard deviation of no 3 values of k/20" in finding.sentence
+    assert "0.500 ± 0.060 cannot be the mean and standard deviation of 3 values of k/20" in finding.sentence
     [finding] = found("0.500 ± 0.041", runs=3)  # sqrt(2/3) of an item: numpy's own standard deviation
     assert finding.severity == "note"
     assert "only if the standard deviation divides by 3, not by 2" in finding.sentence
     [finding] = found("0.500 ± 0.700", runs=3)
-    assert "it is at most 0.612" in finding.sentence
+    assert "the deviation is at most 0.612" in finding.sentence
     assert not found("0.500 ± 0.060")  # without the number of runs nothing can be said

@@ -41,7 +41,7 @@ def test_reproduction_compares_like_with_like_only():
     inside, outside = of_kind(audit(file, Measured(ours)), "reproduction")
     assert "reproduced" in inside.sentence
     assert inside.severity == "note"
-    assert "0.025, measured 0.100 [0.080, 0.120] on 2 seeds: differs" in outside.sentence
+    assert "0.025, measured 0.100 [0.080, 0.120] on 2 seeds: different, because" in outside.sentence
     assert outside.severity == "warn"
     for finding in of_kind(audit(file, Measured(ours, "these results are at scale demo")), "reproduction"):
         assert "not comparable, because these results are at scale demo" in finding.sentence
