@@ -33,7 +33,7 @@ def changed(at, **more):
 def test_another_prompt_is_refused_with_the_items_and_may_be_allowed(tmp_path, capsys):
     groups = write_group(tmp_path / "base"), write_group(tmp_path / "new", prompt="Question: {}")
     said = refused(capsys, groups[0], "--with", groups[1])
-    assert f"the prompt of {ITEMS} of {ITEMS} items of toy" in said
+    assert f"{ITEMS} of {ITEMS} items of toy have a different prompt" in said
     assert "and 57 more" in said
     assert "--allow prompt" in said
     found = read(capsys, groups[0], "--with", groups[1], "--allow", "prompt")
@@ -43,7 +43,7 @@ def test_another_prompt_is_refused_with_the_items_and_may_be_allowed(tmp_path, c
 @pytest.mark.parametrize(
     ("rows", "words", "item"),
     [
-        (changed(7, target_hash="f" * 64), "the target of 1 of 60 items", 7),
+        (changed(7, target_hash="f" * 64), "1 of 60 items of toy has a different target", 7),
         ([*ROWS, ROWS[3]], "occurs 2 times, but others occur 1 times", 3),
         (changed(5, acc=float("nan")), "no finite value", 5),
         (changed(5, acc=None), "no finite value", 5),
@@ -156,7 +156,7 @@ def test_what_is_no_seed_is_refused_with_remedies_that_work_when_they_are_typed(
         for seed, name in enumerate(names):
             write_samples(group / name, [row(i, v) for i, v in enumerate(hits(seed, gain))])
     typed = [groups[0], "--with", groups[1]]
-    said = shlex.split(refused(capsys, *typed).replace(", or --latest", "").replace("; if", " if"))
+    said = shlex.split(refused(capsys, *typed).replace(", or pass --latest", "").replace("; if", " if"))
     remedies = [said[said.index(option) : said.index(option) + 2] for option in ("--at", "--seed-from")]
     assert remedies[0] == ["--at", at]
     found = read(capsys, *typed, *remedies[0])
