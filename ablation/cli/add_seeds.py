@@ -8,7 +8,7 @@ from functools import partial
 from ablation.cli.common import add_json, add_results, overrides_of, print_json, results_folder
 from ablation.cli.verdicts import in_lines, reasons
 from ablation.config.settings import load_settings
-from ablation.contract.display import device_time
+from ablation.contract.display import counted, device_time
 from ablation.contract.errors import ConfigError
 from ablation.contract.extras import need
 from ablation.judge import verdicts
@@ -22,11 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
     add = parser.add_argument
     add("study", metavar="STUDY")
-    add("--budget", type=float, required=True, metavar="HOURS", help="most device-hours to spend")
+    add("--budget", type=float, required=True, metavar="HOURS", help="maximum device-hours to spend")
     add("--dry-run", action="store_true", help="show the next round without running it")
     add("--cores", default="all", help="CPU cores for snakemake (default: all)")
     add("--gpus", type=int, help="number of accelerators (default: from configs/config.yaml)")
-    add("--config", nargs="*", default=[], metavar="KEY=VALUE", help="override a setting, as for snakemake")
+    add("--config", nargs="*", default=[], metavar="KEY=VALUE", help="override settings, as `snakemake --config` does")
     add_json(parser)
 
 
@@ -37,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = overrides_of(arguments.config)
     results = results_folder(arguments, overrides)
     if (results / "imported" / arguments.study / "study.json").exists():
-        remedy = "run more seeds with the program that made the runs, then import them again"
+        remedy = "run more seeds with the program that made the runs, then import all runs again"
         raise ConfigError(
-            "add-seeds", "STUDY", arguments.study, "was imported, so its runs cannot be made here", remedy
+            "add-seeds", "STUDY", arguments.study, "was imported, so more seeds cannot be run here", remedy
         )
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 0
     spent = device_time(run.spent_hours)
-    print(f"stopped: {run.why}; {spent} in {run.rounds} rounds of more seeds\n{run.report()}")
+    print(f"stopped: {run.why}; {spent} spent in {counted(run.rounds, 'round')}\n{run.report()}")
     if arguments.dry_run:
         return 0
     print(f"{in_lines(verdicts.comparison_rows(run.comparisons), run.comparisons)}\n\n{reasons(run.comparisons)}")

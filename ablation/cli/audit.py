@@ -26,19 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a CSV file to check instead of STUDY; its first column names the rows",
     )
-    said = "evaluation items behind each column except the mean: one number for all, or NAME=N"
+    said = "evaluation items behind each column except the mean: one number for all columns, or NAME=N for each"
     add("--items", nargs="+", metavar="N", help=said)
     add("--target", metavar="RATE", help="the numbers are distances between a rate and this target, such as 0.5")
-    add("--runs", type=int, metavar="N", help="number of training runs that each number averages")
+    add("--runs", type=int, metavar="N", help="number of training runs that are averaged in each number")
     add("--percent", action="store_true", help="the numbers are percentages without a % sign")
     add_json(parser)
     add("--columns", nargs="+", metavar="NAME", help="check only these columns (default: all)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one sentence per finding; 1 if any is an error."""
+    """Print one sentence per finding; return 1 if any is an error."""
     if (arguments.table is None) == (arguments.study is None):
-        problem = "neither a study nor a table is given" if arguments.table is None else "a study and a table are given"
+        problem = "is missing" if arguments.table is None else "cannot be combined with --table"
         raise ConfigError("audit", "STUDY", arguments.study, problem, "write `audit STUDY` or `audit --table FILE.csv`")
     if arguments.table is not None:
         return _audit_table(arguments)

@@ -1,4 +1,4 @@
-"""The command `campaign`: begin one, verify its champion, report it, or judge the table of a past one."""
+"""The command `campaign`: begin, verify or report a campaign, or judge the table of a past one."""
 
 import argparse
 from dataclasses import fields
@@ -13,43 +13,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
         "ablation campaign               report the campaign in this repository\n"
-        "ablation campaign init          start one: measure HEAD three times, write campaign.toml\n"
+        "ablation campaign init          start a campaign: measure HEAD three times and write campaign.toml\n"
         "ablation campaign verify        verify the provisional champion now\n"
         "ablation campaign results.tsv   judge the table of a past campaign"
     )
     parser.add_argument("what", nargs="?", metavar="init | verify | FILE", help="(default: report)")
-    metric = "metric that the command prints once, NAME:min or NAME:max (for FILE: its column)"
+    metric = "metric that the command prints once, as NAME:min or NAME:max (with FILE: the name of a column)"
     parser.add_argument("--metric", metavar="NAME", help=metric)
     add = parser.add_argument_group("init").add_argument
-    add("--run", dest="run_command", metavar="CMD", help='the command that trains: "uv run train.py"')
-    add("--metric-file", default="", metavar="PATH", help="file that holds the metric, if it is not printed")
-    said = "file with the metric of each item, in any format that `compare` reads, to judge by its mean"
+    add("--run", dest="run_command", metavar="CMD", help='training command, such as "uv run train.py"')
+    add(
+        "--metric-file",
+        default="",
+        metavar="PATH",
+        help="file that contains the metric, if the command does not print it",
+    )
+    said = "file with the metric of each item, in any format that `compare` reads; trials are judged by its mean"
     add("--items", default="", metavar="FILE", help=said)
-    add("--verify-run", default="", metavar="CMD", help="another command, which only verifications run")
-    add("--locked", nargs="+", default=[], metavar="PATH", help="what measures: no trial, and no run, may change it")
+    add("--verify-run", default="", metavar="CMD", help="another command, which is run only by verifications")
+    add(
+        "--locked",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="files that measure the metric; neither a trial nor a run may change them",
+    )
     add(
         "--link",
         dest="links",
         nargs="+",
         default=[],
         metavar="PATH",
-        help="what git ignores and runs need: data, .venv",
+        help="files that git ignores but runs need, such as data or .venv",
     )
-    add("--margin", type=float, metavar="M", help="within which a simplification is equivalent")
-    add("--budget", type=float, metavar="HOURS", help="total hours of runs (default: no limit)")
-    add("--time-limit", type=float, metavar="MIN", help="longest run in minutes (default: 3 times the baseline's)")
-    said = "shortest run in seconds that counts as a training (default: a tenth of the baseline's)"
+    add("--margin", type=float, metavar="M", help="margin within which a simplification is equivalent")
+    add("--budget", type=float, metavar="HOURS", help="limit on the total hours of all runs (default: no limit)")
+    add(
+        "--time-limit",
+        type=float,
+        metavar="MIN",
+        help="time limit of a run in minutes (default: 3 times the baseline's time)",
+    )
+    said = "shortest time in seconds that a training run may take (default: a tenth of the baseline's time)"
     add("--min-seconds", type=float, metavar="S", help=said)
     add("--gpus", type=int, default=1, metavar="N", help="devices per run, if the machine has any (default: 1)")
     add("--tag", action="store_true", help="tag verified champions in git as verified/N")
-    said = "steps: verify when it pays; confirm: each step (default: steps)"
+    said = "when to verify: steps: when it is worth the runs; confirm: after every step (default: steps)"
     add("--policy", choices=("steps", "confirm"), default="steps", help=said)
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
-    seed("--seed-arg", default="", metavar="WORDS", help='arguments that pass a seed to the command: "--seed {seed}"')
+    seed(
+        "--seed-arg",
+        default="",
+        metavar="WORDS",
+        help='arguments that pass a seed to the command, such as "--seed {seed}"',
+    )
     seed("--seed-env", default="", metavar="NAME", help="environment variable that passes the seed instead")
     output = parser.add_argument_group("report")
     add_json(output)
-    output.add_argument("--html", type=Path, metavar="PATH", help="write the report as a page")
+    output.add_argument("--html", type=Path, metavar="PATH", help="also write the report as an HTML page to this file")
     past = parser.add_argument_group("FILE").add_argument
     said = "standard deviation of one run (default: estimated from rows with the same name)"
     past("--sd", type=float, metavar="SD", help=said)
@@ -64,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return judge_past(Path(arguments.what), arguments)
     if arguments.run_command or arguments.metric:
-        remedy = "write: ablation campaign init"
+        remedy = "run `ablation campaign init`"
         raise ConfigError("campaign", "--run", arguments.run_command, "works only with init", remedy)
     from ablation.campaign.repository import Repository
 
@@ -97,10 +118,11 @@ def _init(arguments: argparse.Namespace) -> int:
 
     for option, value in (("--run", arguments.run_command), ("--metric", arguments.metric)):
         if not value:
-            raise ConfigError("campaign init", option, None, "is missing", "write --run CMD --metric NAME:min")
+            raise ConfigError("campaign init", option, None, "is missing", "pass --run CMD --metric NAME:min")
     metric, direction = split_metric(arguments.metric)
     if not direction:
-        problem, remedy = "it is not known which values are better", f"write {metric}:min or {metric}:max"
+        problem = "does not say which values are better"
+        remedy = f"write {metric}:max if larger is better, {metric}:min if smaller is"
         raise ConfigError("campaign init", "--metric", metric, problem, remedy)
     given = vars(arguments) | {"run": arguments.run_command, "metric": metric, "direction": direction}
     settings = checked(Settings(**{each.name: given[each.name] for each in fields(Settings)}))
@@ -110,7 +132,10 @@ def _init(arguments: argparse.Namespace) -> int:
         write_table(campaign)
     print(in_words(campaign))
     if len(campaign.start["locked"]) == 2:
-        print("nothing is locked, so a trial may change the code that measures it; name these files with --locked")
+        print("no measuring code is locked, so a trial may change it; name the files that measure with --locked")
     if settings.verify_run and not repository.tracked(settings.held_out):
-        print("--verify-run names no file that --run does not: nothing is hidden from trials")
+        print(
+            "every file that --verify-run names is also named by --run, so nothing is hidden from trials; "
+            "give --verify-run a file of its own"
+        )
     return 0

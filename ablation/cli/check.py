@@ -1,6 +1,6 @@
-"""`ablation check`: one run of one variant in a folder of its own, and whether what it leaves fits the study file.
+"""`ablation check`: run one variant with one seed in a separate folder, and check its output against the study file.
 
-None of it counts for the grid. A command's output is kept, so that a corrected `collect` reads it without rerunning.
+The grid does not use this run. The command's output is kept, so that a corrected `collect` needs no rerun.
 """
 
 import argparse
@@ -37,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Run one variant with one seed in a separate folder, read its output, and report what is "
         "wrong. The grid does not use this run."
     )
-    parser.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant")
+    parser.add_argument("study", metavar="STUDY[/VARIANT]", help="a study, or one of its variants (default: the first)")
     add_configs(parser)
     add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the stages of one run; print what does not fit, their memory, and how long the grid will take."""
+    """Run the stages of one run; print problems, peak memory, and how long the grid will take."""
     name, _, variant = arguments.study.partition("/")
     plan = build_plan(settings_of(arguments, studies=name, results=arguments.results))
     (study,) = plan.content.studies
@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"problem: {id}: {state.state}: {state.reason}")
         if state.unread:
             print(
-                "    its files are kept: correct `collect` and check again, which reads them without running the stage"
+                "    the stage's files are kept; correct `collect` and check again, which reads them without rerunning "
+                "the stage"
             )
     if any(state.state != "ok" for state in states.values()):
         return 1
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def left_of_the_example(study: Study) -> Iterator[str]:
-    """Yield a note for each text of `ablation init` about its own program that was kept for another program."""
+    """Yield a note for each of the example's texts that a study of another program still has."""
     example = TEMPLATE / "configs" / "studies" / "example"
     example_study = load_yaml(example / "_study.yaml")
     if [stage.command for stage in study.stages.values()] == [
@@ -86,7 +87,7 @@ def left_of_the_example(study: Study) -> Iterator[str]:
     kept = [(study.file, key) for key in ("title", "question") if getattr(study.written, key) == example_study[key]]
     kept += [(variant.file, "why") for variant in study.variants.values() if variant.why in whys]
     for file, key in kept:
-        yield f"note: {file}: {key} is still the example's text; write your own, since the page shows it"
+        yield f"note: {file}: {key} is still the example's text; write your own, because the report page shows it"
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
@@ -118,7 +119,7 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
     environment = {**os.environ, "ABLATION_WANDB": ""}  # in wandb, the grid's stage has the same id
     project = plan.settings.configs.absolute().parent
     if subprocess.run(words, check=False, cwd=project, env=environment).returncode != 0:
-        raise TrackerError(f"{stage.id}: the stage could not run; {stage.dir / 'log.txt'} may say why")
+        raise TrackerError(f"{stage.id}: the stage could not run; read {stage.dir / 'log.txt'}")
     return read_state(stage.dir, stage.key)
 
 
@@ -134,12 +135,12 @@ def _found(store: Store) -> Iterator[str]:
     found = [
         f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
     ]
-    none = "none, but verdicts need items: name a reader of items in `collect`, or write a single number as one item"
+    none = "none, but verdicts need items; name a reader of items in `collect`, or write a single number as one item"
     yield f"items: {listed(found, _SHOWN) or none}"
 
 
 def _memory(states: Mapping[str, StageState]) -> str:
-    """Return the most memory that each stage used: on its device, or of its process where it used none."""
+    """Return the peak memory of each stage: on its device or, without one, in its process."""
     peaks = [
         f"{id} {state.device_memory_mb:,.0f} MB on the device"
         if state.device_memory_mb
@@ -150,7 +151,7 @@ def _memory(states: Mapping[str, StageState]) -> str:
 
 
 def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:
-    """Yield the seconds of each stage times the stages of the plan."""
+    """Yield the estimated time of all jobs: the seconds of each stage times how often the plan has it."""
     counts = Counter(stage.id for stage in plan.stages.values() if stage.id != ASSETS)
     took = {id: states[id].wall_s or 0.0 for id in counts}
     parts = ", ".join(f"{id} {took[id]:.3g} s x {count}" for id, count in counts.items())

@@ -8,7 +8,9 @@ from ablation.cli.common import add_json, add_results, print_json, results_folde
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Update the database from the stage folders. It is replaced when the new one is complete."
+    parser.description = (
+        "Update the database from the stage folders. The old database stays in place until the new one is complete."
+    )
     add_results(parser)
     add_json(parser)
 

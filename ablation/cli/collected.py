@@ -1,6 +1,6 @@
-"""Turns a command's output into the metrics and items of its stage, by the readers that its `collect` names.
+"""Reads the metrics and items of a stage from its command's output, with the readers that `collect` names.
 
-The stage's runner calls `collect` when the command has ended well. The readers are those that ablation.config.formats
+The stage's runner calls `collect` when the command has succeeded. The readers are those that ablation.config.formats
 names for `collect`. Files of an earlier attempt that was killed and that this one did not touch do not count, except in
 a folder of a run's logs to which this attempt added.
 
@@ -46,7 +46,7 @@ Metrics = dict[tuple[int, str], float]
 
 
 def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
-    """Return metrics and items of what the readers find below `output`.
+    """Return the metrics and items that the readers find below `output`.
 
     wanted: `{reader, place}`, the place a file, a folder or a pattern; for a table optionally `{columns, values}`, its
     names for them. For one metric and step the reader named last counts. left: files below `output` that do not count.
@@ -80,7 +80,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
 
 
 def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[ImportedRun]:
-    """Return what a reader finds: one run, or files of our own formats; the log says what could not be read."""
+    """Return what a reader finds: one run, or files in the tracker's own formats. The log says what cannot be read."""
     reader, place = entry["reader"], entry["place"]
     read = load_reader(reader, "collect")
     more: dict[str, Any] = {name: entry[name] for name in ("columns", "values") if entry.get(name)}
@@ -93,7 +93,7 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
     for path in paths:
         if not path.exists():
             near = get_close_matches(path.name, [other.name for other in path.parent.glob("*")], n=1, cutoff=0.5)
-            meant = f"did you mean {near[0]!r}?" if near else "let the command write it, or correct the path"
+            meant = f"did you mean {near[0]!r}?" if near else "make the command write it, or correct the path"
             raise ConfigError(path, "collect", reader, "the file does not exist", meant)
         if old and old.issuperset(_files(path)):
             _say(reader, f"{path}: ignored because it is from an earlier attempt")
@@ -101,15 +101,17 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
         runs = read(path, partial(_say, reader), **more)
         found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:
-        problem = "holds only files from an earlier attempt; this attempt wrote none"
+        problem = "contains only files from an earlier attempt; this attempt wrote none"
         raise ConfigError(
-            output / place, "collect", reader, problem, "let the command write its files every time it succeeds"
+            output / place, "collect", reader, problem, "make the command write its files every time it succeeds"
         )
     if not found:
-        raise ConfigError(output / place, "collect", reader, "holds nothing to read", "correct the path or the command")
+        raise ConfigError(
+            output / place, "collect", reader, "contains nothing to read", "correct the path or the command"
+        )
     if len(found) > 1 and reader not in _OWN:
         names = ", ".join(run.name for run in found[:5])
-        problem = f"holds {len(found)} runs ({names}), but a stage leaves only one"
+        problem = f"contains {len(found)} runs ({names}), but a stage may leave only one"
         raise ConfigError(output / place, "collect", reader, problem, f"name the path of one: {{{reader}: PATH}}")
     return found
 
@@ -125,7 +127,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
-    """Return the step of the model that a run kept, if it is not the last; the log says so."""
+    """Return the step of the model that a run kept, or None if it is the last step. The log says so."""
     if entry.get("at") == "last":
         return None
     if run.metrics.num_rows == 0:  # items alone
@@ -148,7 +150,7 @@ def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
 
 
 def _with_last(items: pa.Table, kept: int | None) -> pa.Table:
-    """Return the items, with each protocol's last `step N` repeated as the subset `last`; of N up to `kept`."""
+    """Return the items, with each protocol's last subset `step N`, N at most `kept`, repeated as the subset `last`."""
     every: dict[str, set[int]] = {}
     for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
         if match := A_STEP.fullmatch(row["subset"]):

@@ -1,4 +1,4 @@
-"""Options and helpers that several commands share. Light: to name a folder imports no database."""
+"""Options and helpers that several commands share. Importing it is cheap: it does not import the database."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def add_reports(parser: ArgumentParser) -> None:
 def add_configs(parser: ArgumentParser) -> None:
     """Add `--scale` and `--config`."""
     parser.add_argument("--scale", help="use configs/scales/SCALE.yaml (default: from configs/config.yaml)")
-    said = "override a setting, as for snakemake"
+    said = "override settings, as `snakemake --config` does"
     parser.add_argument("--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=said)
 
 
@@ -49,9 +49,11 @@ def add_study(parser: ArgumentParser) -> None:
 
 def add_pair(parser: ArgumentParser) -> None:
     """Add variants A and B of one study."""
-    parser.add_argument("a", metavar="A", help="the baseline: STUDY/VARIANT, or VARIANT if only one study has both")
+    parser.add_argument(
+        "a", metavar="A", help="the baseline: STUDY/VARIANT, or VARIANT if only one study has both A and B"
+    )
     parser.add_argument("b", metavar="B", help="the candidate, written the same way")
-    parser.add_argument("--study", help="the study of both, instead of STUDY/")
+    parser.add_argument("--study", help="the study of A and B, if they are named without STUDY/")
     add_results(parser)
 
 
@@ -61,7 +63,7 @@ def add_json(parser: Any) -> None:
 
 
 def add_requirement(parser: ArgumentParser, text: str) -> None:
-    """Add what a gate asks of every comparison."""
+    """Add `--require`, `--without` and `--markdown`."""
     parser.add_argument("--require", choices=("not-worse", "better", "equivalent"), help=text)
     allowed = "runs that may be missing or failed; the other variant's run with that seed is left out as well"
     parser.add_argument("--without", nargs="+", metavar="VARIANT:SEED", default=[], help=allowed)
@@ -107,7 +109,7 @@ def claimed_reports(arguments: Namespace) -> Path:
 
 
 def print_gated(gated: "Gated", *, markdown: bool) -> None:
-    """Print the answers of a gate; of Markdown, a CI step's summary gets them as well, if there is one."""
+    """Print the answers of a gate; Markdown also goes to the summary of a CI step, if there is one."""
     from ablation.show.gated import as_markdown, in_words
 
     if not markdown:
@@ -127,7 +129,7 @@ def print_paths(paths: Iterable[Path]) -> int:
 
 
 def price_per_hour() -> float | None:
-    """Return `cost_per_device_hour` of the settings, if there are any."""
+    """Return `cost_per_device_hour` of the settings; None without settings."""
     settings = _settings()
     return None if settings is None else settings.cost_per_device_hour
 
@@ -156,7 +158,7 @@ _COLOURED = re.compile(rf"(^|: |\bis |  )({'|'.join(_COLOURS)})(?![\w-])", re.MU
 
 
 class Shown:
-    """A stream that shows control characters in texts from files, such as ESC, as escapes, and verdicts in colour.
+    """A stream that escapes control characters, such as ESC in texts from files, and colours verdicts.
 
     Colour is for terminals, unless NO_COLOR is set (https://no-color.org).
     """
@@ -166,7 +168,7 @@ class Shown:
         self.colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def write(self, text: str) -> int:
-        """Write the text as it may be shown."""
+        """Write the text, escaped and coloured."""
         text = printable(text)
         if self.colour:
             text = _COLOURED.sub(lambda word: f"{word[1]}\x1b[1;{_COLOURS[word[2]]}m{word[2]}\x1b[0m", text)
@@ -192,7 +194,7 @@ def terminal_width() -> int:
 
 
 def paragraph(text: str, indent: str = "") -> str:
-    """Return text in lines of the terminal's width, all but the first indented by four more columns."""
+    """Wrap text to the terminal's width; all lines but the first are indented by four more columns."""
     further = f"{indent}    "
     return textwrap.fill(
         text, terminal_width(), initial_indent=indent, subsequent_indent=further, break_on_hyphens=False

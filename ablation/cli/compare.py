@@ -1,4 +1,4 @@
-"""The command compare: verdicts on evaluations that others wrote, without a project."""
+"""The command `compare`: verdicts on evaluations that other tools wrote, without a project."""
 
 import argparse
 import os
@@ -35,12 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "\n".join(["formats:", *(f"  {each.title}" for each in formats_of("compare").values())])
     add = parser.add_argument
-    add("files", nargs="*", metavar="A", help="evaluations of the baseline; without --with and --by, one system each")
+    add(
+        "files",
+        nargs="*",
+        metavar="A",
+        help="evaluations of the baseline; if neither --with nor --by is given, each is a system of its own",
+    )
     add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
     add(
         "--by",
         metavar="NAME",
-        help="compare the values of a column or of a setting such as `model`; NAME,NAME combines two",
+        help="compare the different values of a column, or of a setting such as `model`; NAME,NAME combines two",
     )
     add("--all-pairs", action="store_true", help="compare every pair of systems, not each system with the first")
     add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
@@ -65,24 +70,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="max, min or target:0.5 (default: what the files state or a well-known name implies)",
     )
     add("--margin", type=float, metavar="M", help="the smallest difference that matters; --require needs it")
-    add("--at", metavar="NAME", help="read only files in folders with this name: --at checkpoint-2000")
+    add("--at", metavar="NAME", help="read only files in folders with this name, such as checkpoint-2000")
     share = (
         "paired: runs with one seed share data order or initialisation; independent: they do not "
         "(default: paired if all files name seeds)"
     )
     add("--seeds", choices=("paired", "independent"), help=share)
     about = (
-        "claim about the recipe (all seeds) or about these checkpoints only (default: checkpoints if each has one run)"
+        "claim about the recipe (all seeds) or about these checkpoints only "
+        "(default: checkpoints if each side has only one run)"
     )
     add("--claim", choices=("recipe", "checkpoints"), help=about)
-    add("--seed-from", metavar="REGEX", help="regular expression whose group is the seed in a path: 'run(\\d+)'")
+    add(
+        "--seed-from",
+        metavar="REGEX",
+        help="regular expression whose group matches the seed in a path, such as 'run(\\d+)'",
+    )
     add(
         "--allow",
         nargs="+",
         choices=("prompt", "target", "task", "identical", "scale"),
         default=[],
         help="differences to accept because they are what you are testing; identical: accept systems with "
-        "equal values; scale: accept values of another size",
+        "equal values; scale: accept values on different scales",
     )
     broken = (
         "how to treat items that have no value because of an error: count them as 0, or leave them "
@@ -149,19 +159,19 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
     by = [name.strip() for name in (arguments.by or "").split(",") if name.strip()]
     if by and arguments.other:
         raise ConfigError(
-            "compare", "--by", arguments.by, "cannot be combined with --with", "give all files before --by"
+            "compare", "--by", arguments.by, "cannot be combined with --with", "name all files before --by"
         )
     if arguments.other or by:
         sides = [expand(words) for words in (arguments.files, arguments.other) if words]
     else:
         sides = sides_of(arguments.files)
     if len(sides) < 2 and not (by and sides):
-        remedy = "ablation compare A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
+        remedy = "name A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
         if sides and len(paths := sides[0].paths) > 1:
             common = os.path.commonpath(paths)
             suffixes = {path.suffix if path.parent == Path(common) else "" for path in paths}
             each = shlex.quote(f"{common}/*{suffixes.pop() if len(suffixes) == 1 else ''}")
-            remedy = f"to compare the {len(paths)} that it holds: ablation compare {each}; else {remedy}"
+            remedy = f"to compare the {len(paths)} in this folder, run `ablation compare {each}`; otherwise {remedy}"
         raise ConfigError("compare", "", None, "needs two evaluations, or a study", remedy)
     options = {name: getattr(arguments, name) for name in _OPTIONS}
     return compare_evaluations(sides, arguments.names, by=by, all_pairs=arguments.all_pairs, **options)
@@ -177,7 +187,9 @@ def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
     ]
     if arguments.files or arguments.other or given:
         problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"
-        raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")
+        raise ConfigError(
+            "compare", "--study", str(arguments.study), problem, "leave them out, or write them into the study file"
+        )
     return compare_study(
         arguments.study,
         allow=frozenset(arguments.allow),

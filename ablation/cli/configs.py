@@ -32,7 +32,7 @@ def settings_of(arguments: argparse.Namespace, **more: object) -> Settings:
 
 
 def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["PlannedVariant"]] | None:
-    """Return title and variants of a study that only the results have, such as an imported one; None of any other.
+    """Return the title and variants of a study that exists only in the results, such as an imported one; else None.
 
     Raises ConfigError if there is no project and the results lack the study.
     """
@@ -49,7 +49,7 @@ def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["
 
 
 def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:
-    """Yield the variant tree: each variant, what changed and `more` lines, and `confounded` if several factors did.
+    """Yield the lines of the variant tree: each variant, its changes and its `more` lines; confounded ones are marked.
 
     `more` takes a variant of the kind that is given, so its argument is Any.
     """
@@ -63,14 +63,14 @@ def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], l
 
 
 def describe(change: Change) -> str:
-    """Return `key: old -> new`, and why it cannot matter where that is known."""
+    """Return `key: old -> new`, and why the change cannot have an effect, if that is known."""
     note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
     note += f"  [a part has no effect: {change.idle_part}]" if change.idle_part else ""
     return f"{change.key}: {in_yaml(change.old)} -> {in_yaml(change.new)}{note}"
 
 
 def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None, tuple[str, str]]:
-    """Return the study that A, B or `--study` names, if one does, and both variants. Raises ConfigError."""
+    """Return the study that A, B or `--study` names, or None, and the names of both variants. Raises ConfigError."""
     names = [name.rpartition("/")[::2] for name in (arguments.a, arguments.b)]
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
     if len(given) > 1:
@@ -86,19 +86,19 @@ def study_of_pair(
 
 
 def study_named(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:
-    """Return one study, whether the settings list it or not, and read no other."""
+    """Return one study, even if the settings do not list it, without reading any other."""
     return load_studies(settings_of(arguments, studies=name, scale=settings.scale))[name]
 
 
 def studies_having(settings: Settings, variants: Sequence[str], study: str | None = None) -> list[str]:
-    """Return the studies, or the one of this name, with a configuration file of each of the variants."""
+    """Return the studies (or only `study`) that have a configuration file for each of the variants."""
     folders = sorted(path.parent for path in settings.configs.glob("studies/*/_study.yaml"))
     named = [folder for folder in folders if study in (None, folder.name)]
     return [folder.name for folder in named if all((folder / f"{name}.yaml").is_file() for name in variants)]
 
 
 def study_with(settings: Settings, *variants: str) -> str:
-    """Return the only study that has all these variants: among the settings' studies, else among all."""
+    """Return the only study that has all these variants, among the settings' studies or else among all."""
     having = studies_having(settings, variants)
     listed = [name for name in having if name in settings.studies] or having
     if len(listed) == 1:
@@ -112,8 +112,8 @@ def study_with(settings: Settings, *variants: str) -> str:
     for variant in variants:
         if not studies_having(settings, [variant]):
             everywhere = sorted({path.stem for path in place.glob("*/[!_]*.yaml")})
-            raise ConfigError(place, variant, None, "no study has such a variant", suggest(variant, everywhere))
-    raise ConfigError(place, shown, None, "no study has both", "compare variants of one study")
+            raise ConfigError(place, variant, None, "no study has a variant of this name", suggest(variant, everywhere))
+    raise ConfigError(place, shown, None, "no study has both variants", "compare variants of one study")
 
 
 def in_yaml(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command `diff`: what one variant changes with respect to another and, if there are results, the effect."""
+"""The command `diff`: what one variant changes relative to another and, if there are results, the effect."""
 
 import argparse
 from pathlib import Path
@@ -13,16 +13,14 @@ from ablation.contract.stage_folder import DATABASE
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = (
-        "Show what variant B changes with respect to variant A and, where there are results, the effect."
-    )
+    parser.description = "Show what variant B changes relative to variant A and, if there are results, the effect."
     add_configs(parser)
     add_pair(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what B changes with respect to A and, if there are results, the effect.
+    """Print what B changes relative to A and, if there are results, the effect.
 
     Variants that no configuration declares, such as imported runs, are looked for in the results.
     """
@@ -38,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments, effect_lines.changes, [*effect_lines.changed, *effect_lines.lines], None, effect_lines.effect
             )
         if settings is None:
-            problem, remedy = "no study in the results has both", "`ablation verdicts` lists the variants"
+            problem, remedy = "no study in the results has both variants", "run `ablation verdicts` to list them"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
     settings = settings or settings_of(arguments)  # which says that there is no project
     study = study_of_pair(settings, only, wanted, arguments)

@@ -28,10 +28,10 @@ from ablation.show.text import is_number, leveled
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Find which of the changes between A and B carry the effect. Writes the missing variants "
-        "into the study's folder and states their cost; once the grid has run them, it prints the "
-        "answer.\nUp to four factors are tried in all combinations, up to eight in 16 combinations, "
-        "and more in groups that are halved."
+        "Find which of the changes between A and B carry the effect. Write the missing variants into the "
+        "study's folder and print their cost or, once the grid has run them, the answer.\n"
+        "Up to four factors are tried in all combinations, up to eight in 16 combinations, and more by "
+        "repeatedly halving groups of factors."
     )
     add_configs(parser)
     add_pair(parser)
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Explained:
-    """The state of an explanation from A to B: the runs in between, the jobs to run, and the answer if there is one."""
+    """State of an explanation from A to B: the runs in between, the jobs to run, and the answer if there is one."""
 
     def __init__(self, settings: Settings, between: Between, given: Sequence[str]) -> None:
         self.settings, self.between, self.factors, self.given = settings, between, between.factors, given
@@ -112,7 +112,7 @@ class _Explained:
             if (scale := store.meta()["scale"]) != self.settings.scale:
                 problem, remedy = (
                     f"the results have scale {scale}",
-                    f"add --scale {scale}, or name another folder with --results",
+                    f"pass --scale {scale}, or name another folder with --results",
                 )
                 raise ConfigError(results, "scale", self.settings.scale, problem, remedy)
             measured = read_measurements(store, name, helpers=True) if name in store.studies() else None
@@ -128,16 +128,17 @@ class _Explained:
             yield f"    {shown}" if shown.startswith(f"{factor}:") else f"    {factor}: {shown}"
 
     def work_lines(self, *, written: bool) -> Iterator[str]:
-        """Yield which variants are needed, what they cost, and what to do next."""
+        """Yield lines on the variants that are needed, their cost, and the next step."""
         n, new = len(self.factors), len(self.new)
         if self.answer is not None and not new:
             return
-        kind = "all combinations" if n <= FULL else "a fraction of resolution IV" if n <= FRACTION else "groups, halved"
+        kind = "all combinations" if n <= FULL else "a fraction of resolution IV" if n <= FRACTION else "halved groups"
         yield f"{len(self.runs)} configurations ({kind}): {new} new"
         cost = in_words(self.hours, self.unknown, len(self.jobs), self.settings.cost_per_device_hour)
-        yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {cost}" if self.jobs else "to run: no job"
+        yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {cost}" if self.jobs else "no jobs to run"
         if new and not written:
-            yield f"nothing was written; without --dry-run the new variants go to {self.between.study.file.parent}"
+            folder = self.between.study.file.parent
+            yield f"nothing was written; leave out --dry-run to write the new variants to {folder}"
             return
         if new:
             yield from (f"wrote {variant.file}" for variant in self.new)
@@ -148,8 +149,8 @@ class _Explained:
         """Yield the answer, and the numbers behind it."""
         answer, between = self.answer, self.between
         assert answer is not None
-        whole, seeds = " ".join(_numbers_shown([answer.total])[0]), f"{answer.seeds} seeds"
-        yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {seeds} of {answer.items:,} items"
+        whole, seeds = " ".join(_numbers_shown([answer.total])[0]), f"{answer.seeds} seeds with {answer.items:,} items"
+        yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {seeds}"
         yield paragraph(answer.in_words(self.factors))
         joint = [part for part in answer.joint if len(part.sets[0]) > 1]
         alone = [part for part in answer.joint if len(part.sets[0]) == 1]
@@ -167,7 +168,7 @@ class _Explained:
 
 
 def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
-    """Return effect and interval of each part, all with the same decimals."""
+    """Return the effect and interval of each part, all with the same number of decimals."""
     shown = iter(leveled((value for part in parts for value in (part.effect, part.low, part.high)), "+"))
     return [(effect, f"[{low}, {high}]") for effect, low, high in zip(shown, shown, shown, strict=True)]
 

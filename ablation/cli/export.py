@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hf-model",
         type=Path,
         metavar="DIR",
-        help="folder of config and tokenizer, if they are not beside the weights",
+        help="folder with the config and tokenizer, if they are not beside the weights",
     )
     add("--precision", choices=("float32", "bfloat16", "float16"), help="default: the type of the weights")
     add("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")

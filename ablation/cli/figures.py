@@ -17,9 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--style", type=Path, metavar="FILE", help="a matplotlib style sheet to apply on top of the tracker's own"
     )
-    said = "the forest plot compares with each parent (default) or with the root"
+    said = "compare each variant in the forest plot with its parent (default) or with the root"
     parser.add_argument("--against", choices=("parent", "root"), default="parent", help=said)
-    said = "order of the forest plot's rows: the variant tree (default), or the largest effect first"
+    said = "order of the forest plot's rows: as in the variant tree (default), or the largest effect first"
     parser.add_argument("--sort", choices=("tree", "effect"), default="tree", help=said)
 
 

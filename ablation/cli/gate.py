@@ -1,4 +1,4 @@
-"""The command `gate`: may this change merge?"""
+"""The command `gate`: decides whether a study's changes may merge."""
 
 import argparse
 import sys
@@ -35,23 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("study", nargs="?", metavar="STUDY", help="the study to judge")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add_requirement(parser, "the verdict that every comparison needs (default: not-worse)")
-    since = "compare each variant with ANCESTOR, not with its parent: all changes since then together"
+    since = "compare each variant with ANCESTOR instead of its parent, to judge all changes since then together"
     add("--since", metavar="ANCESTOR", help=since)
-    allowed = "identical: accept imported variants with equal values; scale: accept values of another size"
+    allowed = "identical: accept imported variants with equal values; scale: accept values on different scales"
     add("--allow", nargs="+", choices=("identical", "scale"), default=[], help=allowed)
     add("--reference", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the answers."""
+    """Print the answer for each comparison; return the gate's exit status."""
     if arguments.reference is not None:
         remedy = "use `ablation nightly PAST --new RUN --metric NAME`"
         raise ConfigError("gate", "--reference", None, "is now a separate command", remedy)
     if arguments.study is None:
-        remedy = "name a study, as `ablation gate gad`; `ablation status --failed` lists what failed"
+        remedy = "name a study, such as `ablation gate gad`; `ablation status --failed` lists what failed"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
     if "/" in arguments.study:
-        remedy = "gate evaluations: `ablation compare BASE --with NEW --margin M --direction max --require not-worse`"
+        command = "ablation compare BASE --with NEW --margin M --direction max --require not-worse"
+        remedy = f"to gate evaluations, run `{command}`"
         raise ConfigError("gate", "STUDY", arguments.study, "is a path, not a study", remedy)
     from ablation.judge.gate import answers, apply_guardrails, check_margins, chosen
     from ablation.judge.measurements import runs_named
@@ -67,8 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
         judged = judge_study(store, arguments.study, without, allow=frozenset(arguments.allow), since=arguments.since)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
-        problem = "has not run" if comparisons else "has no comparison"
-        raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
+        problem, remedy = "has no comparison", "add a variant that extends another"
+        if comparisons:
+            problem, remedy = "has not run", "run the grid first"
+        raise ConfigError("gate", "STUDY", arguments.study, problem, remedy)
     check_margins(comparisons, judged.guarded)
     required = arguments.require or "not-worse"
     judged_answers = apply_guardrails(
@@ -83,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
-    """Refuse results that the project in the working directory would now plan otherwise: other keys, another analysis.
+    """Refuse outdated results: the project in the working directory now plans other keys or another analysis.
 
     Variants that were not planned are named in a note, since a grid may run a part of a study. Raises ConfigError.
     """
@@ -110,10 +113,10 @@ def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
     changed |= dict.fromkeys(name for name, parent in parents.items() if now.parents.get(name, "") != parent)
     if changed or now.analysis_digest != then.analysis_digest:
         what = listed([*changed], 5) if changed else "the analysis plan"
-        problem = f"has results from another state of the project: {what} changed"
+        problem = f"has outdated results, because {what} changed"
         remedy = f"run `snakemake --config scale={scale}` to update them"
         raise ConfigError("gate", "STUDY", study, problem, remedy)
     if unplanned := [name for name in now.parents if name not in parents]:
-        print(
-            f"note: {listed(unplanned, 5)}: not judged, because these results were planned without it", file=sys.stderr
-        )
+        are, them = ("is", "it") if len(unplanned) == 1 else ("are", "them")
+        why = f"because these results were planned without {them}"
+        print(f"note: {listed(unplanned, 5)} {are} not judged, {why}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command `import`: runs of other programs, with --dry-run shown and not imported."""
+"""The command `import`: imports runs of other programs or, with --dry-run, shows what would be imported."""
 
 import argparse
 import sys
@@ -67,10 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at",
         "--step",
         metavar="STEP",
-        help="the step of final metrics: last, best, common (the last that all runs logged), or a number "
+        help="the step of final metrics: last, best, common (the last step that all runs logged), or a number "
         "(default: the step of the kept model if it is known, else the last)",
     )
-    add("--dry-run", action="store_true", help="show what would be imported without writing it")
+    add("--dry-run", action="store_true", help="show what would be imported without writing anything")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.store.collect import collect
 
     if arguments.study is None:
-        raise ConfigError("import", "--study", None, "is missing", "name the study, as --study lr")
+        raise ConfigError("import", "--study", None, "is missing", "name the study, such as --study lr")
     reader = load_reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not outcome.written:
         if outcome.missing is not None:
             print(f"note: {outcome.missing}")
-        print("nothing was written; correct the above with --map or a study.yaml, and leave out --dry-run to import it")
+        print("nothing was written; correct mistakes with --map or a study.yaml, and leave out --dry-run to import it")
         return 0
     collected = collect(results)
     problems = [f"note: {problem}" for problem in collected.problems]
@@ -125,7 +125,7 @@ def _with_progress(reader: Reader) -> Reader:
         for count, run in enumerate(reader(path, problem), 1):
             if time.monotonic() - said > _SILENT:
                 said = time.monotonic()
-                print(f"{path}: {counted(count, 'run')} read; the last one is {run.name}", file=sys.stderr)
+                print(f"{path}: read {counted(count, 'run')} so far; the last one is {run.name}", file=sys.stderr)
             yield run
 
     return read
@@ -148,7 +148,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return name, definition so far, and its file: study.yaml, or the record of an earlier import."""
+    """Return the study's name, its definition so far, and where that comes from: study.yaml, or an earlier import."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))
@@ -160,15 +160,15 @@ def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFil
 
 
 def _rules(arguments: argparse.Namespace) -> list[str]:
-    """Return `--map` with what other options say."""
+    """Return the rules of `--map`, and that of `--at`."""
     at = arguments.at and arguments.at.removeprefix("checkpoint-")
     if at and at not in ("last", "best", "common") and not at.isdecimal():
-        raise ConfigError("import", "--at", at, "is not a step", "write last, best, common or a number, as 1000")
+        raise ConfigError("import", "--at", at, "is not a step", "write last, best, common or a number such as 1000")
     return [*arguments.map, *([f"at={at}"] if at else [])]
 
 
 def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parts of the analysis plan that the command line names."""
+    """Return the parts of the analysis plan that are given on the command line."""
     plan: dict[str, Any] = {}
     if arguments.metric and arguments.items:
         raise ConfigError("import", "--items", arguments.items, "cannot be combined with --metric", "leave one out")
@@ -178,8 +178,8 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         parts = [item.split("/") for item in arguments.items]
         heads = {(each[0], each[-1]) for each in parts}
         if len(heads) != 1 or any(len(each) < 3 for each in parts):
-            remedy = "write PROTOCOL/SUBSET/NAME; several differ in their subset alone"
-            raise ConfigError("import", "--items", arguments.items, "is not one value of items", remedy)
+            remedy = "write PROTOCOL/SUBSET/NAME; several values may differ only in SUBSET"
+            raise ConfigError("import", "--items", arguments.items, "does not name one value of items", remedy)
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:
@@ -201,7 +201,7 @@ def describe(study: str, outcome: Outcome) -> str:
     lines += [f"  {line}" for line in tree(outcome.variants, runs_of)]
     notes = list(outcome.problems)
     if unknown := [variant.name for variant in outcome.variants if variant.parent and not variant.changes]:
-        notes.append(f"what these variants change is not recorded: {listed(unknown, _SHOWN)}")
+        notes.append(f"the changes of these variants are not recorded: {listed(unknown, _SHOWN)}")
     return "\n".join([*lines, *(f"note: {note}" for note in notes)])
 
 

@@ -1,4 +1,4 @@
-"""The command `init`: a project of your own."""
+"""The command `init`: creates a project."""
 
 import argparse
 import os
@@ -16,12 +16,14 @@ _PROFILES = "profiles"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Create a project: configurations, one study of one command, its program, and a Snakefile."
+    parser.description = (
+        "Create a project: configurations, one study with one command, the command's program, and a Snakefile."
+    )
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: .)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write a project: configurations, one study of one command, the command's program, and a Snakefile."""
+    """Write a project: configurations, one study with one command, the command's program, and a Snakefile."""
     from ablation.plan.start import WORKFLOW
 
     folder: Path = arguments.folder

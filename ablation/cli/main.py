@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _discard(*streams: TextIO) -> None:
-    """Let what is left of streams go nowhere, so that Python can close them."""
+    """Discard what is left in streams, so that Python can close them."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         with suppress(OSError):  # one that is not a file needs nothing

@@ -10,9 +10,9 @@ from ablation.cli.common import add_json, add_results, print_json, results_folde
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Add the stages of another results folder, such as another site's half of the grid.\n"
-        "Stages made from the same inputs have the same key. If a key ended well in both folders with different items, "
-        "weights or metrics, that is an error, and nothing is added."
+        "Add the stages of another results folder, such as the half of the grid that another site ran.\n"
+        "Stages made from the same inputs have the same key. If a stage succeeded in both folders with different "
+        "items, weights or metrics, the command reports an error and adds nothing."
     )
     add_results(parser)
     add_json(parser)
@@ -28,6 +28,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json("merge", [], **asdict(merged))
         return 0
-    left = f", {merged.left_out} left out: they did not end well, or are damaged" if merged.left_out else ""
-    print(f"{merged.added} stages added, {merged.in_both} in both{left}")
+    left = f", {merged.left_out} left out because they did not succeed or are damaged" if merged.left_out else ""
+    print(f"{merged.added} stages added, {merged.in_both} in both folders{left}")
     return 0

@@ -21,7 +21,7 @@ GROUPS = {  # {group: {command: what it does}}
         "prune": "Remove stages that nothing needs any more",
     },
     "Run": {
-        "check": "Try one run of a study in a folder of its own",
+        "check": "Try one run of a study in a separate folder",
         "status": "Show progress, failures and the time left",
         "add-seeds": "Add seeds to undecided comparisons",
         "import": "Import runs that other programs logged",
@@ -38,7 +38,7 @@ GROUPS = {  # {group: {command: what it does}}
         "audit": "Check published numbers",
     },
     "Campaign": {
-        "try": "Run a commit of a loop and say whether to keep it",
+        "try": "Run a commit of an experiment loop and say whether to keep it",
         "campaign": "Begin, report or judge a campaign of trials",
     },
     "Output": {
@@ -46,7 +46,7 @@ GROUPS = {  # {group: {command: what it does}}
         "serve": "Show the report page in a browser while the grid runs",
         "tables": "Write tables as Markdown, CSV, LaTeX and HTML",
         "figures": "Draw learning curves, metrics and variant trees",
-        "trace": "Trace a number of a table to its runs and code",
+        "trace": "Trace a number in a table to its runs and code",
         "sql": "Query the database",
         "check-paper": "Check that a paper's numbers match the results",
         "export": "Copy a trained model as a Hugging Face folder",
@@ -82,10 +82,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments, as for other bad input."""
+    """Parser that reports bad arguments in one line, like other bad input."""
 
     def error(self, message: str) -> NoReturn:
-        """End with status 2; of a word that is nearly one of many, only that one is named."""
+        """Exit with status 2. If an unknown choice is close to a known one, the message names only that one."""
         match = re.fullmatch(r"(.*invalid choice: '(.*)') \(choose from (.*)\)", message, re.DOTALL)
         choices = re.findall(r"[\w-]+", match[3]) if match else []
         if match and (close := difflib.get_close_matches(match[2][:200], choices, n=1)):
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {self.prog}: {message}; see {self.prog} --help\n")
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:
-        """Refuse what is left in the name of the command that was given it, not of `ablation`."""
+        """Refuse unknown arguments in the name of the command that got them, not of `ablation`."""
         arguments, rest = super().parse_known_args(*given, **more)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Help(argparse.HelpFormatter):
-    """Wraps each line of a description, and leaves indented lines, which are lists and examples, as they are."""
+    """Formatter that wraps each line of a description but leaves indented lines (lists and examples) as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = (line if line.startswith(" ") else "\n".join(_wrapped(line, width)) for line in text.splitlines())
@@ -112,7 +112,7 @@ class Help(argparse.HelpFormatter):
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return lines that leave options and paths whole, so that they can be copied."""
+    """Wrap text without breaking options and paths, so that they can be copied."""
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
 

@@ -24,14 +24,15 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     table = read_table(path, asked or None)
     direction = direction or known_direction(table.metric) or ""
     if not direction:
-        problem, remedy = "it is not known which values are better", f"write {table.metric}:min or {table.metric}:max"
+        problem = "does not say which values are better"
+        remedy = f"write {table.metric}:max if larger is better, {table.metric}:min if smaller is"
         raise ConfigError(path, "--metric", table.metric, problem, remedy)
     smaller = direction == "min"
     attempts, ended = resolved(table.attempts, smaller)
     left_out = ", ".join(f"{count} ({reason})" for reason, count in table.left_out.items())
     if sum(attempt.value is not None for attempt in attempts) < 2:
         problem = "has fewer than two attempts with a value" + (f"; left out: {left_out}" if left_out else "")
-        raise ConfigError(path, "", None, problem, "wait for more")
+        raise ConfigError(path, "", None, problem, "wait until more attempts have run")
     _check(path, table.metric, attempts)
     repeats = pooled_sd(attempts)
     sd = repeats if arguments.sd is None else arguments.sd
@@ -41,9 +42,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
             path, "--sd", None, problem, "run the baseline three times, or pass the standard deviation with --sd"
         )
     if not 0 < sd < math.inf:
-        raise ConfigError(
-            path, "--sd", sd, "is not a standard deviation above 0", "pass the standard deviation of one run"
-        )
+        raise ConfigError(path, "--sd", sd, "is not a positive number", "pass the standard deviation of one run")
     settled = settle(attempts, sd, -1 if smaller else 1)
     if arguments.json:
         rows = [
@@ -65,7 +64,10 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     if left_out:
         print(f"left out: {left_out}")
     if ended:
-        print(f"{counted(ended, 'row')} said only that the run ended, counted as kept if better than all before")
+        says = "says" if ended == 1 else "say"
+        print(
+            f"{counted(ended, 'row')} {says} only that the run ended; such a row counts as kept if it beats all before"
+        )
     print(_in_words(settled, attempts))
     return 0
 
@@ -74,18 +76,22 @@ def _check(path: Path, metric: str, attempts: Sequence[Attempt]) -> None:
     """Raise ConfigError for repeats that are copies, and for values on two scales among those that were kept."""
     if found := copied(attempts):
         name, count, value = found
-        problem = f"all {count} rows of {name} have this value, so they may be one run or runs with one seed"
+        problem = (
+            f"all {count} rows of {name} have this value, so they may be copies of one run, or runs with the same seed"
+        )
         raise ConfigError(path, metric, value, problem, "keep one of the rows")
     names = {attempt.name for attempt in attempts if attempt.kept}
     kept = sorted(each.value for each in attempts if each.name in names and each.value is not None)
     if kept and (why := unlike([np.array([value]) for value in kept])):
-        remedy = "correct the values or remove their rows; if the metric changed so much, write it in smaller units"
+        remedy = (
+            "correct the values or remove their rows; if the metric really changed this much, write it in smaller units"
+        )
         raise ConfigError(path, metric, kept[-1], f"among the kept attempts, {why}", remedy)
 
 
 def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     if not settled.keeps:
-        return "nothing was kept after the baseline"
+        return "no attempt was kept after the baseline"
     rows = [("kept", "measured gain", "likely gain", "95% interval", "an improvement", "")]
     for keep in settled.keeps:
         interval = f"[{keep.low:+.3g}, {keep.high:+.3g}]"
@@ -95,19 +101,19 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     baseline = next(attempt.name for attempt in attempts if attempt.value is not None)
     champion = settled.keeps[-1].attempt.name
     lines = ["", *aligned(rows, (False, True, True, True, True, False)), ""]
-    luck = "; the rest is luck, since the best of many attempts was kept" * (settled.likely < settled.measured)
+    luck = "; the rest is luck, because the best of many attempts were kept" * (settled.likely < settled.measured)
     apart = 1.96 * math.sqrt(2) * settled.sd
     lines.append(
-        f"{noise} of {counted(len(settled.keeps), 'keep')} measured a gain within the noise: two runs of the same code "
-        f"differ by less than {apart:.2g} in 95% of cases"
+        f"{noise} of {counted(len(settled.keeps), 'kept attempt')} measured a gain within the noise: two runs of the "
+        f"same code differ by less than {apart:.2g} in 95% of cases"
     )
     lines.append(
         f"from {baseline} to {champion}: measured {settled.measured:+.3g}, likely {settled.likely:+.3g} "
         f"[{settled.low:+.3g}, {settled.high:+.3g}]{luck}"
     )
     lines.append(
-        f"next: rerun {_reruns(settled)}. About {settled.wrong:.1f} keeps are not improvements; "
-        f"after these reruns about {settled.wrong_after:.1f} decisions are wrong"
+        f"next: rerun {_reruns(settled)}. About {settled.wrong:.1f} of the kept attempts are not improvements; "
+        f"after these reruns, about {settled.wrong_after:.1f} decisions will be wrong"
     )
     return "\n".join(lines)
 

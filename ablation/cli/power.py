@@ -2,7 +2,7 @@
 
     python -m ablation.cli.power RESULTS STUDY=SEEDS ...
 
-says what this many seeds can find, for the end of `snakemake -n`: a line for each study whose results tell its noise.
+prints which effects this many seeds can detect, for the end of `snakemake -n`: a line for each study with known noise.
 """
 
 import argparse
@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_results(parser)
     add_json(parser)
-    add("study", nargs="?", metavar="STUDY", help="the study whose results show the noise")
+    add("study", nargs="?", metavar="STUDY", help="study from whose results the noise is estimated")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add("--effect", type=float, required=True, metavar="E", help="the effect to detect")
     add("--power", type=float, default=POWER, metavar="P", help="probability of detecting it (default: 0.8)")
-    pilot = "another results folder, or evaluations of a baseline and of a candidate"
+    pilot = "what the noise is estimated from: another results folder, or evaluations of a baseline and a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=pilot)
     add("--metric", metavar="NAME", help="metric of these evaluations, as for `compare`")
     add("--item", metavar="NAME", help="the column that names a table's items, as for `compare`")
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed-sd",
         type=float,
         metavar="SD",
-        help="stated noise: how much the difference of two runs varies between seeds",
+        help="stated noise: how much the difference between two runs varies between seeds",
     )
     add(
         "--item-sd",
@@ -75,10 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="N",
-        help="numbers of items to show (default: as now, twice and 4 times as many)",
+        help="numbers of items to show (default: the current number, twice and 4 times that)",
     )
-    add("--samples", type=int, nargs="+", metavar="N", help="samples per item (default: as now)")
-    add("--checkpoints", type=int, nargs="+", metavar="N", help="checkpoints to average (default: as now)")
+    add("--samples", type=int, nargs="+", metavar="N", help="samples per item (default: the current number)")
+    add("--checkpoints", type=int, nargs="+", metavar="N", help="checkpoints to average (default: the current number)")
     add("--hours", type=float, metavar="H", help="fail if no plan detects the effect within this many device-hours")
 
 
@@ -114,14 +114,14 @@ def _source(arguments: argparse.Namespace) -> Source:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse options that do not go together before anything is read."""
+    """Refuse options that cannot be combined, before anything is read."""
     if arguments.hours is not None and not 0 <= arguments.hours <= sys.float_info.max:
-        raise ConfigError("power", "--hours", arguments.hours, "is not a valid number", "give a number of at least 0")
+        raise ConfigError("power", "--hours", arguments.hours, "is not a valid number", "pass a number of at least 0")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
     if stated == [True, False] and _two(arguments):  # the pilot tells the noise of the items
         stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
-        remedy = "give both options and --items, but neither STUDY nor --pilot"
+        remedy = "pass both options and --items, but neither STUDY nor --pilot"
         raise ConfigError("power", "--seed-sd, --item-sd", None, "state the noise instead of estimating it", remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = (
@@ -131,10 +131,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError("power", "", None, "there is nothing to estimate the noise from", remedy)
     for option in ("metric", "item"):
         if (given := getattr(arguments, option)) and not _two(arguments):
-            remedy = "name both with --pilot, or leave it out"
+            remedy = f"name both with --pilot, or leave out --{option}"
             raise ConfigError("power", f"--{option}", given, "needs evaluations of a baseline and a candidate", remedy)
     if len(arguments.pilot) > 2:
-        remedy = "give one folder of results, or the evaluations of a baseline and of a candidate"
+        remedy = "name one results folder, or the evaluations of a baseline and a candidate"
         raise ConfigError("power", "--pilot", str(arguments.pilot[2]), "is a third path", remedy)
 
 
@@ -144,22 +144,22 @@ def _two(arguments: argparse.Namespace) -> bool:
 
 def _check_budget(search: Search, most: float) -> None:
     """Refuse if no plan detects the effect within this many device-hours."""
-    problem, remedy = "the cost of a seed is not known", "plan with the results of a study"
+    problem, remedy = "the cost of a seed is not known", "name a study that has results"
     if not search.plans:
         problem = f"{MOST_SEEDS} seeds{size(search, max(search.evaluated))} do not detect {wanted(search)}"
-        remedy = "plan more items"
+        remedy = "plan for more items"
     elif search.cheapest:
         hours, seeds, evaluated = search.cheapest
         if hours <= most:
             return
         plan = f"{seeds} seeds{size(search, evaluated)}"
-        problem = f"no plan detects {wanted(search)} below {device_time(hours)} ({plan})"
-        remedy = "allow more hours, or ask for a larger effect"
+        problem = f"no plan detects {wanted(search)} in less than {device_time(hours)} ({plan})"
+        remedy = "allow more hours, or plan for a larger effect"
     raise ConfigError("power", "--hours", most, problem, remedy)
 
 
 def main(words: Sequence[str]) -> int:
-    """Print what the grid can find; return the exit status."""
+    """Print which effects the grid can detect; return the exit status."""
     seeds = {study: int(count) for study, count in (word.split("=") for word in words[1:])}
     try:
         with Store(Path(words[0]) / DATABASE) as store:

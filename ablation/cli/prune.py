@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from ablation.cli.common import add_configs, add_json, print_json
+from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
 from ablation.contract.process import alone, is_locked
 from ablation.contract.stage_folder import DATABASE
@@ -17,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
         "Remove stages that nothing needs any more.\n"
-        "A stage is needed by the current configurations, by the plan that was started last, and by the database that "
-        "tables and verdicts are made from."
+        "A stage is kept if the current configurations need it, or the plan that was started last, or the database "
+        "behind tables and verdicts."
     )
     parser.add_argument("--dry-run", action="store_true", help="list the stages without removing them")
     add_configs(parser)
@@ -43,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(results, "", None, "snakemake is running here", "prune when it has ended") from None
+            raise ConfigError(
+                results, "", None, "snakemake is running here", "wait until it has ended, then prune"
+            ) from None
         unneeded = [folder for folder in _stage_folders(results) if folder.name not in needed and not is_locked(folder)]
         sizes: dict[str, list[int]] = defaultdict(list)
         for folder in unneeded:
@@ -59,10 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_json("prune", rows, removed=not arguments.dry_run)
         return 0
     for id, bytes_each in sizes.items():
-        print(f"{id}: {len(bytes_each)} x, {sum(bytes_each) / 1e6:,.1f} MB")
+        print(f"{id}: {counted(len(bytes_each), 'stage')}, {sum(bytes_each) / 1e6:,.1f} MB")
     total = sum(map(sum, sizes.values())) / 1e6
     done = "would be removed" if arguments.dry_run else "removed"
-    print(f"{len(unneeded)} stages ({total:,.1f} MB) that no plan and no database needs: {done}")
+    print(f"{counted(len(unneeded), 'stage')} ({total:,.1f} MB) {done}; neither a plan nor the database needs them")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command `report`: the page for readers, and beside it its findings as text, with which `make demo` ends."""
+"""The command `report`: the report page, and beside it the findings as text, which `make demo` prints last."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
     add_reports(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page to this file")
-    said = "write the page from unfinished results, but only while something is still to run"
+    said = "write the page from unfinished results, but only while jobs remain to run"
     parser.add_argument("--so-far", action="store_true", help=said)
 
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report_so_far(results: Path, path: Path, *, findings: bool) -> int:
-    """Write the page from a separate database, unless the grid wrote it meanwhile, or has nothing left to run."""
+    """Write the page from a separate database, unless the grid has meanwhile written it or has nothing left to run."""
     os.nice(NICENESS)
     before = _written(path)
     with (
@@ -70,7 +70,7 @@ def _write(page: Page, html: str, path: Path, *, findings: bool) -> None:
 
 
 def _root(path: Path) -> str:
-    """The way from the page to this folder, below which the database names the stages' folders."""
+    """Return the path from the page's folder to the working directory, to which the paths of stages are relative."""
     return os.path.relpath(Path.cwd(), path.absolute().parent)
 
 

@@ -18,10 +18,11 @@ A_DAY = 86_400
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Show the report page and the running jobs in a browser on this machine. The page follows the grid."
+        "Show the report page and the running jobs in a browser on this machine. "
+        "The page is updated while the grid runs."
     )
     add_results(parser)
-    parser.add_argument("--port", type=int, default=8642, help="default: 8642; 0 takes a free one")
+    parser.add_argument("--port", type=int, default=8642, help="default: 8642; 0: any free port")
     said = "shortest time between two updates (default: 30)"
     parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=said)
 
@@ -30,7 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
     if not 1 <= arguments.every <= A_DAY:
         raise ConfigError(
-            "serve", "--every", arguments.every, "is not a valid interval", f"write seconds from 1 to {A_DAY}"
+            "serve",
+            "--every",
+            arguments.every,
+            "is not a valid interval",
+            f"pass a number of seconds from 1 to {A_DAY}",
         )
     results = results_folder(arguments)
     with (

@@ -16,7 +16,7 @@ WIDEST = 60  # characters of one cell on a terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Query the database. It is opened read-only, and a query can reach no other file."
+    parser.description = "Query the database. It is opened read-only, and a query cannot read any other file."
     parser.epilog = (
         "tables: studies, variants, runs, results, curves, items, stages, metrics, health, published "
         "(docs/reference/database.md)\n\n"
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Aligned columns for a terminal; numbers to the right."""
+    """Return rows in aligned columns for a terminal, with numbers to the right."""
     if not names:
         return "(no columns)"
     kinds = [{type(row[place]) for row in rows if row[place] is not None} for place in range(len(names))]

@@ -1,4 +1,4 @@
-"""The command `status`: what is done, runs, failed, and the time left."""
+"""The command `status`: what is done, what is running, what failed, and the time left."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Show each study's progress, what is running, what failed, and the time left."
     add_results(parser)
     form = parser.add_mutually_exclusive_group()
-    said = "only list what failed, diverged, is blocked or corrupt"
+    said = "list only the stages that failed or diverged, or are blocked or corrupt"
     form.add_argument("--failed", action="store_true", help=said)
     add_json(form)
     form.add_argument("--watch", action="store_true", help="repeat until everything is done; stop with Ctrl-C")

@@ -1,4 +1,4 @@
-"""The command `trace`: the runs, stages and code behind one number of a table, and how to run them again."""
+"""The command `trace`: the runs, stages and code behind one number in a table, and how to run them again."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
 from ablation.config.names import check_name, suggest
-from ablation.contract.display import listed, printable
+from ablation.contract.display import counted, listed, printable
 from ablation.contract.errors import ConfigError
 from ablation.show.tables import Cell, ComparisonColumn, build_table, show_cell
 from ablation.store.current import check_study
@@ -41,7 +41,7 @@ class TracedStage:
 
 @dataclass(frozen=True)
 class Traced:
-    """A cell: what the table shows, the metric, and every stage behind it."""
+    """A cell of a table: its text, its metric, and every stage behind it."""
 
     study: str
     row: str
@@ -51,9 +51,9 @@ class Traced:
     rerun: tuple[str, ...]  # commands
 
     def lines(self) -> Iterator[str]:
-        """The trace in words."""
+        """Yield the lines that the command prints."""
         seeds = list(dict.fromkeys((stage.variant, stage.seed, stage.value) for stage in self.stages))
-        yield f"{self.study}, {self.row}, {self.metric}: {self.shown} of {len(seeds)} run{'s' * (len(seeds) != 1)}"
+        yield f"{self.study}, {self.row}, {self.metric}: {self.shown} from {counted(len(seeds), 'run')}"
         for variant, seed, value in seeds:
             yield f"  {variant} seed {seed}: {value:.6g}"
             for stage in self.stages:
@@ -65,9 +65,11 @@ class Traced:
             names = ", ".join(dict.fromkeys(stage.stage for stage in those))
             yield f"code of {names}: {f'commit {commit}' if commit else 'not under version control'}"
             for diff in dict.fromkeys(stage.diff for stage in those if stage.diff):
-                yield f"  with changes that were not committed: {', '.join(_changed(Path(diff))) or 'gone'} ({diff})"
+                files = ", ".join(_changed(Path(diff)))
+                changes = f": {files} ({diff})" if files else f", but {diff} cannot be read"
+                yield f"  with uncommitted changes{changes}"
             if untracked := list(map(printable, dict.fromkeys(name for stage in those for name in stage.untracked))):
-                yield f"  with files that were not under version control: {listed(untracked, _MOST_NAMES)}"
+                yield f"  with files not under version control: {listed(untracked, _MOST_NAMES)}"
         yield "to run it again:" if self.rerun else "made by another program, so it cannot be run again here"
         yield from (f"  {command}" for command in self.rerun)
 
@@ -104,7 +106,7 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     )
     if not rows:
         raise ConfigError(
-            "trace", "ROW", row, f"has no {metric}", table_row.status or "no run that ended well logged it"
+            "trace", "ROW", row, f"has no {metric}", table_row.status or "no run that succeeded logged it"
         )
     found_stages = (dict(zip(names, values, strict=True)) for values in rows)
     stages = tuple(TracedStage(**stage | {"untracked": tuple(stage["untracked"])}) for stage in found_stages)
@@ -142,17 +144,17 @@ def _changed(patch: Path) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Trace a number of a table: its runs, keys, commit and uncommitted changes, and how to run it again."
+        "Trace a number in a table to its runs, keys, commit and uncommitted changes, and show how to run it again."
     )
     add_results(parser)
     add_json(parser)
-    parser.add_argument("table", metavar="TABLE", help="a study, or a file of its tables")
-    parser.add_argument("row", metavar="ROW", help="a variant, or the first row")
-    parser.add_argument("column", metavar="COLUMN", help="a heading, or any final metric")
+    parser.add_argument("table", metavar="TABLE", help="a study, or one of its table files")
+    parser.add_argument("row", metavar="ROW", help="a variant, or the name of the reference row")
+    parser.add_argument("column", metavar="COLUMN", help="a column heading, or the name of any final metric")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print where a cell comes from; TABLE may be a file of the reports."""
+    """Print where a number in a table comes from."""
     table = Path(arguments.table)
     study = table.parent.name if table.suffix in (".md", ".csv", ".tex", ".html") else arguments.table
     with open_store(results_folder(arguments)) as store:

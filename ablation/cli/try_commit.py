@@ -1,4 +1,4 @@
-"""The command `try`: one call in a loop that edits, commits, trains and keeps or drops."""
+"""The command `try`: one trial in a loop that edits, commits, trains, and keeps or drops the commit."""
 
 import argparse
 import sys
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop keeps it.\n"
+        "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop should keep it.\n"
         "Exit code: 0 keep the commit; 10 reset it; 11 run again; 12 it crashed; 13 refused; 2 bad input.\n"
         "Start with: ablation campaign init"
     )
     add = parser.add_argument
-    add("--why", required=True, metavar="TEXT", help="what the change is, for the ledger")
+    add("--why", required=True, metavar="TEXT", help="description of the change, for the ledger")
     said = "better; or not-worse for a simplification, which must be equivalent within the margin (default: better)"
     add("--claim", choices=("better", "not-worse"), default="better", help=said)
-    add("--margin", type=float, metavar="M", help="of not-worse (default: of the campaign)")
+    add("--margin", type=float, metavar="M", help="margin of --claim not-worse (default: the campaign's)")
     add_json(parser)
 
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def answered(command: str, ask: "Callable[[], Answer]", *, as_json: bool) -> int:
-    """Print an answer and return its exit code; where a file cannot be written, that of running it again."""
+    """Print an answer and return its exit code; if a file cannot be written, the exit code is that of `run again`."""
     from ablation.campaign.trial import AGAIN
 
     try:

@@ -19,7 +19,7 @@ _COUNTED = ("variant", "run", "stage", "asset")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Check every variant of every study, and count jobs. No results and no GPU are needed."
+    parser.description = "Check every variant of every study, and count jobs. It needs neither results nor a GPU."
     add_configs(parser)
     add_json(parser)
     parser.add_argument("--write-schema", action="store_true", help="also write configs/schema/*.json for editors")
@@ -48,7 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
         rows.append({"study": study.name, **sizes, "assets": len(stages) - count, "refused": refused})
     unlogged = list(_unlogged(plan))
     margins = [(study.name, study.analysis.margin or 0.0) for study in plan.content.studies]
-    wide = "{}: margin {:g} is as wide as the scale if values are shares (0 to 1), and `ablation gate` would refuse it"
+    wide = (
+        "{}: margin {:g} is as wide as the scale if values are shares (0 to 1), and `ablation gate` would refuse it; "
+        "state a smaller margin"
+    )
     notes = [wide.format(name, margin) for name, margin in margins if margin >= 1]
     if arguments.json:
         print_json("validate", rows, scale=settings.scale, unlogged=unlogged, notes=notes)
@@ -64,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _unlogged(plan: "Plan") -> Iterator[str]:
-    """Yield which names in the studies nothing has logged, where a check or the grid has results."""
+    """Yield the metrics and items named in studies that no run has logged, if a check or the grid has results."""
     results = plan.settings.results
     database = next((path for path in (results / CHECKS / DATABASE, results / DATABASE) if path.exists()), None)
     if database is None:

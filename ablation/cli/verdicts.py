@@ -100,9 +100,9 @@ def _print_verdicts(study: verdicts.JudgedStudy, *, why: bool, all_columns: bool
 
 
 def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
-    """A line for each comparison, the clearest first, and a legend.
+    """Return a line for each comparison, the clearest first, and a legend.
 
-    There is one interval, which agrees with the verdict: the heading says for how many comparisons it holds at once.
+    The interval is the one that agrees with the verdict; its heading says for how many comparisons it holds at once.
 
     rows: of `verdicts.comparison_table` or `verdicts.comparison_rows`, in the order of the comparisons of one study.
     """
@@ -144,15 +144,15 @@ def _text(said: Callable[[float], str]) -> Callable[[float], str]:
 
 
 def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows in the order of ORDER, and by p within a verdict."""
+    """Return the rows in the order of ORDER, and by p within a verdict."""
     place = rows["verdict"].map(ORDER.index)
     return rows.assign(_place=place).sort_values(["_place", "p"], kind="stable").drop(columns="_place")
 
 
 def caveats(comparisons: Sequence[Comparison]) -> str:
-    """Return the caveats of verdicts: notes and broken health rules, each once with the variants that it concerns.
+    """Return the caveats of verdicts: notes and broken health rules, each once, with the variants that it concerns.
 
-    Notes that differ only between their colon and semicolon are one, without this part.
+    Notes that differ only between their colon and semicolon are merged, without that part.
     """
     about: dict[str, dict[str, None]] = {}
     notes = {note for comparison in comparisons for note in comparison.notes}
@@ -175,7 +175,7 @@ def _general(note: str) -> str:
 
 
 def reasons(comparisons: Sequence[Comparison]) -> str:
-    """A paragraph per comparison: why its verdict, and which rules its runs broke; then what those rules mean."""
+    """Return a paragraph per comparison: the reason for its verdict, and broken rules; then what the rules mean."""
     paragraphs: list[str] = []
     meanings: dict[str, str] = {}
     for comparison in comparisons:
@@ -191,7 +191,7 @@ def reasons(comparisons: Sequence[Comparison]) -> str:
 
 
 def as_text(frame: pd.DataFrame) -> str:
-    """Return aligned lines; numbers of one metric have the same decimals, device time is shown if there is any."""
+    """Return aligned lines; values of one metric have the same number of decimals, and device time is shown if any."""
     shown = frame.astype(object)
     unit = [name for name in frame if name in IN_UNIT]
     names = frame.get("metric", frame.get("study", pd.Series("", frame.index)))

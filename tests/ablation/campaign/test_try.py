@@ -16,7 +16,7 @@ from tests.repository import ROOT
 def test_a_gain_is_kept_and_verified_and_a_loss_is_reset(loop):
     said = loop.begin("--tag")
     assert "score, larger is better; 0 trials; one run has sd" in said
-    assert "nothing is locked, so a trial may change the code that measures it" in said
+    assert "no measuring code is locked, so a trial may change it" in said
     status, out, _ = loop.attempt(5, "wider")
     assert (status, "step 1: verified, " in out, "against " in out) == (0, True, True)
     assert git(loop.folder, "rev-parse", "verified/1") == git(loop.folder, "rev-parse", "HEAD")
@@ -344,7 +344,7 @@ def test_verify_on_request_and_the_report(loop):
         (("--metric", "score:max"), "--run: is missing"),
         (
             ("--run", "sh train.sh", "--metric", "score"),
-            "it is not known which values are better; write score:min or score:max",
+            "does not say which values are better; write score:max if larger is better, score:min if smaller is",
         ),
         (("--run", "sh train.sh", "--metric", "x:max"), "the baseline's run printed no x; correct the command"),
         (("--run", "sh -c 'exit 4'", "--metric", "x:max"), "exit status 4"),

@@ -51,7 +51,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     assert main(["check", "example/average"]) == 0
     kept = [line for line in capsys.readouterr().out.splitlines() if "is still the example's text" in line]
     assert [line.split(": ")[1:3] for line in kept] == [
-        [str(STUDY), "question is still the example's text; write your own, since the page shows it"],
+        [str(STUDY), "question is still the example's text; write your own, because the report page shows it"],
         *[
             [str(STUDY.with_name(name)), kept[1].split(": ")[2]]
             for name in ("base.yaml", "average.yaml", "slow-average.yaml")

@@ -30,8 +30,8 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     assert "no mean of per-run distances can give it, because all of them are at least" in out
     assert out.splitlines()[-1].startswith(f"{file}: 1 error, ")
     for wrong, said in (
-        (["audit"], "neither a study nor a table is given"),
-        (["audit", "debias", "--table", str(file)], "a study and a table are given"),
+        (["audit"], "audit: STUDY: is missing; write `audit STUDY`"),
+        (["audit", "debias", "--table", str(file)], "cannot be combined with --table"),
         (["audit", "debias", "--items", "3"], "--items: works only with --table"),
         ([*options, "--runs", "0"], "--runs = 0: is below 1"),
         (["audit", "--table", str(file), "--items", "1", "2"], "has 2 numbers for 3 columns (gender, race, religion)"),

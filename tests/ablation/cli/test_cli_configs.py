@@ -83,7 +83,7 @@ def test_a_variant_of_several_studies_needs_one(run, two_studies):
         run("show", "base", *both)
     with pytest.raises(ConfigError, match="v2 and own: no study has both"):
         run("diff", "v2", "own", *both)
-    with pytest.raises(ConfigError, match="owm: no study has such a variant; did you mean 'own'"):
+    with pytest.raises(ConfigError, match="owm: no study has a variant of this name; did you mean 'own'"):
         run("diff", "base", "owm", *both)
     with pytest.raises(ConfigError, match="toy and two: name two studies; compare variants of one study"):
         run("diff", "toy/base", "two/base")

@@ -130,7 +130,7 @@ def test_verdicts_name_small_gains_that_are_shown_together_after_single_changes(
         ([], "STUDY: is missing; name a study"),
         (
             ["runs/base", "runs/new"],
-            "'runs/base': is a path, not a study; gate evaluations: `ablation compare BASE",
+            "'runs/base': is a path, not a study; to gate evaluations, run `ablation compare BASE",
         ),
     ],
 )
@@ -211,9 +211,9 @@ def test_nothing_passes_by_an_old_database(tmp_path, capsys, monkeypatch, damage
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("train.py", "0.25, 1", "0.3, 1", "of the project: base, average, slow-average, slow changed; run"),
+        ("train.py", "0.25, 1", "0.3, 1", "because base, average, slow-average, slow changed; run"),
         ("train.py", "Return the probability", "The probability", "has not run"),
-        ("configs/studies/example/slow.yaml", "0.03", "0.05", "another state of the project: slow changed; run"),
+        ("configs/studies/example/slow.yaml", "0.03", "0.05", "has outdated results, because slow changed; run"),
         ("configs/studies/example/slow-average.yaml", "average\n", "slow\naverage: true\n", "slow-average changed;"),
         ("configs/studies/example/_study.yaml", "max, margin: 0.02", "min, margin: 0.02", "the analysis plan changed"),
         ("configs/scales/full.yaml", "seeds: 5", "seeds: 8", "has not run"),  # the seeds that ran are judged

@@ -271,7 +271,7 @@ ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
     ("collect", "program", "reason"),
     [
         ({"reader": "metrics"}, "", "output = 'metrics': does not exist; let the program write one of metrics.csv"),
-        ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': holds nothing to read"),
+        ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': contains nothing to read"),
         (
             {"reader": "items"},
             "open('items.csv', 'w').write('item,value\\na,nan\\n')",
@@ -408,7 +408,7 @@ def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writ
         assert pq.read_table(command.out / "items.parquet")["value"].to_pylist() == [0.0]
     else:
         assert status["state"] == "failed"
-        assert "collect = 'items': holds only files from an earlier attempt" in status["reason"]
+        assert "collect = 'items': contains only files from an earlier attempt" in status["reason"]
 
 
 def test_code_that_is_edited_while_the_command_runs_is_no_result(command):

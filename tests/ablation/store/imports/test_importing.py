@@ -81,7 +81,7 @@ def test_a_dry_run_shows_the_variants_and_writes_nothing(capsys):
     assert "learning_rate: 0.05 -> 0.2" in out
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
     assert "not stated: metric, direction, margin; pass --metric NAME" in out
-    assert "nothing was written; correct the above" in out
+    assert "nothing was written; correct mistakes" in out
     out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min", "--dry-run")
     assert "not stated: margin; pass --margin M, the smallest difference that matters" in out
     assert list(Path().iterdir()) == []
@@ -280,7 +280,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert main(["variants", "rl"]) == main(["show", "lr/slow"]) == 2
     errors = capsys.readouterr().err
     assert "'rl': it is not in the database" in errors
-    assert "'slow': has no such variant; one of base, fast" in errors
+    assert "'slow': is not a variant of this study; known: base, fast" in errors
     page = Path("reports/index.html").read_text()
     assert said in page
     assert "of device time" not in page
@@ -295,7 +295,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
     assert "for imported runs, `ablation gate STUDY`" in typed.refused(capsys, "status", "--failed")
-    assert "was imported, so its runs cannot be made here; run more seeds" in typed.refused(
+    assert "was imported, so more seeds cannot be run here; run more seeds" in typed.refused(
         capsys, "add-seeds", "lr", "--budget", "1"
     )
 
