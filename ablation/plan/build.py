@@ -56,7 +56,7 @@ def build_plan(
 
 @dataclass
 class _Draft:
-    """A stage while variants that share it are still being found."""
+    """A stage of the plan while it is being built, as more variants may turn out to share it."""
 
     study: str
     stage: str
@@ -105,7 +105,7 @@ class _Builder:
     def _add_stage(
         self, study: Study, variant: Variant, stage: str, made_of: Ingredients, *, seed: int, keys: Mapping[str, str]
     ) -> str:
-        """Record that a run of the variant needs this stage, and return its key; `keys`: of earlier stages."""
+        """Record that a run of the variant needs this stage, and return the stage's key."""
         # A stage without a seed of its own is shared by all seeds, and its inputs are stages or assets.
         definition, id = study.stages[stage], f"{study.name}.{stage}"
         own_seed = seed if definition.seeded else None
@@ -174,7 +174,7 @@ class _Builder:
         return address
 
     def _in_order(self) -> Iterator[tuple[Address, _Draft]]:
-        """Yield what comes first first: assets, then each study's stages in their declared order."""
+        """Yield the stages in an order in which they can run: assets, then each study's stages as declared."""
         rank = {ASSETS: (-1, 0)}
         for number, study in enumerate(self.studies.values()):
             rank |= {f"{study.name}.{name}": (number, place) for place, name in enumerate(study.stages)}
@@ -225,7 +225,10 @@ def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
 
 
 def stage_label(variants: Sequence[str], n_variants: int, seed: int | None) -> str:
-    """`v8 seed 0`; `v4, v5 and 3 more, seed 0`; `all variants`. n_variants: how many variants the study has."""
+    """Return a stage's label, such as `v8 seed 0`, `v4, v5 and 3 more, seed 0` or `all variants`.
+
+    n_variants: the number of the study's variants.
+    """
     with_seed = "" if seed is None else f"seed {seed}"
     if len(variants) == 1:
         return f"{variants[0]} {with_seed}".strip()
@@ -239,7 +242,7 @@ def stage_label(variants: Sequence[str], n_variants: int, seed: int | None) -> s
 
 
 def asset_label(asset: Mapping[str, Any]) -> str:
-    """`model openai-community/gpt2`: its kind and its first source."""
+    """Return an asset's label, its kind and its first source: `model openai-community/gpt2`."""
     source = asset["sources"][0]
     name = next((source[key] for key in ("repo", "package", "path", "architecture") if key in source), "")
     return f"{asset.get('kind', 'asset')} {name}".strip()

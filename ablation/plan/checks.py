@@ -9,7 +9,7 @@ from ablation.config import dotted
 from ablation.config.scale import load_scale
 from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.contract.code import Sources
-from ablation.contract.display import listed
+from ablation.contract.display import counted, listed
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
@@ -18,7 +18,7 @@ _USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module bind
 
 
 def check_pool(plan: Plan, states: States) -> None:
-    """Raise ConfigError for the first stage that is to run and asks for more than the pool has.
+    """Raise ConfigError for the first stage that is to run and needs more devices than the pool has.
 
     Snakemake itself would clamp the number.
     """
@@ -27,20 +27,20 @@ def check_pool(plan: Plan, states: States) -> None:
 
 
 def pool_problems(plan: Plan, stages: Iterable[PlannedStage]) -> Iterator[ConfigError]:
-    """Yield, once for each kind of stage, that it asks for more than the pool: where it does, and the remedies."""
+    """Yield an error, with remedies, for each kind of stage that needs more devices than the pool has."""
     pool, seen = plan.settings.gpus, set()
     for stage in stages:
         gpu = stage.resources.gpu
         if gpu <= pool or (stage.id, gpu) in seen:
             continue
         seen.add((stage.id, gpu))
-        problem = f"{stage.id} needs more devices than the pool of {pool}"
+        problem = f"{stage.id} needs more devices than the {pool} in the pool"
         others = "leave out the study (--config studies=...)"
         yield ConfigError(*source_of_gpu(plan, stage), gpu, problem, f"run with --resources gpu={gpu}, or {others}")
 
 
 def source_of_gpu(plan: Plan, stage: PlannedStage) -> tuple[Path, str]:
-    """Return the file and the key that ask for a stage's devices: a variant's, the scale's or the study's."""
+    """Return the file and the key that set a stage's devices: those of a variant, the scale or the study."""
     study = plan.studies[stage.study]
     for variant in (study.variants[name] for name in stage.variants):
         if variant.gpu == stage.resources.gpu:
@@ -53,14 +53,14 @@ def source_of_gpu(plan: Plan, stage: PlannedStage) -> tuple[Path, str]:
 
 
 def check_packages(plan: Plan, states: States) -> None:
-    """Raise ConfigError if a stage that is to run needs a package that is not here.
+    """Raise ConfigError if a stage that is to run needs a package that is not installed.
 
-    A config model names them per stage: `needed_packages(stage)` -> {package: (dotted key that asks for it, remedy)}.
+    A config model names them per stage: `needed_packages(stage)` -> {package: (dotted key that needs it, remedy)}.
     """
     for stage in pending(plan, states):
         if stage.entry.startswith("trainers.") and find_spec("torch") is None:
             problem = f"{stage.id} needs the repository's trainers, but torch is not installed"
-            raise ConfigError(Path("pyproject.toml"), "trainers", None, problem, "pip install -e '.[trainers]'")
+            raise ConfigError(Path("pyproject.toml"), "trainers", None, problem, "run pip install -e '.[trainers]'")
         study = plan.studies.get(stage.study)
         variants = [] if study is None else [study.variants[name] for name in stage.variants]
         for variant in variants:
@@ -75,7 +75,7 @@ def check_packages(plan: Plan, states: States) -> None:
 
 
 def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
-    """Return a line for each kind of stage, except commands, that asks for several devices and uses only the first.
+    """Return a line for each kind of stage, except commands, that requests several devices but uses only the first.
 
     root: the folder that holds the packages of the entry modules.
     """
@@ -95,17 +95,17 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
 
 
 def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
-    """Return a warning for each study that wants one (`warn`) and has stages to run from the files below `root`.
+    """Return a warning for each study that warns of uncommitted files below `root` and has stages to run.
 
-    Stages that have ended and that `snakemake -F` or `-R` runs again are not known yet and do not count.
-    Raises ConfigError for a study that wants clean trees only (`refuse`).
+    Ended stages that `snakemake -F` or `-R` runs again are not known yet and do not count.
+    Raises ConfigError for a study that refuses uncommitted files.
     """
     asked = {name: study.written.dirty_tree for name, study in plan.studies.items()}
     starting = {name: len(pending(plan, states, name)) for name, policy in asked.items() if policy != "allow"}
     if not any(starting.values()):
         return []
     files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
-    problem = f"uncommitted files ({listed(files)})" if files else ""
+    problem = f"there are uncommitted files ({listed(files)})" if files else ""
     if files is None:
         problem, remedy = f"{root.resolve()} is not in a git repository", "put the project into a repository"
     warnings = []
@@ -114,7 +114,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
             continue
         study = plan.studies[name]
         if asked[name] == "refuse":
-            refused = f"{problem}, so the study {name} does not start its {count} stage{'s' if count > 1 else ''}"
+            refused = f"{problem}, so the study {name} does not start its {counted(count, 'stage')}"
             raise ConfigError(study.file, "dirty_tree", "refuse", refused, f"{remedy}, or set `dirty_tree: warn`")
         warnings.append(
             f"{name}: {problem}, so no commit will contain the code of these results; {remedy}, or set "

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 
 def check(requirement: str, *programs: str) -> None:
-    """End with one line where the plugin is not installed or, unless this is a dry run, the scheduler's programs are.
+    """End with one line if the plugin is not installed or, unless this is a dry run, a scheduler's program is not.
 
-    requirement: as `pip install` takes it, `snakemake-executor-plugin-slurm>=2.8,<3`.
+    requirement: as `pip install` takes it, such as `snakemake-executor-plugin-slurm>=2.8,<3`.
     """
     package = re.split("[<>=]", requirement)[0]
     if find_spec(package.replace("-", "_")) is None:

@@ -1,9 +1,9 @@
-"""Which results a database and a folder of reports hold. Light: whatever shows them first asks here, without pydantic.
+"""The results that a database and a folder of reports hold. Light, without pydantic, as all that shows them needs it.
 
 `results/collected.json` lists what the database was made from, and what a collect found damaged: `{files: {path:
 digest}, stages: {key: length and time of each file}, corrupt: {key: reason}}`. A database is up to date if this list
-is what the folder holds now. `reports/.results`: the results that these reports show, since two results that shared one
-folder would show each other's numbers.
+is what the folder holds now. `reports/.results` names the results that these reports show, since results that shared
+one folder of reports would show each other's numbers.
 """
 
 import hashlib
@@ -41,16 +41,16 @@ class Sources(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return what tells a database that was made from other sources."""
+        """Return a digest that differs between databases made from different sources."""
         return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:16]
 
     def lost(self, earlier: "Sources") -> list[str]:
-        """Return the stages that had ended earlier, are still planned, and were deleted or are to run again."""
+        """Return the planned stages that had ended but have been deleted or are to run again."""
         return [key for key, signature in self.stages.items() if not signature and earlier.stages.get(key)]
 
 
 def sources_now(results: Path) -> Sources:
-    """Return what a database would be made from now. Errors as for `planned_folders`."""
+    """Return the sources that a database would be made from now. Raises what `planned_folders` raises."""
     stages = {key: _signature(folder) for key, folder in planned_folders(results).items()}
     return Sources(source_files(results), stages)
 
@@ -78,9 +78,9 @@ def _signature(folder: Path) -> str:
 
 
 def planned_folders(results: Path) -> dict[str, Path]:
-    """Return the folder of each stage of plan.json by its key; none if there is no plan.
+    """Return the folder of each stage of plan.json by its key; empty if there is no plan.
 
-    Raises TrackerError if the plan cannot be read, PermissionError where this user may not.
+    Raises TrackerError if the plan cannot be read, PermissionError if this user may not read it.
     """
     try:
         plan = read_json(results / PLAN_FILE, _MAX_BYTES)
@@ -90,7 +90,7 @@ def planned_folders(results: Path) -> dict[str, Path]:
     except PermissionError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise TrackerError(f"{results / PLAN_FILE}: not a plan ({error}); delete it and run `snakemake`") from None
+        raise TrackerError(f"{results / PLAN_FILE}: is not a plan ({error}); delete it and run `snakemake`") from None
 
 
 def note_collected(folder: Path, sources: Sources, corrupt: Mapping[str, str]) -> None:
@@ -99,7 +99,7 @@ def note_collected(folder: Path, sources: Sources, corrupt: Mapping[str, str]) -
 
 
 def read_collected(folder: Path) -> dict[str, Any]:
-    """Return the content of collected.json; {} if there is none that can be read: it is only a hint."""
+    """Return the content of collected.json; {} if it is missing or cannot be read, as it is only a hint."""
     try:
         content = read_json(folder / COLLECTED, _MAX_BYTES)
     except (OSError, ValueError):
@@ -108,29 +108,29 @@ def read_collected(folder: Path) -> dict[str, Any]:
 
 
 def noted_sources(folder: Path) -> Sources | None:
-    """Return what the database in a folder was made from, if that is known."""
+    """Return the sources of the database in a folder; None if they are not known."""
     files, stages = map(read_collected(folder).get, Sources._fields)
     return Sources(files, stages) if isinstance(files, dict) and isinstance(stages, dict) else None
 
 
 def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path:
-    """Return a stage's folder below `results`, even if that was moved after it was `planned`."""
+    """Return a stage's folder below `results`, even if the results were moved after the stage was planned."""
     folder = Path(folder)
     return results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
 
 
 def is_alone(results: Path) -> bool:
-    """Whether a database is the only source of its results: they were moved here without stages and imported runs."""
+    """Return whether a folder of results has neither stages nor imported runs, but at most a database."""
     return not any((results / name).exists() for name in ("stages", "imported"))
 
 
 def is_copy(results: Path) -> bool:
-    """Whether the folder holds a database that was not collected here: nothing else is, but the plan maybe."""
+    """Return whether a folder's database was collected elsewhere: there is nothing beside it but perhaps the plan."""
     return is_alone(results) and not (results / COLLECTED).exists()
 
 
 def claim_reports(results: Path, reports: Path) -> None:
-    """Record in the folder of reports which results it shows, as a relative path, so that both may move together.
+    """Record the results that a folder of reports shows, as a relative path, so that both may move together.
 
     Reports without such a record are drawn again by the next Snakemake, since they may show any results. Raises
     ConfigError if the folder shows other results, TrackerError if it cannot be written.
@@ -147,10 +147,12 @@ def claim_reports(results: Path, reports: Path) -> None:
         write_text(marker, f"{mine}\n")
         return
     except NotADirectoryError:
-        raise ConfigError(reports, "", None, "is not a folder", "name another one (reports=... or --reports)") from None
+        raise ConfigError(
+            reports, "", None, "is not a folder", "name another folder (reports=... or --reports)"
+        ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
     if shown != mine:
         problem = f"this folder shows the results in {os.path.normpath(reports / shown)}, not those in {results}"
-        remedy = "name another one (reports=... or --reports), or delete it so that it is drawn again"
+        remedy = "name another folder (reports=... or --reports), or delete this one so that it is drawn again"
         raise ConfigError(reports, "", None, problem, remedy)

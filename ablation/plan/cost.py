@@ -13,10 +13,10 @@ from ablation.plan.retry import States, pending
 
 
 def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tuple[float, int]:
-    """Return the device-hours of stages, and how many of them are of a kind that has not run yet.
+    """Return the device-hours of stages, and the number of stages whose kind has not run yet.
 
-    Each costs as much as those of its kind have cost on average, of its variants where these have run: also those with
-    earlier code or values, and what `ablation check` ran. Device-hours are wall time times devices; a processor without
+    Each stage is taken to cost the average of its kind, over its own variants if these have run; runs with earlier code
+    or values and those of `ablation check` count as well. Device-hours are wall time times devices; a processor without
     devices counts as one.
     """
     stages = list(stages)
@@ -35,7 +35,7 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
 
 
 def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> States:
-    """Return the states of stages of the same kinds that the plan does not have any more."""
+    """Return the states of earlier stages of the same kinds that are no longer in the plan."""
     results = plan.settings.results
     kinds = {stage.id: stage.dir.parent for stage in stages}
     folders = [
@@ -48,7 +48,7 @@ def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> Stat
 
 
 def _variants(plan: Plan) -> dict[Address, tuple[str, ...]]:
-    """Return the variants of each stage of this plan and of the one before."""
+    """Return the variants of each stage of this plan and of the previous one."""
     try:
         before = read_plan(plan.file).stages
     except ConfigError:
@@ -57,14 +57,14 @@ def _variants(plan: Plan) -> dict[Address, tuple[str, ...]]:
 
 
 def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
-    """Return `about 2.3 h of device time (5.80), and 4 more of unknown cost`."""
+    """Return a cost in words, such as `about 2.3 h of device time (5.80), and 4 more of unknown cost`."""
     if unknown == jobs:
         return "of unknown cost"
     return f"about {device_time(hours, price)}" + (f", and {unknown} more of unknown cost" if unknown else "")
 
 
 def say_due(plan: Plan, states: States) -> None:
-    """Print what the jobs that are to run cost, and what their studies' seeds can find, as earlier results tell."""
+    """Print the cost of the jobs to run and the effects that their studies' seeds can show, by earlier results."""
     if not (jobs := pending(plan, states)):
         return
     cost = in_words(*hours_of(plan, states, jobs), len(jobs), plan.settings.cost_per_device_hour)

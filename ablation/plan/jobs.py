@@ -1,6 +1,6 @@
 """The functions by which the rules of the workflow look up their jobs in the plan. The rules only name files.
 
-`workflow` is Snakemake's object of that name: how it was called, only partly known while it reads the rules.
+`workflow` is Snakemake's object of that name, which knows the command line only partly while the rules are read.
 """
 
 import atexit
@@ -25,7 +25,7 @@ _LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows
 
 
 class Jobs:
-    """The jobs of a plan, as this Snakemake runs them. `states` are the stages' states, where they have been read."""
+    """The jobs of a plan, as this Snakemake runs them. `states` are the stages' states if they have been read."""
 
     def __init__(self, plan: Plan, workflow: Any, states: States | None = None) -> None:
         self.plan, self.workflow = plan, workflow
@@ -40,7 +40,7 @@ class Jobs:
 
     @cached_property
     def groups(self) -> Groups:
-        """Return the groups of stages; none if this Snakemake runs the jobs itself."""
+        """Return the groups of stages; empty if this Snakemake runs the jobs itself."""
         return {} if self.runs_here else groups_of(self.plan)
 
     @cached_property
@@ -52,14 +52,14 @@ class Jobs:
 
     @property
     def runs_here(self) -> bool:
-        """Return whether this Snakemake runs the jobs itself; for a dry run only `--jobs` or the profile tells."""
+        """Return whether this Snakemake runs the jobs itself; for a dry run, `--jobs` or the profile decides."""
         if self.workflow.output_settings.dryrun:
             return self.workflow.resource_settings.nodes is None
         return self.workflow.is_main_process and self.workflow.local_exec
 
     @property
     def _only_missing(self) -> bool:
-        """Return whether jobs are to start (or, in a dry run, to be named) for what is missing, and nothing else.
+        """Return whether jobs are to start (or, in a dry run, to be named) only for results that are missing.
 
         Then stages that have ended can be left out of Snakemake's graph, which costs a millisecond and more for each.
         Summaries, graphs, reports and `--delete-all-output` (which execute nothing), `--forcerun`, `--until`, `--touch`
@@ -87,9 +87,9 @@ class Jobs:
 
     @property
     def _forks(self) -> bool:
-        """Return whether jobs are forks of a process that has imported what they use.
+        """Return whether jobs are forks of a process that has imported the libraries they use.
 
-        Never on a scheduler's nodes, where each job has a Snakemake of its own, and not in an environment of the job.
+        They never are on a scheduler's nodes, where each job has its own Snakemake, nor if each job has an environment.
         """
         usable = sys.platform == "linux" and not self._deployed
         return self.plan.settings.fork_server and self.workflow.is_main_process and usable
@@ -114,7 +114,7 @@ class Jobs:
         return [stage.status for stage in to_do(self.plan, self.states)]
 
     def _start_fork_servers(self) -> None:
-        """Start one for the stages of trainers that this Snakemake will run, and one for its commands if it has two."""
+        """Start a fork server for the trainers' stages that this Snakemake will run, and one for several commands."""
         only_told = self.workflow.output_settings.dryrun or self.workflow.execution_settings is None
         if self._servers or only_told or self.workflow.touch or not (self._forks and self.runs_here):
             return
@@ -130,9 +130,9 @@ class Jobs:
             self._servers.append(fork_server.start(kind))
 
     def render_what_is_there(self) -> None:
-        """Collect and render after an error that stopped the rules: a stage that left no status.
+        """Collect and render the results after an error that stopped the rules, such as a stage that left no status.
 
-        What is said of the error is said at the very end, after Snakemake's own words.
+        The error is explained at the very end, after Snakemake's own output.
         """
         atexit.register(say_what_failed, self.plan, sys.argv)
         if all(status.exists() for status in self.plan.statuses()):
@@ -158,7 +158,7 @@ class Jobs:
         return lambda wildcards: getattr(self.plan.stage(id, wildcards.key).resources, name)
 
     def priority_of(self, id: str) -> Callable[[Any], int]:
-        """Return the function for the priority: of what can start, Snakemake takes the highest first."""
+        """Return the function for the priority: of the jobs that can start, Snakemake takes the highest first."""
         return lambda wildcards: self.priorities[id, wildcards.key]
 
     def group_of(self, id: str) -> Callable[[Any], str | None]:
@@ -166,10 +166,10 @@ class Jobs:
         return lambda wildcards: getattr(self.groups.get((id, wildcards.key)), "name", None)
 
     def scheduler_request(self, id: str) -> dict[str, Callable[[Any], int | str]]:
-        """Return the resources by which the profile asks its scheduler, in its own terms, for what a stage needs.
+        """Return the resources that the profile requests from its scheduler for a stage, in the scheduler's own terms.
 
         They are the default resources that contain `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or `{seconds}`, as in
-        `lsf_extra: -gpu num={gpu}`; what contains `{gpu}` is empty, or 0, where the stage needs no device. A plugin
+        `lsf_extra: -gpu num={gpu}`; one that contains `{gpu}` is empty, or 0, if the stage needs no device. A plugin
         that reads `gpu`, `mem_mb` and `runtime` itself needs none.
         """
 
@@ -199,7 +199,7 @@ class Jobs:
         return lambda wildcards, output: self.plan.stage(id, wildcards.key).label
 
     def command_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return the function for Python's arguments: a fork of a process that has its libraries, or a new process."""
+        """Return the function for Python's arguments, which start a fork of a fork server or a new process."""
 
         def command(wildcards: Any, output: Any) -> str:
             stage = self.plan.stage(id, wildcards.key)

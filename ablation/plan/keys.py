@@ -38,7 +38,7 @@ def key_of(value: Any) -> str:
 
 
 def key_values(model: BaseModel, values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return a key's part for a configuration: every value, except fields equal to what their absence meant.
+    """Return a configuration's part of a key: all values except those that the absence of their field stood for.
 
     Args:
         model: the configuration.
@@ -92,7 +92,7 @@ def file_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Asset:
-    """A model or data set that a stage reads: its values, and the key of the stage that fetches it.
+    """A model or data set that a stage reads: its settings, and the key of the stage that fetches it.
 
     digests: of the files of each source that is a path, by path and name.
     """
@@ -122,10 +122,10 @@ class Ingredients:
 
 
 class Finder:
-    """Finds the ingredients of stages; what several stages share is read once."""
+    """Finds the ingredients of stages; files that several stages share are read once."""
 
     def __init__(self, root: Path, project: Path = Path(), outside: Iterable[Path] = ()) -> None:
-        """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/.
+        """Find packages below `root`, and the files of commands below `project`, which holds configs/.
 
         outside: folders that hold no code: results and reports.
         """
@@ -135,7 +135,7 @@ class Finder:
         self._file_digest = cache(file_digest)
 
     def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
-        """Return the ingredients of one stage of one variant. Raises ConfigError, as for a module that is missing."""
+        """Return the ingredients of one stage of one variant. Raises ConfigError, such as for a missing module."""
         definition = study.stages[stage]
         rules, numbers = self._abort_rules(study, stage)
         assets, inputs = {}, {}
@@ -157,7 +157,7 @@ class Finder:
         )
 
     def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the rules that end a stage, whole, and the part of them that decides when they trip."""
+        """Return the rules that can end a stage, and the part of each rule that decides when it trips."""
         named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
         rules = [rule.model_dump(mode="json") for rule in named]
         kept = [key_values(rule, plain) for rule, plain in zip(named, rules, strict=True)]
@@ -182,7 +182,7 @@ class Finder:
             raise ConfigError(file, f"stages.{stage}.{slot}", name, error.problem, error.remedy) from None
 
     def _command_code(self, study: Study, stage: str) -> Code:
-        """Return the files of a command. Raises ConfigError if there is none, or the command starts another."""
+        """Return a command's code. Raises ConfigError if a pattern matches no file, or `code` lacks a file it names."""
         definition, where = study.stages[stage], f"stages.{stage}"
         made_of = tuple(definition.code), tuple(definition.words)
         if made_of not in self._files:
@@ -193,7 +193,9 @@ class Finder:
         code = self._files[made_of]
         if missing := [name for name in named_files(definition.words, self._project) if name not in code.files]:
             problem = f"{missing[0]!r} is a file of the project, but a change to it would not rerun the stage"
-            raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)}")
+            raise ConfigError(
+                study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)} to `code`"
+            )
         return code
 
     def _reached(self, entry: str, exclude: frozenset[str], parts: Mapping[str, str]) -> Code:

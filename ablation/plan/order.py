@@ -1,4 +1,4 @@
-"""The order of stages, seed by seed, so that all variants can be compared before the last seed ends; scheduler jobs.
+"""The order of stages, seed by seed, so that variants can be compared before the last seed ends; groups of stages.
 
     priorities(plan) -> {address: number}      of what can start, Snakemake takes the largest first
     turns(plan) -> {address: (seed, study)}    the places of the first run that needs a stage
@@ -16,7 +16,7 @@ Turns = dict[Address, tuple[int, int]]
 
 
 def turns(plan: Plan) -> Turns:
-    """Return for each stage of a run the place of the first seed, and of its first study, that needs the stage."""
+    """Return for each stage of a run the place of the first seed that needs it, and of that seed's first study."""
     run_turns: Turns = {}
     comparisons = {
         study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies
@@ -35,7 +35,7 @@ def turns(plan: Plan) -> Turns:
 
 
 def priorities(plan: Plan) -> dict[Address, int]:
-    """Return a number for each stage of a run, none of them twice."""
+    """Return a different number for each stage of a run; Snakemake starts the largest first."""
     minutes: dict[Address, int] = {}  # minutes of a stage, and of the longest chain that waits for it
     for address in reversed(plan.stages):
         minutes[address] = minutes.get(address, 0) + plan.stages[address].resources.runtime
@@ -62,7 +62,7 @@ Groups = dict[Address, Group]
 
 
 def groups_of(plan: Plan) -> Groups:
-    """Return the group of every stage that is in one. A setting `group_minutes` of 0 makes none.
+    """Return the group of every stage that is in a group. If `group_minutes` is 0, there are no groups.
 
     Short stages of the same runs become one scheduler job, since queueing takes longer than they do: stages that serve
     exactly the same runs, follow each other, and need one machine and at most `group_minutes` each. Such groups never
@@ -99,7 +99,7 @@ def request_of(plan: Plan, groups: Groups, address: Address) -> Resources:
 
 
 def _short(plan: Plan, addresses: list[Address]) -> list[tuple[Address, ...]]:
-    """Return the stretches of at least two short stages."""
+    """Return the series of two or more consecutive short stages."""
     stretches: list[list[Address]] = [[]]
     for address in addresses:
         if plan.stages[address].resources.runtime <= plan.settings.group_minutes:

@@ -77,7 +77,7 @@ class PlannedStudy(StudyRecord):
 
     @property
     def parents(self) -> dict[str, str | None]:
-        """Return variant -> its parent."""
+        """Return the parent of each variant."""
         return {variant.name: variant.parent for variant in self.variants}
 
 
@@ -98,7 +98,7 @@ class PlannedStage(Strict):
 
     @property
     def address(self) -> Address:
-        """Return id and key, by which the plan finds it."""
+        """Return the id and the key by which the plan finds the stage."""
         return self.id, self.key
 
     @property
@@ -108,7 +108,7 @@ class PlannedStage(Strict):
 
     @property
     def arguments(self) -> list[str]:
-        """Return the words for `ablation.runner.run`."""
+        """Return the command-line arguments for `ablation.runner.run`."""
         words = ["--config", f"{self.dir}/config.json", "--out", str(self.dir), "--label", self.label]
         words += ["--gpus", str(self.resources.gpu)]
         return words + [word for name, folder in self.inputs.items() for word in ("--input", f"{name}={folder}")]
@@ -128,12 +128,12 @@ class PlanFile(Strict):
         return f"{self.model_dump_json(by_alias=True, indent=1)}\n"
 
     def folders(self, results: Path) -> dict[str, Path]:
-        """Return {stage key: folder}. Folders follow `results`, also where it was moved after the plan was made."""
+        """Return {stage key: folder}; the folders are below `results` even if it was moved after planning."""
         return {stage.key: stage_folder(results, self.results, stage.dir) for stage in self.stages}
 
 
 def digest_of_plan(text: str) -> str:
-    """Return 16 hex digits for the text of a plan."""
+    """Return the digest of a plan's text: 16 hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -142,20 +142,20 @@ def read_plan(path: Path) -> PlanFile:
     try:
         return PlanFile.model_validate_json(read_bytes(path, _MAX_BYTES))
     except FileNotFoundError:
-        raise ConfigError(path, "", None, "there is no plan", "run `snakemake`, which writes one") from None
+        raise ConfigError(path, "", None, "the plan does not exist", "run `snakemake`, which writes it") from None
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key, problem = ".".join(map(str, first["loc"])), first["msg"]
-        raise ConfigError(path, key, None, f"not a plan ({problem})", "delete it and run `snakemake`") from None
+        raise ConfigError(path, key, None, f"is not a plan ({problem})", "delete it and run `snakemake`") from None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that the settings ask for.
+    """The plan in memory: all studies, variants, runs and stages that the settings select.
 
-    `upstream` are the stages that each one reads, `configs` the content of each one's config.json.
+    `upstream` are the stages that each stage reads, `configs` the content of each stage's config.json.
     """
 
     settings: "Settings"
@@ -176,7 +176,7 @@ class Plan:
         except KeyError:
             problem = f"the plan has no stage {id} with this key"
             raise ConfigError(
-                self.file, "stages", key, problem, "plan again, because the configuration or the code has changed"
+                self.file, "stages", key, problem, "start snakemake again, as the configuration or the code has changed"
             ) from None
 
     def stage_ids(self) -> list[str]:
@@ -195,7 +195,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Return 16 hex digits that change with the plan."""
+        """Return the digest of the plan: 16 hex digits."""
         return digest_of_plan(self.text)
 
     def write(self) -> None:
@@ -208,7 +208,7 @@ class Plan:
 
     @cached_property
     def parents_added(self) -> dict[str, list[str]]:
-        """Return study -> variants that run because a child was named: a change is judged against the parent."""
+        """Return, by study, the parents that run because a child was selected: a child is judged against its parent."""
         added = {}
         for study in self._chosen_studies():
             named = [variant for variant in study.variants if variant.name in self.settings.variant]
@@ -218,7 +218,7 @@ class Plan:
         return added
 
     def selected(self, study: str | None = None) -> list[PlannedStage]:
-        """Return the stages of the selected runs (settings' study, variant, seed, shard), with all that they need.
+        """Return the stages of the runs that the settings select (study, variant, seed, shard), and all they need.
 
         The parents of the variants are selected with them.
         """
@@ -247,7 +247,7 @@ class Plan:
         return [seed for seed in seeds[first - 1 :: count] if self.settings.seed in (None, seed)]
 
     def with_upstream(self, wanted: Iterable[Address]) -> set[Address]:
-        """Return the stages and all that they need."""
+        """Return the stages and all stages that they need."""
         addresses = set(wanted)
         waiting = list(addresses)
         while waiting:
@@ -266,7 +266,10 @@ class Plan:
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
-    """Read the file; {} if there is none. A broken one is a ConfigError: fewer seeds would undo decisions."""
+    """Return the content of the file of added seeds; {} if there is none.
+
+    Raises ConfigError if it is broken: to go on with fewer seeds would undo decisions.
+    """
     path = results / EXTRA_SEEDS
     try:
         return _CONTENT.validate_json(read_bytes(path), strict=True)
@@ -277,14 +280,14 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False)[0]
             key, value, why = ".".join(map(str, first["loc"])), first["input"] if first["loc"] else None, first["msg"]
-        problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({why})"
+        problem = f"must hold a number of seeds from 1 to {_MAX_SEEDS:,} for each study and variant ({why})"
         raise ConfigError(
-            path, key, value, problem, "repair or delete the file (the plan keeps its own seeds)"
+            path, key, value, problem, "repair the file, or delete it (the plan keeps its own seeds)"
         ) from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:
-    """Merge one study's numbers into the file, never lowering one."""
+    """Write the numbers of one study's seeds into the file of added seeds; no number becomes smaller."""
     content = load_extra_seeds(results)
     merged = dict(content.get(study, {}))
     for variant, count in counts.items():
@@ -293,7 +296,7 @@ def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> No
 
 
 def extended(seeds: Sequence[int], count: int) -> tuple[int, ...]:
-    """The given seeds, then the next integers that are not among them, until there are `count`."""
+    """Return `count` seeds: the given ones, then the smallest integers that are not among them."""
     result, candidate = list(seeds), 0
     while len(result) < count:
         if candidate not in seeds:

@@ -1,7 +1,8 @@
 """Which stages are to run, and why; which ended stages run again: damaged ones, on request failed ones, and blocked
 ones that nothing blocks any more.
-The next start of the workflow compares with what `collect` noted (`ablation.plan.collected`): what it could not read,
-and which statuses the database holds.
+
+Each start of the workflow compares with what `collect` noted (`ablation.plan.collected`): the files that it could not
+read, and the statuses that the database holds.
 """
 
 import os
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ablation.config.dotted import leaves
 from ablation.contract.atomic import LONG_AGO, date, write_json
-from ablation.contract.display import listed
+from ablation.contract.display import counted, joined, listed
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json
 from ablation.contract.stage_folder import DATABASE
@@ -35,9 +36,9 @@ def states_of(plan: Plan) -> States:
 
 
 def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
-    """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one.
+    """Return the selected stages that are to run: those without a status, damaged, or failed with `retry: failed`.
 
-    So are commands whose readers have changed.
+    Commands whose readers have changed are among them.
     """
     again = (*TO_COME, "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
     stages = plan.selected(study)
@@ -45,7 +46,7 @@ def pending(plan: Plan, states: States, study: str | None = None) -> list[Planne
 
 
 def to_do(plan: Plan, states: States) -> list[PlannedStage]:
-    """Return the selected stages that Snakemake must know of: those to run, or all where it has to compare times.
+    """Return the selected stages that Snakemake must know of: those to run, or all if it has to compare times.
 
     For a stage that has ended Snakemake only finds that there is no job to start, and whether its status is newer than
     the database, which is then collected again. It needs none of them if some stages are to run, after which it
@@ -72,9 +73,9 @@ def _is_current(plan: Plan, states: States) -> bool:
 
 DAMAGED, REREAD, UNBLOCKED, RETRIED = "damaged", "reread", "unblocked", "retried"
 _SAID = {
-    DAMAGED: "runs again because its files are damaged: {0.id} {0.label} ({0.dir})",
-    REREAD: "is read again because its `collect` changed: {0.id} {0.label}",
-    UNBLOCKED: "runs again because nothing blocks it any more: {0.id} {0.label}",
+    DAMAGED: "{0.id} {0.label} runs again because its files are damaged ({0.dir})",
+    REREAD: "{0.id} {0.label} is read again because its `collect` changed",
+    UNBLOCKED: "{0.id} {0.label} runs again because nothing blocks it any more",
 }
 
 
@@ -90,16 +91,16 @@ class Actions(NamedTuple):
     collected: Mapping[str, Any]
 
     def lines(self, plan: Plan) -> list[str]:
-        """Return what to say of them; nothing of failures, whose retry was asked for."""
+        """Return a line for each stage that runs again, except for failed ones, whose retry the user requested."""
         return [_SAID[why].format(plan.stages[address]) for address, why in self.again.items() if why in _SAID]
 
 
 def decide(plan: Plan, states: States) -> Actions:
-    """Return which selected stages run again though they have ended. Reads only what `collect` noted.
+    """Return the selected stages that run again although they have ended. Reads only what `collect` noted.
 
     damaged: the status cannot be read, or `collect` could not read another file. reread: a command whose readers have
-    changed; it is not started itself (`ablation.runner.command`). unblocked: blocked, though nothing blocks it any
-    more: what it reads may have been mended or removed. retried: did not end well, with `retry: failed`.
+    changed; the program itself is not started (`ablation.runner.command`). unblocked: blocked, although nothing blocks
+    it any more: what it reads may have been repaired or removed. retried: did not succeed, with `retry: failed`.
     """
     collected = read_collected(plan.settings.results)
     now, corrupt = dict(states), collected.get("corrupt", {})
@@ -125,10 +126,10 @@ def decide(plan: Plan, states: States) -> Actions:
 
 
 def apply(plan: Plan, actions: Actions) -> None:
-    """Set aside the statuses of what runs again; then write the plan.
+    """Set aside the statuses of stages that run again, then write the plan.
 
-    A status becomes the first free `status.attempt-N.json`. A database that does not hold what is there is dated back,
-    so that Snakemake collects again: times alone do not tell.
+    A status becomes the first free `status.attempt-N.json`. A database that does not hold the present results is dated
+    back, so that Snakemake collects again: times alone do not show it.
     """
     results = plan.settings.results
     for address in actions.again:
@@ -153,11 +154,11 @@ def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
 
 
 def refuse_links(plan: Plan) -> None:
-    """Raise ConfigError if a link or a file is in a stage's place: the stage would overwrite other files."""
+    """Raise ConfigError if a stage's folder is a link or a file: the stage would overwrite other files."""
     for stage in plan.selected():
         if replaced(stage.dir):
             problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is not a folder"
-            remedy = "replace it by a folder, or remove it"
+            remedy = "replace it with a folder, or remove it"
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; only `results` as a whole may be a link")
 
 
@@ -199,11 +200,11 @@ def reasons(plan: Plan, states: States) -> list[str]:
         for (id, text), variant_by_stage in by_reason.items()
     ]
     more = len(lines) - _MOST_REASONS
-    return lines[:_MOST_REASONS] + ([f"and {more} more reasons"] if more > 0 else [])
+    return lines[:_MOST_REASONS] + ([f"and {counted(more, 'more reason')}"] if more > 0 else [])
 
 
 def say_what_failed(plan: Plan, words: Sequence[str]) -> None:
-    """Print which stages failed, why the first did, where its log is, and what to call next.
+    """Print the stages that failed, the reason and the log of the first failure, and the command to run next.
 
     words: Snakemake's command line.
     """
@@ -217,21 +218,21 @@ def say_what_failed(plan: Plan, words: Sequence[str]) -> None:
     again = [word for word in words if word != "retry=failed"] + ["--config"] * ("--config" not in words)
     again.insert(again.index("--config") + 1, "retry=failed")
     lines = [
-        f"error: {len(causes)} stage{'s' * (len(causes) != 1)} failed: {names}",
-        f"    why (the first): {state.reason or state.state}",
-        f"    its log: {first.dir / 'log.txt'}",
+        f"error: {counted(len(causes), 'stage')} failed: {names}",
+        f"    first failure: {state.reason or state.state}",
+        f"    log: {first.dir / 'log.txt'}",
         f"    next: {shlex.join(['snakemake', *again[1:]])}",
     ]
-    lines[0] += f"; not started after them: {blocked}" if blocked else ""
+    lines[0] += f"; {counted(blocked, 'dependent stage')} did not start" if blocked else ""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _again(state: StageState) -> str:
     if state.reading is not None and state.state != "corrupt":
-        return "`collect` changed, and its files are read again" if state.state == "ok" else "its files are read again"
+        return "`collect` changed, so the files are read again" if state.state == "ok" else "the files are read again"
     if state.state == "corrupt":
         return "its files are damaged"
-    return "it ended badly" if state.state in FAILED else "not run yet"
+    return "it did not succeed" if state.state in FAILED else "it has not run yet"
 
 
 def _read(folder: Path | None) -> Mapping[str, Any]:
@@ -253,11 +254,15 @@ def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: Plann
     after = [stage for stage in above if old.stages.get(stage) != run.stages[stage]]
     if not before:
         return "it changed"
-    return "; ".join(parts) or (f"after {', '.join(after)}" if after else "what it reads changed")
+    return "; ".join(parts) or (
+        f"its input{'s' * (len(after) > 1)} {joined(after)} changed"
+        if after
+        else "a model or data set that it reads changed"
+    )
 
 
 def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the changed files of the code."""
+    """Yield the names of the code's changed files as one phrase, if there are any."""
     one, other = before.get("code", {}).get("files", {}), now["code"]["files"]
     if names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
         yield f"{listed(names)} changed"

@@ -2,8 +2,8 @@
 
 load_jobs(workflow, config, scheduler) -> Jobs, by which the rules look up what they name.
 prepare(plan, states) -> lines to print. From here on the plan's files are up to date.
-follow(plan, states): while the grid runs, a thread has the page drawn after each seed. Drawing is a process of its own
-that gives way to the stages; it reads their folders and writes the page, nothing else.
+follow(plan, states): while the grid runs, a thread has the page drawn after each seed. A process of low priority draws
+it, which reads the stages' folders and writes the page, nothing else.
 """
 
 import _thread
@@ -99,11 +99,11 @@ def hold(results: Path) -> int:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        remedy = "wait until it ends, or set results=... and reports=..."
+        remedy = "wait until it ends, or choose other folders with results=... and reports=..."
         raise TrackerError(f"{results}: another snakemake is running here; {remedy}") from None
     except OSError as error:  # Lustre without `flock`, say
         problem = f"cannot be locked ({error.strerror})"
-        remedy = "mount the file system with locks, or set results=... and reports=..."
+        remedy = "mount the file system with locks, or choose other folders with results=... and reports=..."
         raise TrackerError(f"{lock}: {problem}; {remedy}") from None
     return handle
 
@@ -111,14 +111,14 @@ def hold(results: Path) -> int:
 def end_within(seconds: float, scheduler: type) -> None:
     """Let SIGTERM end Snakemake: it starts no more jobs, and ends those that still run after this many seconds.
 
-    Its own handler takes a lock that the main thread, which Python runs it in, may be holding already: then it waits
-    for itself, for good, and holds the results. A thread of its own waits for nobody but the others.
+    Snakemake's own handler runs in the main thread and takes a lock that this thread may be holding already: then it
+    would wait for itself forever and hold the results. A separate thread only waits for the others.
     """
     gracefully = scheduler.exit_gracefully  # type: ignore[attr-defined]
 
     def end() -> None:
         time.sleep(seconds)
-        os.write(2, b"error: ended by SIGTERM; repeat the call to go on\n")
+        os.write(2, b"error: ended by SIGTERM; run the same command to continue\n")
         os._exit(128 + signal.SIGTERM)  # jobs on this machine end with it, a scheduler's jobs go on
 
     def handle(scheduler: Any, *signal_and_frame: Any) -> None:
@@ -129,14 +129,14 @@ def end_within(seconds: float, scheduler: type) -> None:
 
 
 def _prefer_own_sacct() -> None:
-    """Let the Slurm plugin find our `sacct` first; the file says why. Without Slurm nothing happens."""
+    """Let the Slurm plugin find our `sacct` first; that file says why. Does nothing without Slurm."""
     if shutil.which("sbatch"):
         folder = os.path.join(WORKFLOW, "profiles", "slurm", "bin")
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
 
 
 def selection_note(plan: Plan) -> list[str]:
-    """Return the variants that are selected in addition to those that were named."""
+    """Return a line for each study with the parents that are selected in addition to the named variants."""
     return [
         f"{study}: {', '.join(parents)} {'runs' if len(parents) == 1 else 'run'} as well, because a "
         "change is judged against its parent"
@@ -149,9 +149,9 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
     `states` are the states of every stage, as `states_of` has just read them; stages to run again become missing.
 
-    Raises ConfigError if a study wants a clean tree below `root`, by default the project, and it is not; a stage's
-    folder is a link; the folder of reports shows other results; a stage that is to run asks for more devices than there
-    are, or needs a package that is not installed.
+    Raises ConfigError if a study refuses uncommitted files and there are some below `root`, by default the project; if
+    a stage's folder is a link; if the folder of reports shows other results; or if a stage that is to run needs more
+    devices than there are, or a package that is not installed.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     retry.refuse_links(plan)
@@ -167,7 +167,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
 
 def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _POLL) -> threading.Thread | None:
-    """Start the thread that has the page drawn; None if only the last page is still to come."""
+    """Start and return the thread that has the page drawn; None if only the last page is still to come."""
     waiting = parts(plan, states)
     if not waiting:
         return None
@@ -179,9 +179,9 @@ def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _
 
 
 def parts(plan: Plan, states: States) -> list[list[Path]]:
-    """Return the statuses to come after which a page is drawn: the first study's with its first seed, then each seed's.
+    """Return the pending statuses after which a page is drawn: those of the first study and seed, then of each seed.
 
-    Not the last seed's, which the grid's own page shows.
+    The last seed is left out, because the grid's own page shows it.
     """
     order = turns(plan)
     statuses: dict[tuple[int, bool], list[Path]] = {}

@@ -98,7 +98,7 @@ def test_a_file_that_is_lost_or_replaced_is_noticed_though_its_stage_has_ended(p
     train = next(path.parent for path in project.statuses() if "train" in path.parts)
     (train / "metrics.parquet").unlink()
     done = project.snakemake().stdout
-    assert "runs again because its files are damaged: debias.train" in done
+    assert "runs again because its files are damaged (" in done
     assert (train / "metrics.parquet").exists()
     assert "Nothing to be done" in project.snakemake().stdout
     database.unlink()

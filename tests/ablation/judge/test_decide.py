@@ -162,7 +162,7 @@ def test_extra_seeds_merge_and_never_shrink(tmp_path):
 )
 def test_a_broken_file_of_seeds_is_an_error_that_names_the_place(tmp_path, text, where):
     (tmp_path / "seeds.json").write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(f"seeds.json{where}expected a number of seeds")):
+    with pytest.raises(ConfigError, match=re.escape(f"seeds.json{where}must hold a number of seeds")):
         load_extra_seeds(tmp_path)
 
 

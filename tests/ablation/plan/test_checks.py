@@ -29,8 +29,8 @@ def test_the_pool_of_the_invocation_counts_and_the_file_that_asks_is_named(toy):
     path = toy.variant("big", {"extends": "base", "why": "x", "gpu": 4, "lr": 0.5})
     said = pool_refusal(build(toy))
     assert said.startswith(f"{path}: gpu = 4: toy.")
-    assert "needs more devices than the pool of 2; run with --resources gpu=4" in said
-    assert "pool of 3" in pool_refusal(build(toy, 3))
+    assert "needs more devices than the 2 in the pool; run with --resources gpu=4" in said
+    assert "than the 3 in the pool" in pool_refusal(build(toy, 3))
     plan = build(toy, 4)
     check_pool(plan, states_of(plan))
     assert plan.studies["toy"].variants["big"].gpu == 4
@@ -54,7 +54,7 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
 def test_validate_says_what_will_be_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
-    refused = "will be refused: gad.evaluate needs more devices than the pool of 0"
+    refused = "will be refused: gad.evaluate needs more devices than the 0 in the pool"
     assert refused in output(capsys, "validate", *words, status=1)
 
 
@@ -123,5 +123,5 @@ def test_the_key_that_asks_and_the_remedy_are_named(plan, monkeypatch, package, 
 
 def test_the_trainers_need_their_extra(plan, monkeypatch):
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"torch is not installed; pip install -e '.\[trainers\]'"):
+    with pytest.raises(ConfigError, match=r"torch is not installed; run pip install -e '.\[trainers\]'"):
         checks.check_packages(plan, states_of(plan))

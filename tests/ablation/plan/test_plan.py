@@ -30,7 +30,7 @@ def test_shared_work_is_planned_once_and_folders_follow_keys(toy):
     asset = next(stage for stage in plan.stages.values() if stage.id == "assets")
     assert asset.dir == toy.root / "results/stages/assets" / asset.key
     assert set(train.inputs) == {"prepare"}
-    with pytest.raises(ConfigError, match="plan again"):
+    with pytest.raises(ConfigError, match="start snakemake again"):
         plan.stage("toy.train", "0" * 16)
 
 

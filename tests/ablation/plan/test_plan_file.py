@@ -61,5 +61,5 @@ def test_a_key_that_is_not_known_is_one_line(tmp_path):
     file = simulate(tmp_path / "results")
     with editing(file) as content:
         content["studies"][0]["analysis"]["margins"] = 1
-    with pytest.raises(ConfigError, match=r"plan\.json: studies\.0\.analysis\.margins: not a plan .*; delete it"):
+    with pytest.raises(ConfigError, match=r"plan\.json: studies\.0\.analysis\.margins: is not a plan .*; delete it"):
         read_plan(file)

@@ -25,12 +25,12 @@ def start(toy, state="ok", **overrides):
         (lambda toy: None, []),
         (
             lambda toy: toy.code("my train.py", "2\n"),
-            ["6 x toy.train: my train.py changed", "8 x toy.evaluate: after train"],
+            ["6 x toy.train: my train.py changed", "8 x toy.evaluate: its input train changed"],
         ),
         (lambda toy: toy.code("lib/used.py", "2\n"), ["8 x toy.evaluate: lib/used.py changed"]),
         (
             lambda toy: toy.variant("v2", {**VARIANTS["v2"], "lr": 2}),
-            ["2 x toy.train: lr of v2 changed (1.0 -> 2.0)", "2 x toy.evaluate: after train"],
+            ["2 x toy.train: lr of v2 changed (1.0 -> 2.0)", "2 x toy.evaluate: its input train changed"],
         ),
         (
             lambda toy: toy.variant("new", {"extends": "v3", "why": "x", "eval": 1}),
@@ -38,11 +38,11 @@ def start(toy, state="ok", **overrides):
         ),
         (
             lambda toy: toy.declare(changed("evaluate", collect=["items"])),
-            ["8 x toy.evaluate: `collect` changed, and its files are read again"],
+            ["8 x toy.evaluate: `collect` changed, so the files are read again"],
         ),
         (
             lambda toy: toy.declare(changed("train", command=STAGES["train"]["command"] + " -v")),
-            ["6 x toy.train: its command changed", "8 x toy.evaluate: after train"],
+            ["6 x toy.train: its command changed", "8 x toy.evaluate: its input train changed"],
         ),
     ],
 )
@@ -59,15 +59,15 @@ def test_a_new_seed_and_what_failed(commands):
     start(commands, "failed", seeds=1)
     plan = build(commands, seeds=2, retry="failed")
     assert set(reasons(plan, states_of(plan))) == {
-        "3 x toy.train: its files are read again",
-        "4 x toy.evaluate: its files are read again",
+        "3 x toy.train: the files are read again",
+        "4 x toy.evaluate: the files are read again",
         "3 x toy.train: new seed 1",
         "4 x toy.evaluate: new seed 1",
     }
 
 
 def test_prune_removes_what_nothing_needs(commands, capsys):
-    assert "there is no plan" in refused(capsys, "prune")
+    assert "the plan does not exist" in refused(capsys, "prune")
     old = start(commands)
     commands.code("lib/used.py", "2\n")
     now = start(commands)
@@ -109,8 +109,8 @@ def test_the_last_words_of_a_failed_grid(commands, capsys, words, again):
     say_what_failed(plan, words)
     (folder,) = (stage.dir for stage in plan.selected() if stage.stage == "train" and stage.variants == ("v2",))
     assert capsys.readouterr().err.splitlines() == [
-        "error: 1 stage failed: toy.train v2 seed 0; not started after them: 1",
-        "    why (the first): ValueError: lr",
-        f"    its log: {folder}/log.txt",
+        "error: 1 stage failed: toy.train v2 seed 0; 1 dependent stage did not start",
+        "    first failure: ValueError: lr",
+        f"    log: {folder}/log.txt",
         f"    next: {again}",
     ]

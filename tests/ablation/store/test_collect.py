@@ -179,7 +179,7 @@ def test_results_may_move_after_the_plan_was_made(results, tmp_path):
 
 
 def test_without_a_plan_the_error_says_what_to_do(results):
-    with pytest.raises(ConfigError, match="there is no plan; run `snakemake`"):
+    with pytest.raises(ConfigError, match="the plan does not exist; run `snakemake`"):
         collect(results)
     results.mkdir()
     (results / "plan.json").write_text("{}")
