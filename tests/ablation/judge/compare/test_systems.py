@@ -109,13 +109,13 @@ def test_a_folder_alone_is_answered_with_the_command_that_compares_what_it_holds
     agents(tmp_path, (0.7, 0.72, 0.57))
     for folder in (tmp_path, tmp_path / "agents"):
         said = refused(capsys, folder)
-        [command] = re.findall("ablation compare '(.*?)'; else", said)
+        [command] = re.findall("run `ablation compare '(.*?)'`; otherwise", said)
         assert len(rows(capsys, command)[0]) == 2
     (tmp_path / "flat").mkdir()
     for number in range(3):
         (tmp_path / f"agents/m{number}/eval_results.json").rename(tmp_path / f"flat/m{number}.json")
     (tmp_path / "flat/notes.txt").write_text("x")
-    [command] = re.findall("ablation compare '(.*?)'; else", refused(capsys, tmp_path / "flat"))
+    [command] = re.findall("run `ablation compare '(.*?)'`; otherwise", refused(capsys, tmp_path / "flat"))
     assert command.endswith("flat/*.json")
     assert len(rows(capsys, command)[0]) == 2
 
