@@ -1,4 +1,4 @@
-"""The value that the absence of a config field stands for, so that a field added later changes no key."""
+"""The value that a missing config field stands for, so that a field added later changes no key."""
 
 from dataclasses import dataclass
 from typing import Any

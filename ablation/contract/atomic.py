@@ -1,6 +1,6 @@
 """Atomic writes: a file is written under another name, flushed to disk and renamed, so it is either old or new.
 
-Also the dates of files: Snakemake refuses whatever is made from one that a wrong clock dated in the future.
+Also the dates of files, because Snakemake refuses to use files that a wrong clock dated in the future.
 """
 
 import json
@@ -20,7 +20,7 @@ LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 
 
 class WriteError(TrackerError, OSError):
-    """A file that cannot be written. Also an OSError, so that a stage can tell a full disk from its own failure."""
+    """Raised if a file cannot be written. An OSError, so that a stage can tell a full disk from its own failure."""
 
     def __init__(self, text: str, error: OSError) -> None:
         super().__init__(text)
@@ -32,11 +32,11 @@ class WriteError(TrackerError, OSError):
 
 @contextmanager
 def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
-    """Yield a path next to `path`, with the same suffix; when the block ends without an error it replaces `path`.
+    """Yield a path next to `path` with the same suffix; if the block ends without an error, that file replaces `path`.
 
     A reader finds the old content or the new one, never a part; with `sync` also after a power cut.
-    Raises WriteError, in one line, where the disk is full or the folder cannot be written, and TrackerError if
-    `path` is a device: otherwise a report that root writes to /dev/null would replace the device.
+    Raises WriteError, in one line, if the disk is full or the folder cannot be written, and TrackerError if `path` is a
+    device, as a report that root writes to /dev/null would replace the device.
     """
     path = Path(path)
     if not path.name or path.is_char_device() or path.is_block_device():
@@ -64,18 +64,18 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
 
 
 def write_text(path: Path | str, text: str, *, sync: bool = True) -> None:
-    """Replace `path` by `text` (UTF-8, line ends as they are)."""
+    """Replace `path` with a file of `text` (UTF-8, line ends as they are)."""
     with replacing(path, sync=sync) as aside:
         aside.write_text(text, encoding="utf-8", newline="")
 
 
 def write_json(path: Path | str, value: Any) -> None:
-    """Replace `path` by `value` as JSON."""
+    """Replace `path` with a file of `value` as JSON."""
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def update_text(path: Path, text: str, *, sync: bool = True) -> None:
-    """Replace `path` by `text` unless it holds it already; what cannot be read is replaced."""
+    """Replace `path` with a file of `text` unless it has this content; a file that cannot be read is replaced."""
     with suppress(OSError):
         if read_bytes(path) == text.encode():
             return
@@ -83,7 +83,7 @@ def update_text(path: Path, text: str, *, sync: bool = True) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files left by a process that was killed while writing; only for the folder's one owner."""
+    """Delete temporary files of a process that was killed while writing; only for the folder's single writer."""
     for leftover in folder.glob(".*.tmp.*"):
         leftover.unlink(missing_ok=True)
 
@@ -107,7 +107,7 @@ def from_the_future(paths: Iterable[Path]) -> list[Path]:
 
 
 def date(paths: Iterable[Path], seconds: float | None = None) -> None:
-    """Date files as written now, or at `seconds` after the epoch; another user's files become ours first."""
+    """Set the times of files to now, or to `seconds` after the epoch; another user's files become ours first."""
     for path in paths:
         times = None if seconds is None else (seconds, seconds)
         try:

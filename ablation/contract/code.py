@@ -29,7 +29,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Code(NamedTuple):
-    """The code that a stage's key covers.
+    """The code that a stage's key covers, as files with their digests.
 
     start: the files, or patterns of files, with which it begins. files: path from the project's folder -> digest.
     parts: slot -> dotted name, of the variant (`ablation.contract.parts`). text: one digest of the files' bytes, which
@@ -89,9 +89,9 @@ def code_of(
 
 
 def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = (), words: Iterable[str] = ()) -> Code:
-    """Return the code of a command: a pattern is a file, a folder (all below it), or has `*`, `?`, `**` or `[...]`.
+    """Return a command's code; a pattern names a file, all files of a folder, or files by `*`, `?`, `**` or `[...]`.
 
-    Nothing below the folders `outside` counts, and what can be reached in several ways counts once.
+    Nothing below the folders `outside` counts, and a file that can be reached in several ways counts once.
 
     Raises ConfigError if nothing matches a pattern, or a file cannot be read; its file is `root`, its value the
     pattern.
@@ -100,7 +100,7 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
     for pattern in code.start:
         if not _matching(pattern, root, code.outside):
             problem = f"matches no file in {root.resolve()}"
-            raise ConfigError(root, "", pattern, problem, "write a file, a folder or a pattern (`src/**/*.py`)")
+            raise ConfigError(root, "", pattern, problem, "name a file, a folder or a pattern such as `src/**/*.py`")
     sources = Sources(root)
     try:
         files = sources.files(code)
@@ -111,10 +111,10 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
 
 
 def changed(code: Code, root: Path) -> list[str]:
-    """Return the files that are not what `code` says, have gone, or are new.
+    """Return the files that differ from `code`, are gone, or are new.
 
-    Where no byte of a trainer's files has changed, nothing is parsed: this takes milliseconds. What a command imports
-    may be new.
+    If no byte of a trainer's files has changed, nothing is parsed: this takes milliseconds. A command may import new
+    files.
     """
     if code.entry and _joined({name: _sha_of(root / name) for name in code.files}) == code.text:
         return []
@@ -123,7 +123,7 @@ def changed(code: Code, root: Path) -> list[str]:
 
 
 def _sha_of(path: Path) -> bytes:
-    """Return the digest of a file's bytes; nothing if there is none."""
+    """Return the digest of a file's bytes; empty if the file does not exist."""
     try:
         return hashlib.sha256(path.read_bytes()).digest()
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def _joined(digests: Mapping[str, bytes]) -> str:
 
 
 class Sources:
-    """The project's files as they are when they are first asked for; paths are from its folder."""
+    """The project's files as they are when they are first read; paths are relative to its folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -144,25 +144,25 @@ class Sources:
         self._modules: dict[tuple[str, str], list[str]] = {}
 
     def read(self, file: str) -> "_File":
-        """Return what counts of a file. Raises OSError."""
+        """Return the parts of a file that count for keys. Raises OSError."""
         if file not in self._read:
             self._read[file] = _read(self.root / file)
         return self._read[file]
 
     def find(self, module: str) -> str:
-        """Return the file of a module of `trainers` or `ablation`; nothing if the module does not exist."""
+        """Return the file of a module of `trainers` or `ablation`; empty if the module does not exist."""
         stem, top = module.replace(".", "/"), module.partition(".")[0]
         files = self.modules(module, [""]) if top in PACKAGES else []
         return files[-1] if files and files[-1] in (f"{stem}.py", f"{stem}/__init__.py") else ""
 
     def binds(self, module: str) -> frozenset[str]:
-        """Return the names that a module binds at its top level; none if the module does not exist."""
+        """Return the names that a module binds at its top level; empty if the module does not exist."""
         return self.read(file).bindings if (file := self.find(module)) else frozenset()
 
     def defining(self, name: str) -> list[str]:
-        """Return the file of a module, or of the one that binds the last part of a dotted name, and of its packages.
+        """Return the files of a module or of a function's module, by its dotted name, and of the packages above it.
 
-        Raises ConfigError if there is none.
+        Raises ConfigError if the name does not exist.
         """
         if self.find(name):
             return self.modules(name, [""])
@@ -177,7 +177,7 @@ class Sources:
         return self.modules(module, [""])
 
     def modules(self, name: str, folders: Iterable[str]) -> list[str]:
-        """Return the files of a module and the packages above it, in the first of the folders that has any."""
+        """Return the files of a module and of the packages above it, from the first folder that has any of them."""
         for folder in dict.fromkeys(folders) if "/" not in name else ():
             if (name, folder) not in self._modules:
                 parts = name.split(".")
@@ -190,7 +190,7 @@ class Sources:
         return []
 
     def files(self, code: Code) -> dict[str, str]:
-        """Return file -> digest of what the code begins with and of what is imported. Raises OSError."""
+        """Return the digest of each file that the code begins with or imports. Raises OSError."""
         mentioned = mentions(code.words)
         scripts = [os.path.dirname(name) for name in named_files(code.words, self.root) if name.endswith(".py")]
         first = [*scripts, *([""] if mentioned.modules else [])]
@@ -209,7 +209,7 @@ class Sources:
         return dict(sorted(digests.items()))
 
     def _imported(self, name: str, folders: Iterable[str], *, of_trainer: bool) -> Iterator[str]:
-        """Yield the files that a file imports; a trainer's from the project's packages, and of ours no further."""
+        """Yield the files that a file imports; those of `ablation` are not followed further for a trainer."""
         folder = os.path.dirname(name)
         # Where it is the program, or next to it:
         namespace_folders = [folder] if not of_trainer and not (self.root / folder / "__init__.py").exists() else []
@@ -221,7 +221,7 @@ class Sources:
                 yield from self.modules(module, [*namespace_folders, *folders])
 
     def text(self, files: Iterable[str]) -> str:
-        """Return one digest of the bytes of files."""
+        """Return one digest of the bytes of all files."""
         return _joined({name: self.read(name).sha for name in files})
 
 
@@ -240,7 +240,7 @@ def is_installed(root: Path, name: str) -> bool:
 
 
 def _within(path: str, root: Path) -> str:
-    """Return the path from `root` of what lies below it, or nothing."""
+    """Return the path relative to `root`; empty if it is not below `root`."""
     name = os.path.relpath(path, root.absolute()) if os.path.isabs(path) else os.path.normpath(path)
     return "" if name.split(os.sep)[0] == os.pardir else Path(name).as_posix()
 
@@ -258,7 +258,7 @@ def _matching(pattern: str, root: Path, outside: Iterable[str]) -> list[str]:
 
 
 def _files_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
-    """Yield the regular files in a folder and all folders below it, links included; each folder once.
+    """Yield the regular files in a folder and all folders below it, following links; each folder is read once.
 
     A pipe would be waited for, and two links to a folder above them lead to 2^40 paths.
     """
@@ -292,7 +292,7 @@ def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 class _File(NamedTuple):
-    """A file's digest; of Python, too, what it imports, as (dots, name), and binds at its top level, or its fault."""
+    """A file's digest; for Python also its imports (dots, name), its top-level names, and its syntax error, if any."""
 
     sha: bytes
     digest: str
@@ -305,7 +305,7 @@ _CACHE: dict[tuple[str, bytes], _File] = {}
 
 
 def digest_of(content: bytes, name: str) -> str:
-    """Return the digest by which a file of this content and name counts."""
+    """Return a file's digest for keys, by its content and name."""
     return _file(content, name).digest
 
 
@@ -343,7 +343,7 @@ def _python(sha: bytes, tree: ast.Module) -> _File:
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and all below it, except what only type checkers see."""
+    """Yield a syntax node and all nodes below it, except code that only type checkers see."""
     yield node
     children = ast.iter_child_nodes(node)
     if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):

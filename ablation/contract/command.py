@@ -49,7 +49,7 @@ _WORDS = ("true", "false", "null", "none", "nan", "inf", "infinity", "on", "off"
 
 
 class Placeholder(NamedTuple):
-    """`{input:train}` is ("input", "train"), `{seed}` is ("seed", "")."""
+    """A placeholder of a command: `{input:train}` is ("input", "train"), `{seed}` is ("seed", "")."""
 
     kind: str
     name: str
@@ -62,7 +62,7 @@ class Placeholder(NamedTuple):
 
 @dataclass(frozen=True)
 class Filling:
-    """The placeholders' values. `config` maps `yaml` and `json` to the files; `values` is the content of both."""
+    """Values of the placeholders. `config` has the paths of the `yaml` and `json` files, `values` their content."""
 
     config: Mapping[str, Path]
     values: Mapping[str, Any]
@@ -75,14 +75,14 @@ class Filling:
 
 
 def split(command: str | Sequence[str]) -> list[str]:
-    """Return the words of a command: text as a shell splits it, a list as it is. Raises ValueError."""
+    """Return the words of a command: text is split as by a shell, a list is left as it is. Raises ValueError."""
     return shlex.split(command) if isinstance(command, str) else list(command)
 
 
 def placeholders(words: Sequence[str]) -> list[Placeholder]:
     """Return the placeholders of all words, in order.
 
-    Raises ValueError for a single brace, one that is not known, and `{overrides}` that is not a word of its own.
+    Raises ValueError for a single brace, an unknown placeholder, and `{overrides}` that is only part of a word.
     """
     collected = []
     for word in words:
@@ -96,7 +96,7 @@ def placeholders(words: Sequence[str]) -> list[Placeholder]:
 
 
 def fill(words: Sequence[str], filling: Filling) -> list[str]:
-    """Return the command to start. Raises KeyError for an input or a value that there is not."""
+    """Return the command with its placeholders filled in. Raises KeyError for a missing input or value."""
     return [full for word in words for full in _filled(word, filling)]
 
 
@@ -113,10 +113,10 @@ _IMPORTED = re.compile(r"\b(?:from\s+([A-Za-z_][\w.]*)\s+)?import\s+([A-Za-z_][\
 
 
 def mentions(words: Sequence[str]) -> Mentions:
-    """Return what may be files (`x`, `--key=x`, `a=x,y`, `@x`), modules (`-m x`) and folders (`PYTHONPATH=x:y`).
+    """Return possible files (`x`, `--key=x`, `a=x,y`, `@x`), modules (`-m x`) and folders (`PYTHONPATH=x:y`).
 
-    The program behind `-c` counts as well, Python or shell. Rather too many names than too few: what is not there is
-    not used.
+    The program behind `-c` counts as well, Python or shell. Too many names do no harm: those that do not exist are not
+    used.
     """
     text = " ".join(words)
     files = [part for word in words for part in (word, *re.split(r"[\s=,@<>|&;()\[\]'\"]+", word))]
@@ -134,7 +134,7 @@ def _filled(word: str, filling: Filling) -> list[str]:
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a dotted key; null where a variant set a map above it to null. Raises KeyError if absent."""
+    """Return the value of a dotted key; null if a variant set a map above it to null. Raises KeyError if absent."""
     value: Any = values
     for part in key.split("."):
         value = None if value is None else value[part]

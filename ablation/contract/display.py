@@ -1,4 +1,4 @@
-"""Values and texts as people and programs read them: safe to print, and in few words."""
+"""Values and texts in forms that are safe to print and short."""
 
 import json
 import math
@@ -13,18 +13,18 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 
 def printable(text: str) -> str:
-    r"""Return the text with what a terminal would obey, or cannot show, as escapes: ESC as `\x1b`."""
+    r"""Return the text with escapes for characters that a terminal would obey or cannot show: ESC becomes `\x1b`."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON for people and programs: `plain`, with what is not `printable` as JSON's own escapes."""
+    """Return a value as JSON: converted by `plain`, with JSON's escapes for characters that are not printable."""
     text = json.dumps(plain(value), indent=1, ensure_ascii=False)
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: no NaN, times in ISO 8601, numbers of NumPy as Python's."""
+    """Return a value in types that JSON has: NaN becomes null, times ISO 8601 text, NumPy's numbers Python's."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
@@ -41,29 +41,29 @@ def plain(value: Any) -> Any:
 
 
 def no_formula(value: Any) -> Any:
-    """A cell of a CSV: a text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    """Return a cell for a CSV file: text that a spreadsheet would run as a formula gets a leading apostrophe."""
     runs = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
     return f"'{value}" if runs else value
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return the first of the names, and how many more there are."""
+    """Return the first names and the number of the others: `a, b, c and 2 more`."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return all of the names: `a, b and c`."""
+    """Return all names: `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 run` or `2 runs`."""
+    """Return a number with its noun: `1 run` or `2 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return rows of cells as lines of aligned columns; those that are `right` end where their heading does."""
+    """Return rows of cells as lines with aligned columns; columns that are `right` are aligned on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(row, widths, right, strict=True)).rstrip()
@@ -72,13 +72,13 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
 
 
 def one_line(text: object, width: int) -> str:
-    """Return the text on one line that shows what it is: `printable`, and at most `width` characters."""
+    """Return the text on one printable line of at most `width` characters."""
     line = printable(" ".join(str(text)[: 100 * width].split()))
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def duration(seconds: float) -> str:
-    """Return `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
+    """Return a duration as text: `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 99.5:
@@ -87,5 +87,5 @@ def duration(seconds: float) -> str:
 
 
 def device_time(hours: float, price: float | None = None) -> str:
-    """Return device-hours as `25 s of device time (3.47)`, with money where the price of an hour is known."""
+    """Return device-hours as `25 s of device time (3.47)`, with the cost if the price of an hour is known."""
     return f"{duration(3600 * hours)} of device time" + (f" ({hours * price:.2f})" if price else "")

@@ -19,7 +19,7 @@ class TrackerError(Exception):
 
 
 def explained(error: TrackerError | OSError) -> str:
-    """Return the line of an error, or of each mistake; for a file without permission, with the remedy."""
+    """Return an error's line, or a line for each mistake; a file without permission gets a remedy."""
     if isinstance(error, ConfigError):
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
@@ -40,7 +40,7 @@ class ConfigError(TrackerError):
 
 
 def check_decoded(folder: Path) -> None:
-    """Refuse a folder whose path this locale cannot decode: no JSON and no database could name it."""
+    """Refuse a folder whose path this locale cannot decode, because neither JSON nor a database could hold it."""
     path = str(folder.absolute())
     try:
         path.encode()
@@ -50,7 +50,7 @@ def check_decoded(folder: Path) -> None:
 
 
 class Mistakes:
-    """Collects mistakes, each in a `with` of its own, so that all are reported at once.
+    """Collects mistakes, each from its own `with` block, so that all are reported at once.
 
     mistakes = Mistakes()
     for check in checks:

@@ -8,14 +8,14 @@ EXTRAS = {"snakemake": "grid", "psutil": "grid", "matplotlib": "plots", "tensorb
 
 
 def install(package: str) -> str:
-    """Return the pip line that installs a package of `EXTRAS`."""
+    """Return the pip command that installs a package of `EXTRAS`."""
     return f"pip install 'ablation-tracker[{EXTRAS[package]}]'"
 
 
 def need(package: str, what: str) -> None:
     """Raise TrackerError if a package of `EXTRAS` is not installed.
 
-    what: what needs it, as the error begins: "running a grid".
+    what: what needs the package, with which the error begins: "running a grid".
     """
     if find_spec(package) is None:
         raise TrackerError(f"{what} needs {package}, which is not installed: {install(package)}")

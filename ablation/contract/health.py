@@ -1,4 +1,4 @@
-"""Health rules: ranges that metrics stay in, by the same code while a stage trains (abort) and afterwards (all).
+"""Health rules: ranges of healthy metrics, checked by the same code while a stage trains (abort) and afterwards (all).
 
 In YAML, under `health:` of a study (each also has id, stage, diagnosis and remedy):
 
@@ -93,11 +93,11 @@ class Event:
     value: float
 
     def reason(self) -> str:
-        """Return one sentence: what was seen, what is healthy, and the rule's diagnosis and remedy."""
+        """Return one sentence: the observed value, the healthy range, and the rule's diagnosis and remedy."""
         single = self.first_step == self.last_step
         steps = f"step {self.first_step}" if single else f"steps {self.first_step}-{self.last_step}"
         words = "; ".join(filter(None, (self.rule.diagnosis, self.rule.remedy)))
-        seen = f"{self.metric} = {self.value:.4g} at {steps}, healthy is {self.rule.describe()}"
+        seen = f"{self.metric} = {self.value:.4g} at {steps} (healthy: {self.rule.describe()})"
         return f"{seen}: {words}" if words else seen
 
 
@@ -111,7 +111,7 @@ class Monitor:
         self._latest: dict[str, float] = {}
 
     def observe(self, step: int, values: Mapping[str, float]) -> list[Event]:
-        """Check the values of a step; return the events that begin or continue with it. Steps must not decrease."""
+        """Check a step's values; return the events that begin or continue at this step. Steps must not decrease."""
         self._latest.update((name, value) for name, value in values.items() if name in self._references)
         events = []
         for name, value in values.items():
@@ -128,7 +128,7 @@ class Monitor:
 
 
 def evaluate(rules: Iterable[Rule], series: Mapping[str, Sequence[Point]]) -> list[Event]:
-    """Return every event of a run, by first step; a stretch is one event however long.
+    """Return all events of a run, by first step; each stretch outside a range is one event, however long it is.
 
     series: by metric, its (step, value) in the order of steps. Rules of metrics that were not logged give no event.
     """
@@ -159,7 +159,7 @@ def _events_of(rule: Rule, metric: str, points: Sequence[Point], reference: Sequ
 
 
 class _Watch:
-    """The current stretch outside of one rule on one metric."""
+    """The current stretch of one metric outside the range of one rule."""
 
     def __init__(self, rule: Rule, metric: str) -> None:
         self.rule, self.metric = rule, metric
@@ -169,7 +169,7 @@ class _Watch:
         self._worst = nan
 
     def update(self, step: int, value: float, reference: float | None) -> Event | None:
-        """Check one value; return the stretch outside the range once it is as long as the window, else None."""
+        """Check one value; return the stretch outside the range if it is at least as long as the window, else None."""
         rule = self.rule
         if rule.after is not None and step <= rule.after:
             return None
@@ -187,7 +187,7 @@ class _Watch:
         return Event(rule, self.metric, self._first_step, step, self._worst)
 
     def _measure(self, value: float, reference: float | None) -> float | None:
-        """Return the change or ratio; None while there is no reference. A ratio to zero is not finite."""
+        """Return the change from or the ratio to the reference; None without one. A ratio to zero is not finite."""
         if self._first_value is None and isfinite(value):
             self._first_value = value
         base = reference if self.rule.reference else self._first_value

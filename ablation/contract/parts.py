@@ -14,7 +14,7 @@ PartsOf = Callable[[Any, str], Parts]  # of a configuration and the name of a st
 
 
 def load(names: Mapping[str, str]) -> dict[str, Any]:
-    """Return slot -> what the dotted name stands for, imported."""
+    """Return slot -> the function or class of the dotted name, imported."""
     found = {}
     for slot, path in names.items():
         module, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""Processes: a folder has one at a time, and each ends with the one that started it."""
+"""Processes: only one uses a folder at a time, and each ends with the process that started it."""
 
 import ctypes
 import fcntl
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a runner holds the stage's lock. The check takes a shared lock for an instant."""
+    """Return whether a runner holds the stage's lock. The check takes a shared lock for an instant."""
     try:  # a pipe of this name is not waited for
         handle = os.open(folder / ".lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -33,7 +33,7 @@ def is_locked(folder: Path) -> bool:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Wait for the lock, a file, and hold it for the block. The holder may remove the file.
+    """Wait for a lock file, and hold it during the `with` block. The holder may remove the file.
 
     Raises TrackerError if the file cannot be made.
     """
@@ -46,7 +46,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 def _taken(lock: Path) -> int | None:
-    """Return the locked file; None if its previous holder removed it."""
+    """Return the locked file; None if the previous holder removed it."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -13,7 +13,7 @@ MAX_BYTES = 64 << 20
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a file of at most `limit` bytes.
 
-    Raises OSError for what is longer or is not a regular file.
+    Raises OSError if it is longer or is not a regular file.
     """
     handle = _open(path)
     try:
@@ -34,7 +34,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 
 
 def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
-    """Return the content of a JSON file; see `read_bytes`. Raises ValueError if it is not JSON or nested too deeply."""
+    """Return the content of a JSON file; see `read_bytes`. Raises ValueError if it is not JSON or is too deep."""
     try:
         return json.loads(read_text(path, limit))
     except RecursionError:
@@ -42,19 +42,19 @@ def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """Return the hex digest of a file. Raises OSError, as where it is a pipe or a device."""
+    """Return the hex digest of a file. Raises OSError, also if it is a pipe or a device."""
     with os.fdopen(_open(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a regular file. Raises OSError for a pipe, say, on which a library would block."""
+    """Return the path if it is a regular file. Raises OSError for others, such as a pipe that would block a library."""
     os.close(_open(path))
     return path
 
 
 def files_at(path: Path) -> dict[str, Path]:
-    """Return the regular files at a path: the file by its name, or a folder's files by their paths in it."""
+    """Return the regular files at a path: a file by its name, or a folder's files by their relative paths."""
     if path.is_dir():
         return {item.relative_to(path).as_posix(): item for item in sorted(path.rglob("*")) if item.is_file()}
     return {path.name: path} if path.is_file() else {}

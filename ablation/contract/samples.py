@@ -29,7 +29,7 @@ _GAP = re.compile(r" \[… (\d{1,3}(?:,\d{3})*) characters left out …\] ")
 def cut(text: str, longest: int = LONGEST) -> str:
     """Return a text of at most `longest` characters and a note: two thirds from its beginning, the rest from its end.
 
-    The end of a response often holds its answer. A text that was cut before is told by its note, which counts on.
+    The end of a response often holds its answer. The note shows if a text was cut before; then its number grows.
     """
     gap = _GAP.search(text)
     head, missing, tail = text, 0, ""

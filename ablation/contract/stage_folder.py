@@ -14,7 +14,7 @@ _LARGEST = 1e15  # digits of a number that a person reads
 
 @dataclass(frozen=True)
 class Progress:
-    """A running stage's own account: steps done and in all; began and last wrote at (seconds since the epoch)."""
+    """Progress reported by a running stage: steps done, all steps, start and last update (seconds since the epoch)."""
 
     done: float
     total: float
@@ -23,7 +23,7 @@ class Progress:
     updated: float
 
     def seconds_left(self, now: float) -> float | None:
-        """Time left at the rate so far; None before the first step."""
+        """Seconds left at the rate so far; None before the first step."""
         if self.done <= 0 or self.updated <= self.started:
             return None
         rate = self.done / (self.updated - self.started)
@@ -43,7 +43,7 @@ def read_progress(folder: Path) -> Progress | None:
 
 
 def read_attempt(folder: Path, unknown: int = 1) -> int:
-    """Return how many times a stage was started, including now."""
+    """Return the number of times that a stage was started, the current start included."""
     try:
         return int(read_json(folder / "attempt.json")["attempt"])
     except (OSError, ValueError, TypeError, KeyError, ArithmeticError):

@@ -1,4 +1,4 @@
-"""The end of a stage as `status.json` records it, and reasons not to believe the record."""
+"""The end of a stage as `status.json` records it, and checks of that record."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,8 +34,8 @@ _OF_FILES = {"files": int, "sha256": str}
 class StageState:
     """State (ok, failed, diverged, blocked, corrupt, running, missing), its reason, and more of status.json.
 
-    reading: of a command that ended well, the key of the readers that read its files, or could not. memory_mb and
-    device_memory_mb: the most memory that a process of it used, and the most on its device.
+    reading: for a command that succeeded, the key of the readers that read its files or failed to. memory_mb and
+    device_memory_mb: the peak memory of its largest process, and the peak memory on its device.
     """
 
     state: str
@@ -55,7 +55,7 @@ class StageState:
 
     @property
     def unread(self) -> bool:
-        """Whether a command ended well and its files could not be read."""
+        """Whether a command succeeded but its files could not be read."""
         return self.state == "failed" and self.reading is not None
 
 
@@ -63,8 +63,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
     """Return the state of a stage by the status in its folder, or a copy of it called `name`.
 
     It is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the stage left
-    is missing or has another length. Raises PermissionError if this user may not read it: another's result is not
-    damaged.
+    is missing or has another length. Raises PermissionError if this user may not read it, as it need not be damaged.
     """
     if replaced(folder):
         return StageState("corrupt", f"{folder.name}: is not a folder, or is a link to one")
@@ -87,7 +86,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
 
 
 def left_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what a status records of a stage's collected files: `files`, their bytes, and `sha256`."""
+    """Return the sizes (`files`) and digests (`sha256`) of a stage's collected files, for its status."""
     paths = [path for name in COLLECTED_FILES if name != STATUS and (path := folder / name).is_file()]
     return {
         "files": {path.name: path.stat().st_size for path in paths},
@@ -96,9 +95,9 @@ def left_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
-    """Return which of the files is not as the stage left it, or nothing.
+    """Return an error about the first file that is not as the stage left it; empty if there is none.
 
-    It reads them whole: damage that keeps the length is not noticed otherwise, since most of it still decodes.
+    It reads files whole, because damage that keeps the length is not noticed otherwise: most of it still decodes.
     """
     for name in names:
         try:
@@ -110,12 +109,12 @@ def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FI
 
 
 def replaced(folder: Path) -> bool:
-    """Tell whether a link or a file stands where a stage's folder should be: the stage would overwrite other files."""
+    """Tell whether a stage's folder is a link or a file, so that the stage would overwrite other files."""
     return folder.is_symlink() or (folder.exists() and not folder.is_dir())
 
 
 def _problem(status: Any, key: str | None) -> str:
-    """Return what is wrong with the content of a status.json, or nothing."""
+    """Return an error about the content of a status.json; empty if it is valid."""
     if not isinstance(status, dict) or status.get("state") not in TERMINAL:
         return "the stage has no known state"
     if key is not None and status.get("key") != key:
@@ -137,7 +136,7 @@ def _can_be(name: str, value: Any) -> bool:
 
 
 def _lost(folder: Path, files: dict[str, int]) -> str:
-    """Return which file that the stage left is missing or has another length, or nothing; quick to check."""
+    """Return an error about the first file that is missing or has another length; empty if there is none. Quick."""
     for name in COLLECTED_FILES:
         if name not in files:
             continue

@@ -35,7 +35,7 @@ _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm:
 
 
 class CommandPlan(NamedTuple):
-    """A command as config.json holds it: words with placeholders, readers, key of the steps, minutes, and module."""
+    """A command as config.json holds it: words, readers, key of the steps, time limit, and the readers' module."""
 
     words: list[str]
     collect: list[dict[str, Any]]
@@ -46,9 +46,9 @@ class CommandPlan(NamedTuple):
 
 
 def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Sequence[int], devices: int) -> float:
-    """Run the command and read what it leaves; return the seconds that it took in an earlier attempt, if it did.
+    """Run the command and read its output; return the seconds of an earlier attempt if only its output was read again.
 
-    The output of a command that ended well is read again if `collect` has changed since, or if it could not be read. If
+    The output of a command that succeeded is read again if `collect` has changed since, or if it could not be read. If
     the same readers still cannot read it, the command runs again.
 
     Args:
@@ -69,14 +69,14 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     output.mkdir(exist_ok=True)
     ended = _ended_earlier(stage, output)
     if ended and not (ended["read"] and ended["reading"] == plan.reading):
-        stage.log.info("the command has already ended well, so only its files are read again")
+        stage.log.info("the command has already succeeded, so only its files are read again")
         try:
             _read(stage, plan, output, ended)
             return float(ended["seconds"])
         except (RuntimeError, ValueError) as error:
             if ended["reading"] != plan.reading:
                 raise
-            stage.log.warning("%s: the command runs again", error)
+            stage.log.warning("%s; the command runs again", error)
     (stage.out / ENDED).unlink(missing_ok=True)
     before = _files(output)
     words = fill(plan.words, _filling(stage, values, output, devices))
@@ -105,7 +105,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
 
 
 def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
-    """Return the note of an attempt whose command ended well, if its files are as it left them; else nothing."""
+    """Return the note of an attempt whose command succeeded and whose files are unchanged; empty if there is none."""
     try:
         ended: dict[str, Any] = read_json(stage.out / ENDED)
         same = ended["files"] == {path: list(stamp[1:]) for path, stamp in _files(output).items()}
@@ -129,7 +129,7 @@ def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return the state by which a later write is noticed: {path from the folder: inode, size, time}."""
+    """Return the state of each file below a folder, in which any write shows: {path: inode, size, time}."""
     stamps = {}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int
 
 
 class _Yaml(yaml.SafeDumper):
-    """Text that YAML 1.1 or 1.2 could take for a number is quoted; PyYAML itself knows 1.1 only."""
+    """Writes YAML with quotes around text that YAML 1.1 or 1.2 could take for a number; PyYAML only knows 1.1."""
 
 
 _Yaml.add_representer(
@@ -169,13 +169,13 @@ _Yaml.add_representer(
 
 
 def _left_by(folder: Path) -> Path:
-    """Return where the stage of an input left its files: a command has a folder of its own there."""
+    """Return the folder in which the stage of an input left its files; a command has a separate one for its output."""
     is_command = "command" in read_json(folder / "config.json")
     return (folder / OUTPUT if is_command else folder).absolute()
 
 
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
-    """Return steps done and in all of the last progress bar; with a known total, of the last bar with that total."""
+    """Return (steps done, all steps) of the last progress bar, or of the last bar with the total if it is known."""
     bars = [(int(done), int(steps)) for done, steps in _BAR.findall(text)]
     fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
     return fitting[-1] if fitting else None

@@ -53,18 +53,19 @@ def main(arguments: list[str]) -> int:
         code = _reap().get(command.pid)
     left = end_below(grace)
     if code is not None and left:
-        print(f"ended {left} processes that the command had left running", file=sys.stderr, flush=True)
+        processes = "1 process" if left == 1 else f"{left} processes"
+        print(f"ended {processes} that the command had left running", file=sys.stderr, flush=True)
     return -signal.SIGTERM if code is None else code
 
 
 def adopt_orphans() -> None:
-    """Make orphans among what runs below this process its children, so that they can be found."""
+    """Let orphaned processes below this one become its children, so that they can be found."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _ask_at_end_of(parent: int, number: int) -> None:
-    """Let this process get a signal when its parent ends, or now if it has already."""
+    """Let this process get a signal when its parent ends, or now if the parent has ended already."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:

@@ -31,7 +31,7 @@ _SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_JOB_SPOOL_DIR"
 
 @dataclass
 class Lease:
-    """Devices leased until `release` or the end of the process. No tokens: run on the CPU."""
+    """Devices leased until `release` or the end of the process. If there are no tokens, the stage runs on the CPU."""
 
     tokens: list[str]
     descriptors: list[int] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """Return `2 x NVIDIA H100`, as the driver calls the first; `cpu` if there is none."""
+        """Return the number of devices and the driver's name of the first, `2 x NVIDIA H100`; `cpu` without devices."""
         names = _ask_driver("nvmlDeviceGetName")
         device_names = [
             names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)
@@ -62,7 +62,7 @@ class Lease:
 
 
 def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: None, poll: float = 0.2) -> Lease:
-    """Wait for `count` devices of the pool, all at once, and return them. On a machine without devices: an empty lease.
+    """Wait for `count` devices of the pool, all at once, and lease them. Without devices the lease is empty.
 
     `on_wait` is called once with the pool if they are not free at once. Raises ValueError if the pool is too small.
     """
@@ -72,7 +72,7 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
     if count > len(pool):
         raise ValueError(
             f"the stage needs {count} devices, but only {len(pool)} are visible ({', '.join(pool)}); "
-            "lower `gpu` of the variant"
+            "lower the variant's `gpu`"
         )
     folder, locks, waited = lease_folder(), _lock_names(pool, os.environ), False
     while True:
@@ -86,7 +86,7 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
 
 
 def visible_devices() -> list[str]:
-    """Return the tokens (index, or UUID where the environment names one) of the devices that this process may use.
+    """Return a token for each device that this process may use: its index, or its UUID if the environment names that.
 
     CUDA_VISIBLE_DEVICES is read as CUDA does (torch.cuda._parse_visible_devices): all entries are of the first one's
     kind, the first invalid one (`NoDevFiles`, -1, an unknown index or UUID) ends the list, and one that is named twice
@@ -131,7 +131,7 @@ def lease_folder() -> Path:
 
 
 def _lock_names(pool: list[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return each token's lock: one within the scheduler's job that was given the devices, else one of the host."""
+    """Return each token's lock: one of the scheduler's job if the job was given the devices, else one of the host."""
     job = next((name for name in _SCHEDULER_JOBS if environment.get(name)), None)
     if job is None or "CUDA_VISIBLE_DEVICES" not in environment:
         prefix, numbers = "", [_index(token) for token in pool]
@@ -185,7 +185,7 @@ def _uuids() -> list[str]:
 
 
 def _ask_driver(question: str) -> list[str]:
-    """Return a text for each NVIDIA device, without importing torch (which would fix the visible ones)."""
+    """Return the driver's answer for each NVIDIA device, without importing torch (which would fix the visible ones)."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -22,21 +22,21 @@ TRAINERS, COMMANDS = "trainers", "commands"
 
 
 def main(kind: str, arguments: list[str]) -> None:
-    """Run a stage of this kind; end as it ends."""
+    """Run a stage of this kind, and exit as the stage exits."""
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # which a job in the background of a shell ignores
     parent = int(arguments[arguments.index("--parent") + 1])
     # A trainer's libraries count their threads when they are loaded; a command loads its own.
     if kind == COMMANDS or arguments[arguments.index("--threads") + 1] == "1":
         code, refused = ask(address_of(parent, kind), arguments, listener=parent)
         if refused:
-            print(f"not a fork of the fork server: {refused}", file=sys.stderr, flush=True)
+            print(f"the stage runs without the fork server: {refused}", file=sys.stderr, flush=True)
         if code is not None:
             os._exit(code)
     os.execv(sys.executable, [sys.executable, "-m", "ablation.runner.run", *arguments])
 
 
 def address_of(parent: int, kind: str) -> str:
-    """Return the address of a fork server for the jobs of process `parent`: an abstract one, gone with the server."""
+    """Return the address of the fork server for the jobs of process `parent`; it disappears with the server."""
     return f"\0ablation-tracker-{os.getuid()}-{parent}-{kind}"
 
 

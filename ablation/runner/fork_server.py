@@ -102,7 +102,7 @@ def main() -> None:
         if problem:
             raise Refused(problem)
         if request.folder != os.getcwd():
-            raise Refused(f"the folder is not {os.getcwd()}")
+            raise Refused(f"the working folder is not {os.getcwd()}")
         if others := {name for name, _ in _comparable(request.environment) ^ environment}:
             raise Refused(f"the environment differs: {', '.join(sorted(others))}")
         if _installed(places) != installed:  # the provenance would name versions that a fork does not run
@@ -117,12 +117,12 @@ def _comparable(environment: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def _installed(places: Sequence[str]) -> set[tuple[str, int]]:
-    """Return which versions of packages are in these folders, and when each was installed."""
+    """Return the package versions in these folders, and the time at which each was installed."""
     return {(path, os.stat(path).st_mtime_ns) for at in places for path in glob(f"{escape(at)}/*.dist-info")}
 
 
 def import_packages(names: Sequence[str] = PACKAGES) -> None:
-    """Import what stages use."""
+    """Import the libraries that stages use."""
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -136,7 +136,7 @@ def import_packages(names: Sequence[str] = PACKAGES) -> None:
 
 
 def must_be_able_to_fork() -> None:
-    """Raise Refused if something has started that no fork survives: a thread, an accelerator's driver."""
+    """Raise Refused if a fork would not work, because a thread or an accelerator's driver has started."""
     if len(os.listdir("/proc/self/task")) != 1:
         raise Refused("a library has started threads")
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -202,7 +202,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
 
 
 def _receive(client: socket.socket, files: list[int]) -> Request:
-    """Return what a client asks for, and append its files 0, 1 and 2 to `files`."""
+    """Return a client's request, and append its files 0, 1 and 2 to `files`."""
     if peer_of(client)[1] != os.getuid():
         raise Refused("another user")
     client.settimeout(10)  # all others wait for it

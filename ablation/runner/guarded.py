@@ -1,6 +1,6 @@
-"""Runs a program below a guard that ends it, with all that it started, when it must; says how it ended.
+"""Runs a program below a guard that can end it with all that it started, and says how the program ended.
 
-Light: `ablation try` imports it, and neither a stage nor its log.
+Light, because `ablation try` imports it without a stage or a log.
 """
 
 import errno
@@ -75,12 +75,12 @@ def run_guarded(
         if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
             end_below(0)
     if not in_time and code < 0:
-        raise RuntimeError(f"ended after its time_limit of {minutes:g} minutes")
+        raise RuntimeError(f"the command was ended after its time_limit of {minutes:g} min")
     return code
 
 
 def _ends_within(guard: subprocess.Popen[bytes], minutes: float | None, follow: Callable[[], None]) -> bool:
-    """Wait for the end, or the time limit, and follow meanwhile; tell which came first."""
+    """Wait for the end or the time limit, calling `follow` meanwhile; return whether the end came first."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     while True:
         try:
@@ -94,7 +94,7 @@ def _ends_within(guard: subprocess.Popen[bytes], minutes: float | None, follow: 
 
 
 def _grace() -> str:
-    """Return the seconds between SIGTERM and SIGKILL, as they are written."""
+    """Return the seconds between SIGTERM and SIGKILL as text. Raises NoResult if ABLATION_GRACE is not valid."""
     written = os.environ.get("ABLATION_GRACE") or GRACE
     try:
         if 0 <= float(written) < math.inf:
@@ -105,7 +105,7 @@ def _grace() -> str:
 
 
 def failure(code: int, words: str) -> Exception:
-    """Return the error of an exit status that is not 0; `words` are the last that it said."""
+    """Return the error for an exit status that is not 0; `words` are the last words of the command's log."""
     said = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
     if number in _FROM_OUTSIDE:
@@ -126,7 +126,7 @@ def last_words(log: Path, begin: int) -> str:
 
 
 def tail(log: Path, begin: int) -> str:
-    """Return the end of a log, from byte `begin` at most, or of one that a program has emptied (`> /dev/stderr`)."""
+    """Return the end of a log, from byte `begin` on, or from its start if a program emptied it (`> /dev/stderr`)."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""The input of a stage's process: command line and `config.json`, and whether its code is still what was planned."""
+"""The input of a stage's process: command line and `config.json`, and whether the code has changed since the plan."""
 
 import argparse
 import errno
@@ -35,12 +35,12 @@ class Job:
 
     @property
     def is_command(self) -> bool:
-        """Tell whether the stage is a command, and no module of ours."""
+        """Tell whether the stage is a command instead of a module of ours."""
         return "command" in self.plan
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the command line of `ablation.runner.run`. Raises SystemExit for another."""
+    """Return the parsed command line of `ablation.runner.run`. Raises SystemExit if it is not valid."""
     parser = argparse.ArgumentParser(prog="python -m ablation.runner.run", description="Run one stage of one variant.")
     parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
     folder = "folder of an earlier stage"
@@ -63,7 +63,7 @@ def _input(text: str) -> tuple[str, Path]:
 
 
 def read_job(argv: Sequence[str]) -> Job:
-    """Return what the command line and the plan say. Raises OSError, ValueError, KeyError or TypeError."""
+    """Return the job that command line and plan describe. Raises OSError, ValueError, KeyError or TypeError."""
     arguments = parse(argv)
     plan = read_json(arguments.config)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -80,22 +80,25 @@ def read_job(argv: Sequence[str]) -> Job:
 
 
 def changed_code(code: Code) -> str:
-    """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
+    """Return an error that names the code changed since the plan; empty if there is none.
+
+    A command's files are below the working folder.
+    """
     try:
         edited = changed(code, _PROJECT if code.entry else Path())
     except ConfigError as error:  # it was deleted, or is half of an edit
         edited = [str(error.value or error.file)]
     names = listed(edited)
-    files = "" if code.entry else ", or leave files that the program writes out of `code`"
+    files = "" if code.entry else "; if the program itself writes such a file, remove the file from `code`"
     problem = f"its code has changed since the plan ({names}), so its key is no longer valid"
     return names and f"{problem}; start snakemake again{files}"
 
 
 def import_code(job: Job) -> dict[str, Any]:
-    """Import the modules of the trainers that the key holds; return the parts of the variant, slot -> what it names.
+    """Import the trainers' modules that the key covers; return the variant's parts, slot -> function or class.
 
-    All of them, as a stage may call a function that imports one only after hours. Raises OSError (ECANCELED) if one was
-    edited before it was imported here.
+    All are imported now, as a stage may call a function that imports one only after hours. Raises OSError (ECANCELED)
+    if one was edited before it was imported here.
     """
     for file in job.code.files:
         if file.startswith(f"{PACKAGES[0]}/"):
@@ -111,19 +114,19 @@ def _module(file: str) -> str:
 
 
 def known_modules(job: Job) -> int:
-    """Import what the key holds by value, config model and the study's `parts`; return how many modules are loaded."""
+    """Import the config model and the study's `parts`, whose values are in the key; return the number of modules."""
     for file in job.code.exclude:
         import_module(_module(file))
     return len(sys.modules)
 
 
 def check_modules(job: Job, loaded_before: int) -> None:
-    """Raise RuntimeError if the stage has imported code of its package since then that is not in its key."""
+    """Raise RuntimeError if the stage has since imported trainers' code that its key does not cover."""
     counted = {_module(file) for file in (*job.code.files, *job.code.exclude)}
     # The last ones are the new ones. A fork that looks at them all copies the pages of their names.
     new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))
     if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
-            f"imported {', '.join(others)}, which the stage's key does not cover, so a change of it would "
+            f"imported {', '.join(others)}, which the stage's key does not cover, so a change to it would "
             "not rerun the stage; import it by an import statement, or let the study's `parts` name it"
         )

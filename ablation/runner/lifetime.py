@@ -1,4 +1,4 @@
-"""The process of a stage: its threads and memory, the folder to which it alone writes, the log of all its output.
+"""The process of a stage: its threads and memory, the lock of its folder, and the log of all its output.
 
 The key of every stage of a trainer holds the code of `prepare_process`.
 """
@@ -26,7 +26,7 @@ class FolderInUse(RuntimeError):
 
 
 def prepare_process(threads: int) -> None:
-    """Set what torch reads once, when it is imported."""
+    """Set the environment variables that torch reads only when it is imported."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is deterministic only with a fixed workspace
@@ -86,7 +86,7 @@ def _place() -> str:
 
 
 def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
-    """Take the lock as soon as it is free; return whether that was within this many seconds."""
+    """Take the lock as soon as it is free; return whether it was free within this many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -116,7 +116,7 @@ def keep_terminal(log: Path) -> TextIO:
 
 
 def restore_log(log: Path) -> None:
-    """Put the last attempt's log back where Snakemake deleted it."""
+    """Restore the last attempt's log if Snakemake has deleted it."""
     if not log.exists() and (last := _attempts(log)):
         os.link(_attempt_log(log, last), log)
 

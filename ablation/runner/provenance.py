@@ -19,7 +19,7 @@ _NAME, _VERSION = (re.compile(rf"^{field}:(.*)$", re.MULTILINE) for field in ("N
 
 
 def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str], tree: Path = _PACKAGES) -> None:
-    """Write `provenance.json`, and `diff.patch` where the working tree differs from its commit, into `out`.
+    """Write `provenance.json` into `out`, and `diff.patch` if the working tree differs from its commit.
 
     tree: the folder of the code; by default the one that holds this package.
     """
@@ -58,7 +58,7 @@ def describe_tree(root: Path) -> dict[str, Any]:
 
 
 def describe_hardware() -> dict[str, Any]:
-    """Return processor, cores, memory in bytes, and the accelerators that this process sees."""
+    """Return the processor, its cores, the memory in bytes, and the accelerators that this process sees."""
     torch = sys.modules.get("torch")  # a command's stage has not imported it, and sees no accelerator
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if torch else []
     return {

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """The only process of a stage; `trainers.parallel.group.Group` is one of several."""
+    """The only process of a stage. `trainers.parallel.group.Group` is one of several processes."""
 
     rank, size = 0, 1
     halvings = 0  # how often an earlier start of these processes ran out of memory
@@ -23,7 +23,9 @@ class Ranks:
     def in_parts(
         self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
     ) -> list[T]:
-        """Return `work` of the rows (a tensor or a list), at most `size` at once here, in order. All must call it.
+        """Apply `work` to the rows (a tensor or a list), here at most `size` at a time; return all results in order.
+
+        All ranks must call it.
 
         before_each: called before each part with whether it is the last one.
         """
@@ -42,26 +44,26 @@ class Ranks:
         return slice(0, count)
 
     def gather(self, value: T) -> list[T]:
-        """Return what every rank passed, in order of rank. All must call it."""
+        """Return what every rank passed, in the order of the ranks. All ranks must call it."""
         return [value]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
-        """Say whether the next backward pass through a sharded model adds gradients up over ranks."""
+        """Set whether the next backward pass through a sharded model adds up gradients over ranks."""
 
     def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
-        """Return `work` of each thing, in order; each is computed by one rank. All must call it."""
+        """Apply `work` to each thing in only one rank, and return all results in order. All ranks must call it."""
         results = [work(thing) for thing in things[self.share(len(things))]]
         return [result for of_rank in self.gather(results) for result in of_rank]
 
     def add_up(self, tensors: Sequence[Any]) -> None:
-        """Replace each tensor by its sum over ranks, the same bits in all. All must call it, with equal shapes."""
+        """Replace each tensor with its sum over ranks, the same bits in all. All must call it, with equal shapes."""
 
     def same(self, value: T) -> T:
-        """Return the value of the first rank. All must call it."""
+        """Return the value of the first rank. All ranks must call it."""
         return value
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model that `make` makes, whole; of several ranks only the first has its weights, until `shard`."""
+        """Return the whole model that `make` makes; with several ranks only the first has its weights until `shard`."""
         return make()
 
     def shard(self, model: T, *, autocast: bool = False) -> T:
@@ -74,18 +76,18 @@ class Ranks:
 
     @contextmanager
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
-        """Return the model, or a copy as it is now, with all weights here, so that a rank can call it more often.
+        """Yield the model, or a copy of its present state, with all weights in this rank, which may then call it alone.
 
         autocast: it will be called under bfloat16 autocast, and not be trained meanwhile.
         """
         yield model
 
     def full_tensor(self, tensor: Any) -> Any:
-        """Return the whole of a tensor that is sharded over ranks. All must call it."""
+        """Return a whole tensor from its shards in the ranks. All ranks must call it."""
         return tensor
 
     def save(self, model: Any, folder: Path) -> None:
-        """Write the whole transformers model, once. All must call it."""
+        """Write the whole transformers model once. All ranks must call it."""
         model.save_pretrained(folder)
 
     def leave(self) -> None:

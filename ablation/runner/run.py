@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         job = read_job(argv)
         job.lock = lifetime.lock_folder(
-            job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it")
+            job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish the stage")
         )
     except lifetime.FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
@@ -124,10 +124,10 @@ def _run_alone(job: Job, since: Path | None) -> int:
 
 
 def _take_over(job: Job, since: Path | None) -> bool:
-    """Tell whether a good result is there already, and put back what Snakemake deleted of it before this job.
+    """Tell whether a valid result exists already, and restore what Snakemake deleted of it before this job.
 
-    The copy of the status counts only if it is younger than the file `since`: a stage that runs again after that is
-    meant to.
+    The copy of the status counts only if it is younger than the file `since`: a stage with an older one is to run
+    again.
     """
     if _is_whole(job, STATUS):
         return True
@@ -151,7 +151,7 @@ def _is_whole(job: Job, name: str) -> bool:
 
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
-    """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
+    """Import and run the trainer or command, and write the results. Raises ValueError or OSError for machine faults."""
     # Late: Arrow and numpy count their threads when they are loaded. A fork has them already, with one.
     from ablation.runner.provenance import write_provenance
     from ablation.runner.runlog import open_log
@@ -211,7 +211,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 def outcome_of(
     work: Callable[[], tuple[str, str]], log: Logger, config: Mapping[str, object] | None = None
 ) -> tuple[str, str]:
-    """Return the state and reason that `work` returns, or that its error stands for.
+    """Return the state and reason that `work` returns, or those of the error that it raises.
 
     config: the values that the stage reads, which name the setting to halve when a device runs out of memory.
 
@@ -236,7 +236,7 @@ def outcome_of(
 
 
 def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> str:
-    """Return which settings to halve after a device ran out of memory: those of the first of `sizes` that is set."""
+    """Return the remedy after a device ran out of memory: halve the settings of the first of `sizes` that is set."""
     for size in sizes:
         found = [f"{key} ({value})" for key, value in leaves(config) if key.rpartition(".")[2] == size and value]
         if found:
@@ -245,9 +245,9 @@ def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> 
 
 
 def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], dict[str, Any], int]":
-    """Return the entry module, with randomness fixed, the class of its stages, the variant's parts, `known_modules`.
+    """Fix randomness; return the entry module, its class of stages, the variant's parts, and `known_modules`.
 
-    Only the trainers' class knows torch.
+    Only the trainers' class of stages uses torch.
     """
     from ablation.runner.stage import Stage
 
@@ -261,7 +261,7 @@ def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], dict[str, Any], i
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, is a full or broken disk: another attempt may well succeed."""
+    """Return whether an error, or one of its causes, is a full or broken disk: another attempt may well succeed."""
     while error is not None:
         # safetensors and Arrow give the system's words without its number.
         if getattr(error, "errno", None) in _MACHINE_FAULTS or os.strerror(errno.ENOSPC) in str(error):
@@ -271,14 +271,14 @@ def _is_of_the_machine(error: BaseException | None) -> bool:
 
 
 class _Start:
-    """When and how often the stage was begun; `finish` writes the terminal status."""
+    """The start of an attempt: its time and number; `finish` writes the terminal status."""
 
     def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
         self.job, self.attempt, self.terminal = job, attempt, terminal
         self.started, self._clock, self._waited = time.time(), time.monotonic(), 0.0
 
     def has_devices(self) -> None:
-        """Count from now on: device-hours are made of `wall_s`, and nobody pays for a queue."""
+        """Start to count `wall_s` now, because device-hours do not include waiting for devices."""
         now = time.monotonic()
         self._clock, self._waited = now, now - self._clock
 
@@ -289,9 +289,9 @@ class _Start:
     def finish(
         self, state: str, reason: str, *, device: str | None = None, devices: int | None = None, earlier: float = 0.0
     ) -> int:
-        """Write `status.json`, the last file of a stage, and say so on the terminal.
+        """Write `status.json`, the last file of a stage, and print the end on the terminal.
 
-        earlier: seconds that the command took in an earlier attempt, if this one only reads its files.
+        earlier: seconds that the command took in an earlier attempt, if this attempt only reads its files.
         """
         took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
@@ -308,16 +308,19 @@ class _Start:
         return 0
 
 
+_ENDED_AS = {"failed": "failed", "diverged": "diverged", "blocked": "was blocked", "corrupt": "is corrupt"}
+
+
 def _blocked(inputs: dict[str, Path]) -> str:
-    """Return why an input cannot be used, or nothing."""
+    """Return why an input cannot be used; empty if all can."""
     for name, folder in inputs.items():
         earlier = read_state(folder)
         if earlier.state in ("missing", "running"):
-            return f"input {name}: {folder / STATUS} is missing"
+            return f"input {name} has not ended: {folder / STATUS} is missing"
         if earlier.state != "ok":
-            return _one_line(f"input {name}: {earlier.state}: {earlier.reason}")
+            return _one_line(f"input {name} {_ENDED_AS.get(earlier.state, earlier.state)}: {earlier.reason}")
         if problem := altered(folder, earlier):
-            return _one_line(f"input {name}: corrupt: {problem}")
+            return _one_line(f"input {name} {_ENDED_AS['corrupt']}: {problem}")
     return ""
 
 
@@ -360,7 +363,7 @@ def build_stage(
 
 
 def _usable(devices: Lease) -> list[str]:
-    """Return the leased devices, or the CPU where torch cannot use them (a build for CPUs, fake devices of a test)."""
+    """Return the leased devices, or the CPU if torch cannot use them (a build for CPUs, fake devices of a test)."""
     torch = sys.modules.get("torch")
     if torch is None:  # of a command
         return ["cpu"]
@@ -382,7 +385,7 @@ def _one_line(error: object) -> str:
 
 
 def _used() -> dict[str, float]:
-    """Return CPU seconds and the most memory (MB) that this process and its children have used, and of its devices.
+    """Return the CPU seconds and peak memory (MB) of this process and its children, and the peak memory of its devices.
 
     device_memory_mb: the most that torch had allocated on one of them; absent where this process used no device.
     """

@@ -51,7 +51,7 @@ class Metrics:
         self._flushed = time.monotonic()
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Append the values of a step."""
+        """Append a step's values."""
         self.rows.extend((step, name, value) for name, value in values.items())
         if self._run:
             self._run.log({"step": step, **values})
@@ -59,13 +59,13 @@ class Metrics:
             self.write()
 
     def restore(self, rows: Iterable[tuple[int, str, float]]) -> None:
-        """Start from the rows that a checkpoint carried."""
+        """Start from the rows of a checkpoint."""
         self.rows.clear()
         for step, name, value in rows:
             self.add(step, {name: value})
 
     def write(self) -> None:
-        """Replace the file by all rows."""
+        """Replace the file with one of all rows."""
         write_table(self._path, _table(self.rows, METRICS))
         self._flushed = time.monotonic()
 
@@ -122,13 +122,15 @@ class Progress:
 def items_table(
     rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame, clusters: Mapping[str, str] | None = None
 ) -> pa.Table:
-    """Return evaluation items as a table, with a column `cluster` where `clusters`, {item: cluster}, is given.
+    """Return evaluation items as a table, with a column `cluster` if `clusters`, {item: cluster}, is given.
 
-    Raises ValueError if a column is missing, an item is there twice, or one has no cluster.
+    Raises ValueError if a column is missing, an item occurs twice, or an item has no cluster.
     """
     if hasattr(rows, "columns"):  # a data frame
         if missing := set(ITEMS.names) - set(rows.columns):
-            raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
+            raise ValueError(
+                f"items lack the columns {', '.join(sorted(missing))}; add all of {', '.join(ITEMS.names)}"
+            )
         frame: Any = rows
         rows = frame[ITEMS.names].itertuples(index=False, name=None)
     items, written, twice = [], set(), []
@@ -152,7 +154,7 @@ def items_table(
 
 
 class _NoPandas:
-    """A finder of modules to which pandas is not installed."""
+    """A finder of modules that hides pandas, as if it were not installed."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
@@ -161,9 +163,10 @@ class _NoPandas:
 
 
 def spare_pandas() -> None:
-    """Keep pyarrow from importing pandas, most of a short job's time: it asks whether a list is one of its arrays.
+    """Keep pyarrow from importing pandas, which takes most of a short job's time.
 
-    It asks once in a process and remembers the answer. Whoever needs pandas may still import it.
+    It imports pandas once in a process, to ask whether a list is one of its arrays, and remembers the answer. Code that
+    needs pandas may still import it.
     """
     if "pandas" in sys.modules:
         return
@@ -180,7 +183,7 @@ def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Replace `path` by a Parquet file."""
+    """Replace `path` with a Parquet file of the table."""
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 

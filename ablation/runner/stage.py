@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Diverged(Exception):
-    """The run has left the range in which its numbers mean something: NaN, collapse, an abort rule."""
+    """Raised if a run's numbers have become meaningless: NaN, collapse, or a broken abort rule."""
 
 
 @dataclass
@@ -64,12 +64,12 @@ class Stage:
     def save_items(
         self, rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame, clusters: Mapping[str, str] | None = None
     ) -> None:
-        """Replace `items.parquet` by (item, subset, protocol, name, value) rows, or a frame with these columns.
+        """Replace `items.parquet` with (item, subset, protocol, name, value) rows, or a frame with these columns.
 
         clusters: {item: cluster} of every item, the same in every run. Items of one cluster share noise (a target term,
-        a template, the batch of one edit), in every subset in which they stand; None: each item is one of its own.
+        a template, the batch of one edit) in every subset in which they occur; None: each item is its own cluster.
 
-        Raises ValueError if a column or a cluster is missing or an (item, subset, protocol, name) is there twice.
+        Raises ValueError if a column or a cluster is missing or an (item, subset, protocol, name) occurs twice.
         """
         write_table(self.out / "items.parquet", items_table(rows, clusters))
 
@@ -81,7 +81,7 @@ class Stage:
 def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> BaseModel:
     """Return the config model `module:Class` with `values`, guarded to the keys in `reads`.
 
-    Looking at another key is an AttributeError: it is not part of the stage's key, so a change of it would not rerun
+    Looking at another key is an AttributeError: it is not part of the stage's key, so a change to it would not rerun
     the stage. `values` are complete, as the plan writes them: no value comes from a default of today.
     Raises ValueError, in one line, for values that the model refuses or would fill up.
     """
@@ -118,7 +118,7 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
 
 
 def _difference(actual: Any, written: Any, key: str = "") -> str:
-    """Return the first dotted key whose value is not the written one, or nothing."""
+    """Return the first dotted key whose value differs from the written one; empty if there is none."""
     if isinstance(actual, Mapping) and isinstance(written, Mapping):
         names = [*actual, *(name for name in written if name not in actual)]
         pairs = ((name, actual.get(name, ...), written.get(name, ...)) for name in names)

@@ -77,4 +77,4 @@ def test_against_the_definition(values, window):
 def test_the_reason_names_value_steps_range_diagnosis_and_remedy():
     (rule,) = parse_rules([{"metric": "m", "range": {"max": 1}, "diagnosis": "too big", "remedy": "lower lr"}])
     (event,) = evaluate([rule], {"m": [(4, 2.5), (5, 2.0)]})
-    assert event.reason() == "m = 2.5 at steps 4-5, healthy is m <= 1: too big; lower lr"
+    assert event.reason() == "m = 2.5 at steps 4-5 (healthy: m <= 1): too big; lower lr"

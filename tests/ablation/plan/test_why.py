@@ -75,7 +75,7 @@ def test_prune_removes_what_nothing_needs(commands, capsys):
     other.mkdir()
     gone = [stage.dir for address, stage in old.stages.items() if address not in now.stages]
     assert {folder.parent.name for folder in gone} == {"evaluate"}
-    assert f"toy.evaluate: {len(gone)} x, " in output(capsys, "prune", "--dry-run")
+    assert f"toy.evaluate: {len(gone)} stages, " in output(capsys, "prune", "--dry-run")
     assert all(folder.exists() for folder in gone)
     with (old.settings.results / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -251,7 +251,10 @@ import psutil
 def test_a_time_limit_ends_it(command):
     command.write(PYTHON, "import time; time.sleep(1000)", time_limit=0.01)
     _, status = command.run()
-    assert (status["state"], status["reason"]) == ("failed", "RuntimeError: ended after its time_limit of 0.01 minutes")
+    assert (status["state"], status["reason"]) == (
+        "failed",
+        "RuntimeError: the command was ended after its time_limit of 0.01 min",
+    )
     assert alive(command) == []
 
 

@@ -95,7 +95,7 @@ def test_an_abort_rule_ends_it_as_diverged_and_keeps_the_metrics(tmp_path):
     out = write_stage(tmp_path, abort_rules=[rule], mode="nan")
     run_stage(out)
     assert status(out)["state"] == "diverged"
-    assert status(out)["reason"] == "train/loss = nan at step 3, healthy is train/loss finite: not finite; lower lr"
+    assert status(out)["reason"] == "train/loss = nan at step 3 (healthy: train/loss finite): not finite; lower lr"
     assert metrics(out).step.max() == 3
 
 
@@ -108,9 +108,9 @@ def test_an_input_that_is_not_ok_blocks(tmp_path, content):
         (above / "status.json").write_text(content)
     assert run_stage(out, "--input", f"prepare={above}").returncode == 0
     assert status(out)["state"] == "blocked"
-    assert status(out)["reason"].startswith("input prepare: ")
+    assert status(out)["reason"].startswith("input prepare ")
     if content and "memory" in content:
-        assert status(out)["reason"] == "input prepare: failed: no memory"
+        assert status(out)["reason"] == "input prepare failed: no memory"
     assert not (out / "metrics.parquet").exists()
 
 
@@ -139,7 +139,7 @@ def two_processes(folder, pause):
 def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
     """Snakemake was killed, its scheduler's job goes on, and the next Snakemake starts the stage again."""
     out, first, second, said = two_processes(tmp_path, pause=3.0)
-    assert said.endswith(f"waits for process {first.pid} on {socket.gethostname()} to finish it\n")
+    assert said.endswith(f"waits for process {first.pid} on {socket.gethostname()} to finish the stage\n")
     (out / "hurry").touch()
     assert first.wait() == second.wait() == 0
     assert "has finished already" in second.stderr.read()
@@ -273,7 +273,7 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     below = write_stage(tmp_path / "below")
     run_stage(below, "--input", f"train={out}")
     assert status(below)["state"] == "blocked"
-    assert status(below)["reason"].startswith("input train: corrupt: metrics.parquet: ")
+    assert status(below)["reason"].startswith("input train is corrupt: metrics.parquet: ")
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     (out / "metrics.parquet").write_bytes(flipped)
@@ -281,7 +281,7 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     run_stage(below, "--input", f"train={out}")
     assert (
         status(below)["reason"]
-        == "input train: corrupt: metrics.parquet: the content has changed since the stage ended"
+        == "input train is corrupt: metrics.parquet: the content has changed since the stage ended"
     )
     assert run_stage(out).returncode == 0  # it runs again, and does not take its own broken result over
     assert read_state(out).state == "ok"
