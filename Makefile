@@ -92,7 +92,7 @@ $(CLUSTER)/.installed: $(STAMP)
 	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[slurm,kubernetes,cluster-generic]'
 	touch $@
 
-peers: $(patsubst tests/peers/%.txt,$(PEERS)/%/.installed,$(wildcard tests/peers/*.txt)) ## libraries of others, as tests meet them: an environment each
+peers: $(patsubst tests/peers/%.txt,$(PEERS)/%/.installed,$(wildcard tests/peers/*.txt)) $(if $(filter x86_64,$(shell command -v npm >/dev/null && test `uname` = Linux && uname -m)),$(PEERS)/promptfoo/.installed) ## libraries of others, as tests meet them: an environment each
 
 test-peers: peers ## what is tested with libraries of others; `make test-rest` does it too once they are there
 	PEER_TESTS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m peers
@@ -103,6 +103,12 @@ $(PEERS)/%/.installed: tests/peers/%.txt $(STAMP)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
 	  $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
 	$(@D)/bin/python .ci/install.py --no-deps -r $<
+	touch $@
+
+# As npm would have installed it on that day, which spares a lock file of 400 packages.
+$(PEERS)/%/.installed: tests/peers/%.json
+	mkdir -p $(@D) && cp $< $(@D)/package.json
+	cd $(@D) && npm install --before 2026-11-29 --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 vllm: $(VLLM)/.installed ## an environment in which vLLM samples, on CPUs (docs/how-to/vllm.md)

