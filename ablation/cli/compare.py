@@ -12,10 +12,10 @@ from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult
-from ablation.judge.compare.groups import expand, sides_of
+from ablation.judge.compare.groups import Options, expand, read_group, sides_of
 from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.measurements import runs_named
-from ablation.readers.sheet import Errors
+from ablation.readers.sheet import Errors, Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
 
 if TYPE_CHECKING:
@@ -167,7 +167,10 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
         sides = sides_of(arguments.files)
     if len(sides) < 2 and not (by and sides):
         remedy = "name A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
-        if sides and len(paths := sides[0].paths) > 1:
+        paths = sides[0].paths if sides else ()
+        if len(paths) == 1:  # it may hold several systems, which is refused with their --by
+            read_group("it", sides[0], Options(Wanted(arguments.metric, item=arguments.item, errors="leave-out")))
+        elif paths:
             common = os.path.commonpath(paths)
             suffixes = {path.suffix if path.parent == Path(common) else "" for path in paths}
             each = shlex.quote(f"{common}/*{suffixes.pop() if len(suffixes) == 1 else ''}")

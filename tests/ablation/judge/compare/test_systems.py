@@ -166,6 +166,7 @@ def test_a_side_for_each_value_of_a_column(tmp_path, capsys):
     one.to_csv(tmp_path / "one.csv", index=False)
     assert "separates the files into only one system, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")
     assert "cannot be combined with --with" in refused(capsys, *words, "model", "--with", paths[0])
+    assert "pass --by model if it names systems" in refused(capsys, words[0])
     assert "has 2 names for 3 systems" in refused(capsys, *paths, "--names", "a", "b")
 
 
@@ -173,7 +174,8 @@ def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
     output = promptfoo(tmp_path / "output.json", successes(3, 5, 6, 9))
     assert "belongs to both" in refused(capsys, output, "--with", tmp_path)
     other = promptfoo(tmp_path / "other.json", successes(3, 5, 6, 9))
-    assert "compare them with --by provider,prompt" in refused(capsys, output, other)
+    for words in ([output, other], [output]):
+        assert "compare them with --by provider,prompt" in refused(capsys, *words)
     found, board = rows(capsys, output, "--by", "provider,prompt")
     assert len(found) == 3
     assert [row["system"] for row in board] == ["large long", "large short", "small long", "small short"]
