@@ -1,4 +1,4 @@
-"""Changes of a study's analysis plan after results existed: `results/analysis_history.json`.
+"""Changes to a study's analysis plan after results existed: `results/analysis_history.json`.
 
 A study has a list of {digest, analysis, since, comparisons, seeds, rules}, oldest first.
 
@@ -29,7 +29,7 @@ _KINDS = {"digest": str, "analysis": dict, "since": str, "comparisons": list, "s
 
 
 class StoredStudy(StudyRecord):
-    """A study in the database, with its analysis plans since results existed, the current one last.
+    """A study in the database, with its analysis plans since results existed; the current plan is the last.
 
     `analysis_history`: {digest, analysis, since, comparisons, seeds, rules} of each.
 
@@ -53,9 +53,9 @@ def record_analysis(
     has_results: bool,
     record: bool,
 ) -> list[dict[str, Any]]:
-    """Add the plan if it is new, or comparisons were removed, and results exist; return the study's history.
+    """Add the plan if results exist and it is new or has lost comparisons; return the study's history.
 
-    `runs`: the variant of each run. Without `record` the file stays as it is, and the history is what it would be.
+    `runs`: the variant of each run. Without `record` the file is not changed, and the history is what it would be.
     """
     path = results / HISTORY_FILE
     content = _read(path)
@@ -84,7 +84,7 @@ def record_analysis(
 
 
 def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the history merged with that of another results folder, by time: a plan that was changed there counts."""
+    """Return the history merged, by time, with that of another results folder, so that its changes count as well."""
     entries, other_history = _read(results / HISTORY_FILE), _read(other / HISTORY_FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
     for study in entries | other_history:
@@ -96,13 +96,13 @@ def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]
 
 
 def write_history(results: Path, content: Mapping[str, Any]) -> None:
-    """Replace the history, if it is another."""
+    """Write the history if it differs from the file's content."""
     if content != _read(results / HISTORY_FILE):
         write_text(results / HISTORY_FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Return {variant: (seeds before, seeds now)} of variants that got seeds without a plan of interim analyses."""
+    """Return {variant: (seeds before, seeds now)} for variants that got more seeds without planned interim analyses."""
     added: dict[str, tuple[int, int]] = {}
     for old, new in pairwise(history):
         if not new["analysis"].get("interim_analyses"):
@@ -113,16 +113,19 @@ def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, in
 
 
 def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the file's content. Raises ConfigError for a broken one: a lost history would hide a later change."""
+    """Return the file's content. Raises ConfigError if it is broken: a lost history would hide later changes."""
     try:
         content = read_json(path)
     except FileNotFoundError:
         return {}
     except (ValueError, OSError) as error:
-        problem, remedy = f"not JSON ({error})", "restore it, or delete it and state in the report that it was lost"
+        problem = f"is not valid JSON ({error})"
+        remedy = "restore the file, or delete it and state in the report that it was lost"
         raise ConfigError(path, "", None, problem, remedy) from None
     if not isinstance(content, dict) or not all(map(_are_plans, content.values())):
-        raise ConfigError(path, "", None, "expected {study: [analysis plans]}", "restore it or delete it")
+        raise ConfigError(
+            path, "", None, "is not of the form {study: [analysis plans]}", "restore the file, or delete it"
+        )
     return content
 
 

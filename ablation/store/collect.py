@@ -51,9 +51,9 @@ class Collected:
 def collect(results: Path) -> Collected:
     """Bring `results/tracker.duckdb` up to date with `plan.json`, the stage folders and `results/imported`.
 
-    Rows of stages whose files are as they were stay; the others' are read. The file is made aside, checkpointed,
-    closed, synced and renamed, so that readers see the old or the new one. A stage with an unreadable file becomes
-    `corrupt`, with the reason, and contributes no rows; all others stay. If nothing has changed, nothing is written.
+    Rows of stages whose files have not changed are kept, and those of others are read. The file is made aside,
+    checkpointed, closed, synced and renamed, so that readers see the old or the new one. A stage with an unreadable
+    file becomes `corrupt`, with the reason, and contributes no rows. If nothing has changed, nothing is written.
 
     Raises:
         ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
@@ -80,7 +80,7 @@ def collect_apart(results: Path, database: Path) -> Collected:
 
 
 def _previous(database: Path) -> tuple[Sources | None, dict[str, StageState]]:
-    """Return what the database of an earlier collect was made from, and its stages; nothing if it cannot be read."""
+    """Return the sources and the stages of an earlier collect's database; (None, {}) if it cannot be read."""
     noted = noted_sources(database.parent)
     if noted is None or not database.is_file() or not is_whole(database):
         return None, {}
@@ -152,7 +152,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
 
 
 def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
-    """Delete all rows but those that were read from the files of these stages."""
+    """Delete all rows except those that were read from the files of these stages."""
     tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     connection.register("kept", pa.table({"key": pa.array(keys, pa.string())}))
     for table in tables:
@@ -162,7 +162,7 @@ def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
 
 
 def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], *, record: bool) -> list[StoredStudy]:
-    """Return the studies with the history of their analysis plans since they had results."""
+    """Return the studies with the histories of their analysis plans since results existed."""
     stored = []
     for study in plan.studies:
         last = {run.stages[study.last_stage] for run in study.runs}

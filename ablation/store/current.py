@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError, TrackerError, check_decoded
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import TO_COME
@@ -14,19 +15,20 @@ _ASIDE: dict[Path, TemporaryDirectory[str]] = {}  # by results folder; each is r
 
 
 def load_or_collect(results: Path, *, strict: bool = False) -> Path:
-    """Return the path of a database of the results, collecting first if there is none that is up to date.
+    """Return the path of a database of the results; collect first if there is none that is up to date.
 
-    If the results cannot be written, it is a temporary one. If stages were deleted or run again, which a collect would
-    drop, or if nothing can be collected, a line says so and the database stays as it is.
+    If the results cannot be written, the database is temporary. If stages were deleted or run again, which a collect
+    would drop, or if nothing can be collected, a line says so and the database stays as it is.
 
-    strict: for whatever lets others pass. A database that is not up to date is an error. Raises TrackerError, also
-    if there is no database at all.
+    strict: for gates. A database that is not up to date is an error.
+
+    Raises TrackerError, also if there is no database at all.
     """
     check_decoded(results)
     database = results / DATABASE
     if not any(source.exists() for source in (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))):
         remedy = "run `snakemake`, or import runs"
-        raise ConfigError(results, "", None, "holds no plan, no results and no imported runs", remedy)
+        raise ConfigError(results, "", None, "contains no plan, no results and no imported runs", remedy)
     usable, now, noted = is_whole(database), sources_now(results), noted_sources(results)
     if is_copy(results) and not usable and not (results / PLAN_FILE).exists():
         Store(database).close()  # says why it cannot be used, as one of another version
@@ -40,11 +42,9 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         noted = Sources(now.files, ended(database))
     gone = now.lost(noted) if usable and noted is not None and (strict or noted.files == now.files) else []
     if gone:
-        problem, remedy = (
-            f"{len(gone)} of its stages were deleted or run again since",
-            "run `ablation collect`, which removes them from the database",
-        )
-        error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date: {problem}", remedy)
+        problem = f"{counted(len(gone), 'stage')} {'was' if len(gone) == 1 else 'were'} deleted or run again later"
+        remedy = "run `ablation collect`, which removes them from the database"
+        error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date, because {problem}", remedy)
     else:
         from ablation.store.collect import collect  # late: reading the database needs no pydantic
 
@@ -64,20 +64,20 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
 
 
 def holds(database: Path, sources: Sources) -> bool:
-    """Whether a database that can be read was made from these sources: it may have been put back since."""
+    """Return whether a readable database was made from these sources; an older one may have been restored."""
     with Store(database) as store:
         return store.rows("SELECT value FROM meta WHERE key = 'sources'")[1] == [(sources.digest,)]
 
 
 def ended(database: Path) -> dict[str, str]:
-    """Return the key of each stage that had ended when a database was made, and its state."""
+    """Return the key and the state of each stage that had ended when a database was made."""
     query = f"SELECT key, state FROM stages WHERE state NOT IN {TO_COME}"
     with Store(database) as store:
         return {key: state for key, state in store.rows(query)[1]}
 
 
 def collect_beside(results: Path, folder: Path) -> Path:
-    """Collect into a folder, without changing the results; return the database. What the page reads is beside it."""
+    """Collect into another folder, with links to what the page reads; return the database. Results do not change."""
     from ablation.store.collect import collect_apart
 
     for name in ("stages", "imported"):
@@ -88,7 +88,7 @@ def collect_beside(results: Path, folder: Path) -> Path:
 
 
 def check_study(store: Store, command: str, study: str | None) -> None:
-    """Refuse the name of a study that is not in the database, or whose import is damaged; None asks for all."""
+    """Refuse the name of a study that is not in the database, or whose import is damaged; None stands for all."""
     if study is not None:
         from ablation.config.names import check_name  # late: it takes pydantic
 

@@ -24,7 +24,7 @@ __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 _Fetched = TypeVar("_Fetched")
 Run = tuple[str, int]  # variant, seed
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
-_NO_STATEMENT = "the query holds no statement; write one, such as `from results limit 5`"  # but `;` or a comment
+_NO_STATEMENT = "the query contains no statement; write one, such as `from results limit 5`"  # but `;` or a comment
 
 TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
 _SHARDS = "".join(
@@ -96,7 +96,7 @@ class Store:
         """Open the database. Raises ConfigError if it is missing or was written by another version."""
         self.path = path
         if not path.exists():
-            raise ConfigError(path, "", None, "there is no database", "run `ablation collect`")
+            raise ConfigError(path, "", None, "the database does not exist", "run `ablation collect`")
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
             raise ConfigError(path, "", None, "is not a file", "remove it and run `python -m ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
@@ -109,12 +109,14 @@ class Store:
             version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
             raise ConfigError(
-                path, "", None, f"not a readable database ({error})", "run `ablation collect` again"
+                path, "", None, f"is not a readable database ({error})", "run `ablation collect` again"
             ) from None
         if version != [SCHEMA_VERSION]:
             self.close()
             remedy = "run `ablation collect` in the folder that has the stages"
-            raise ConfigError(path, "schema version", version, f"expected {SCHEMA_VERSION}", remedy)
+            raise ConfigError(
+                path, "schema version", version, f"is not {SCHEMA_VERSION}, which this version reads", remedy
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -123,19 +125,19 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the database."""
         self._connection.close()
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """Run one query; a mistake in it is a TrackerError with DuckDB's own words."""
+        """Run one query; return a frame. Raises TrackerError with DuckDB's own words if the query is wrong."""
         return self._run(query, parameters, lambda done: done.df())
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Run one query; return its rows as an Arrow table. Errors as for `sql`."""
+        """Run one query; return its rows as an Arrow table. Raises what `sql` raises."""
         return self._run(query, parameters, lambda done: done.to_arrow_table(), relation=True)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run one query; return the names of its columns and its rows, as Python's own values. Errors as for `sql`."""
+        """Run one query; return the names of its columns, and its rows as Python values. Raises what `sql` raises."""
         return self._run(query, parameters, lambda done: ([column[0] for column in done.description], done.fetchall()))
 
     def _run(
@@ -153,29 +155,30 @@ class Store:
         except duckdb.Error as error:
             if "'pytz'" in str(error):
                 raise TrackerError(
-                    "a time with a time zone cannot be shown; write, for example, now()::timestamp"
+                    "a time with a time zone cannot be shown; convert it, such as by now()::timestamp"
                 ) from None
             raise TrackerError(" ".join(str(error).split())) from None
 
     def meta(self) -> dict[str, str]:
-        """{key: value}: scale, created, plan digest, sources, schema version."""
+        """Return {key: value}: scale, created, plan digest, sources, schema version."""
         return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
 
     def studies(self) -> list[str]:
-        """Names of the studies, in the plan's order."""
+        """Return the names of the studies, in the plan's order."""
         return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
     def study(self, study: str) -> StoredStudy:
-        """Return what the plan says of a study, and the history of its analysis plan."""
+        """Return a study's definition in the plan, and the history of its analysis plan."""
         from ablation.store.analysis_history import StoredStudy  # late: a query needs no pydantic
 
         rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
         if not rows:
-            raise ConfigError(self.path, "study", study, "it is not in the database", f"choose from {self.studies()}")
+            remedy = f"choose from {', '.join(self.studies())}"
+            raise ConfigError(self.path, "study", study, "is not in the database", remedy)
         return StoredStudy.model_validate_json(rows[0][0])
 
     def variants(self, study: str, *, helpers: bool = False) -> list[PlannedVariant]:
-        """Return the variants in the plan's order; their `gpu` is not kept. `helpers`: those of `explain` as well."""
+        """Return the variants in the plan's order, without their `gpu`; with `helpers`, those of `explain` as well."""
         from ablation.plan.plan_file import PlannedVariant
 
         query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'label', label, 'file', file,
@@ -184,23 +187,23 @@ class Store:
         return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study, helpers])[1]]
 
     def runs(self, study: str, *, helpers: bool = False) -> pd.DataFrame:
-        """variant, seed, state, reason, wall_s: one row per run. `helpers`: those of `explain` as well."""
+        """Return variant, seed, state, reason, wall_s: one row per run; with `helpers`, those of `explain` as well."""
         query = """SELECT variant, seed, state, reason, wall_s FROM runs JOIN variants USING (study, variant)
                    WHERE study = ? AND (NOT helper OR ?) ORDER BY variant, seed"""
         return self.sql(query, [study, helpers])
 
     def results(self, study: str, metrics: Sequence[str] | None = None) -> pd.DataFrame:
-        """variant, seed, metric, value: final metrics of ok runs, all or these; NaN if not finite."""
+        """Return variant, seed, metric, value: final metrics of ok runs, all or these; NaN if a value is not finite."""
         chosen = "" if metrics is None else "AND list_contains(?, metric)"
         query = f"""SELECT variant, seed, metric, value FROM results WHERE study = ? {chosen}
                     ORDER BY variant, seed, metric"""
         return self.sql(query, [study] if metrics is None else [study, list(metrics)])
 
     def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:
-        """Learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` steps per metric.
+        """Return learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` each.
 
-        Where a metric has more steps, neighbouring steps share a bin: its step is the bin's last, its mean the mean of
-        the seeds' means, and low and high the extremes of the seeds' means.
+        If a metric has more steps, neighbouring steps share a bin: its step is the bin's last, its mean the mean of the
+        seeds' means, and low and high the extremes of the seeds' means.
         """
         query = """
             WITH chosen AS (SELECT * FROM curves WHERE study = ? AND list_contains(?, metric) AND isfinite(value)),
@@ -216,21 +219,21 @@ class Store:
         return self.sql(query, [study, list(metrics), points])
 
     def item_counts(self, study: str) -> pd.DataFrame:
-        """subset, items: distinct evaluation items behind the results, without metrics that serve as items."""
+        """Return subset, items: the number of distinct evaluation items, without metrics that serve as items."""
         query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
                    WHERE study = ? AND protocol <> ? GROUP BY subset ORDER BY subset"""
         return self.sql(query, [study, LOGGED])
 
     def published(self, study: str) -> pd.DataFrame:
-        """variant, col, value, source: numbers that others reported."""
+        """Return variant, col, value, source: numbers that others reported."""
         return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
 
     def stages(self) -> pd.DataFrame:
-        """All stages, in the plan's order: the columns of the table."""
+        """Return the table of all stages, in the plan's order."""
         return self.sql("SELECT * FROM stages ORDER BY rowid")
 
     def health(self, study: str) -> pd.DataFrame:
-        """variant, seed, stage, rule, metric, severity, first_step, last_step, value, diagnosis, remedy."""
+        """Return health events: variant, seed, stage, rule, metric, severity, steps, value, diagnosis, remedy."""
         query = """SELECT r.variant, r.seed, r.stage, h.* EXCLUDE (key) FROM run_stages r JOIN health h USING (key)
                    WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
         return self.sql(query, [study])

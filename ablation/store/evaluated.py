@@ -28,7 +28,7 @@ def write_evaluated(
     values: Mapping[tuple[str, int], Mapping[str, pd.Series]],
     clusters: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Write a new database of one study: each run is one stage that is ok, with its items and their means."""
+    """Write a new database of one study, in which each run is one stage that is ok, with its items and their means."""
     study, analysis = definition.name, definition.analysis
     keys = {run: f"{run[0]} {run[1]}" for run in values}
     metrics, items = [], [ITEM_ROWS.empty_table().append_column("key", pa.array([], pa.string()))]

@@ -29,13 +29,14 @@ def find_model(
     stage: str | None = None,
     step: int | None = None,
 ) -> Path:
-    """Return the folder of a model that a run left: the trained one, or another `part`, such as `critic`.
+    """Return the folder of a run's model: the trained model, or another `part`, such as `critic`.
 
-    Without `seed`: the plan's first; without `stage`: the last stage that left one. `step`: a kept step
-    (`keep_checkpoints`, or one that an evaluation averages over), numbered as in its metrics; else the stage's end.
+    Without `seed`, it is that of the plan's first seed; without `stage`, that of the last stage with one. `step`: a
+    kept step (`keep_checkpoints`, or one that an evaluation averages over), numbered as in the stage's metrics; by
+    default the stage's end.
 
-    Raises ConfigError if the study, variant, seed or stage does not exist, or the study trains no such model, and
-    TrackerError if the run has not left the model (yet).
+    Raises ConfigError if the study, variant, seed or stage does not exist, or if the study trains no such model, and
+    TrackerError if the run does not have the model (yet).
     """
     file = results / PLAN_FILE
     plan = read_plan(file)
@@ -48,7 +49,7 @@ def find_model(
     run = _named(runs, next(iter(runs)) if seed is None else seed, file, f"{study}.{variant}.seed")
     keys = run.stages
     if stage is not None and stage not in keys:
-        raise ConfigError(file, f"{study}.stages", stage, "is not a stage", suggest(stage, list(keys)))
+        raise ConfigError(file, f"{study}.stages", stage, "the stage does not exist", suggest(stage, list(keys)))
     places, states, kept = plan.folders(results), [], set()
     for name, key in reversed(keys.items()):
         if stage not in (None, name):
@@ -65,23 +66,25 @@ def find_model(
                 break
             return model
     what = f"{part or 'finished model'}{'' if step is None else f' of step {step}'}"
-    steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none, see keep_checkpoints'}" if step else ""
+    steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none (see keep_checkpoints)'}" if step else ""
     settings = [f"study={study}", f"variant={variant}", f"scale={plan.scale}"]
     settings += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
     raise TrackerError(
-        f"{study}/{variant} seed {run.seed} has left no {what} (last stages first: {', '.join(states)}){steps}; "
+        f"{study}/{variant} seed {run.seed} has no {what} (stages, the last first: {', '.join(states)}){steps}; "
         f"run `snakemake --cores all --config {shlex.join(settings)}`"
     )
 
 
 def export(model: Path, target: Path, *options: str) -> int:
-    """Copy the model by `python -m trainers.export`, in a process of its own; return its exit status."""
+    """Copy the model with `python -m trainers.export`, in a separate process; return the exit status."""
     command = [sys.executable, "-m", "trainers.export", "--from", str(model), "--to", str(target), *options]
     return subprocess.run(command, check=False).returncode
 
 
 def export_tables(database: Path, folder: Path) -> list[Path]:
-    """Write each table and view of a database as Parquet, and `views.sql`, which makes views of them; return the files.
+    """Write each table and view of a database as Parquet, and `views.sql`, which defines views of them.
+
+    Returns the files.
 
     Files of an earlier export are replaced one by one.
     """

@@ -34,7 +34,7 @@ _SERIES = """
 
 
 def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported: Mapping[str, list[Rule]]) -> list[Row]:
-    """Return the events of all stages, in the plan's order of stages; reads only series that a rule names.
+    """Return the health events of all stages, in the plan's order of stages; reads only series that a rule names.
 
     connection: holds the collected `metrics`. imported: {stage key: rules} of runs that are not in the plan. Abort
     rules are evaluated as well: the end of a stage by one is an event too.
@@ -46,7 +46,7 @@ def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported:
 
 
 def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
-    """Return {stage key: rules} of all stages."""
+    """Return the health rules of all stages, by stage key."""
     rules: dict[str, list[Rule]] = {}
     for study in plan.studies:
         study_rules: defaultdict[str, list[Rule]] = defaultdict(list)
@@ -58,14 +58,14 @@ def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
 
 
 def _named(rules: Sequence[Rule], names: Sequence[str]) -> list[str]:
-    """Return the metrics that the rules measure or refer to."""
+    """Return the names of the metrics that the rules measure or refer to."""
     return [name for name in names if any(rule.covers(name) or rule.reference == name for rule in rules)]
 
 
 def _read_series(
     connection: duckdb.DuckDBPyConnection, wanted: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
-    """Yield (stage key, its series by metric), in the order of `wanted`."""
+    """Yield each stage's key and its series by metric, in the order of `wanted`."""
     pairs = [(key, name) for key, names in wanted.items() for name in names]
     if not pairs:
         return

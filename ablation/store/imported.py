@@ -22,7 +22,7 @@ _REASONS = {
 
 @dataclass
 class Imports:
-    """Studies by name, with folder and state of their stages by key; errors in words."""
+    """Imported studies by name, folders and states of their stages by key, and problems in words."""
 
     studies: dict[str, ImportedStudy] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Imports:
 
 
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
-    """Read what was imported. A study that cannot be read is reported and left out; the others are loaded."""
+    """Read all imported studies. A study that cannot be read is reported and left out; the others are loaded."""
     imports = Imports()
     for folder in stored.studies(results):
         try:
@@ -42,7 +42,7 @@ def load_imports(results: Path, planned: Sequence[str]) -> Imports:
         name = study.study.name if study.study.name not in planned else f"{study.study.name}-imported"
         if name in imports.studies:
             imports.problems.append(
-                f"{folder}: {name} is another imported study; rename the planned study {folder.name}"
+                f"{folder}: {name} is the name of another imported study; rename the planned study {folder.name}"
             )
             continue
         imports.studies[name] = study
@@ -54,7 +54,7 @@ def load_imports(results: Path, planned: Sequence[str]) -> Imports:
 
 
 def health_rules(imports: Imports) -> dict[str, list[Rule]]:
-    """Return {stage key: health rules} of the runs' logs."""
+    """Return the health rules for the runs' logs, by stage key."""
     rules: dict[str, list[Rule]] = {}
     for study in imports.studies.values():
         declared = [rule.model_dump() for rule in study.study.health]
@@ -92,7 +92,7 @@ def note(study: ImportedStudy) -> str:
 def stage_rows(
     places: Mapping[str, Path], states: Mapping[str, StageState], name: str, study: ImportedStudy
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of `stages`."""
+    """Yield the rows of an imported study for the table `stages`."""
     for run in study.runs:
         log, outcome = _keys(run)
         for key, stage, inputs in ((log, run.format, {}), (outcome, OUTCOME, {run.format: log})):
@@ -102,7 +102,7 @@ def stage_rows(
 
 
 def run_stage_rows(name: str, study: ImportedStudy) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of `run_stages`; the logs of a run stand before its outcomes."""
+    """Yield the rows of an imported study for the table `run_stages`; a run's log comes before its outcome."""
     for run in study.runs:
         for position, (key, stage) in enumerate(zip(_keys(run), (run.format, OUTCOME), strict=True)):
             yield name, run.variant, run.seed, stage, position, key

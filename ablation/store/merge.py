@@ -1,4 +1,4 @@
-"""The union of two results folders: a stage's key says what it was made from, so a stage of another site is as good.
+"""The union of two results folders: equal keys mean equal inputs, so stages from another site may be used.
 
 merge(results, other, site) -> Merged
 """
@@ -28,7 +28,7 @@ _ASIDE = re.compile(rf"\.[0-9]+\.tmp\.{_KEY.pattern}")
 # Metrics in which two runs of one stage may differ.
 
 _NOT_COPIED = (KEPT_STATUS, ".lock")
-_REMEDY = "delete the wrong one, and run stages that are not deterministic at one site only"
+_REMEDY = "delete the wrong stage, and run stages that are not deterministic at one site only"
 
 
 @dataclass
@@ -41,12 +41,12 @@ class Merged:
 
 
 def merge(results: Path, other: Path, site: str) -> Merged:
-    """Copy the stages that ended well in `other` and not in `results`; their provenance then names the `site`.
+    """Copy the stages that succeeded in `other` but not in `results`; their provenance then names the `site`.
 
-    Nothing is copied unless everything can be read. Of a merge that was killed, the stages that it had copied stay.
+    Nothing is copied unless everything can be read. If a merge is killed, the stages that it has copied stay.
 
     Raises:
-        ConfigError: `other` holds no stages, or a stage ended well in both with two contents, or diverged in one, or
+        ConfigError: `other` has no stages; or a stage succeeded in both with different contents, or diverged in one; or
             something there cannot be read.
         TrackerError: a stage runs here, or the folder cannot be written.
     """
@@ -68,12 +68,14 @@ def _merge(results: Path, other: Path, site: str) -> Merged:
         target, state = results / source.relative_to(other), read_state(source, source.name)
         state_here = read_state(target, target.name).state
         if {state_here, state.state} == {"ok", "diverged"}:
-            raise ConfigError(target, "state", state_here, f"the same stage is {state.state} in {source}", _REMEDY)
+            raise ConfigError(
+                target, "state", state_here, f"the same stage has the state {state.state} in {source}", _REMEDY
+            )
         if state.state != "ok" or altered(source, state):
             merged.left_out += 1
         elif state_here == "ok":
             if name := _differing(target, source):
-                problem = f"the stage has other content in {source / name}"
+                problem = f"the stage has different content in {source / name}"
                 raise ConfigError(target / name, "", None, problem, _REMEDY)
             merged.in_both += 1
         elif is_locked(target):
@@ -81,7 +83,7 @@ def _merge(results: Path, other: Path, site: str) -> Merged:
         else:
             new.append((source, target))
     if not new and not merged.in_both:
-        raise ConfigError(other, "stages", None, "holds no stage that ended well", "name another results folder")
+        raise ConfigError(other, "stages", None, "contains no stage that succeeded", "name another results folder")
     history = merged_history(results, other)
     for source, _ in new:
         _check_readable(source)
@@ -104,7 +106,7 @@ def _stages(results: Path) -> Iterator[Path]:
 
 
 def _differing(target: Path, source: Path) -> str:
-    """Return the name of a result file in which the two differ, or nothing."""
+    """Return the name of a result file that differs between the two folders; empty if there is none."""
     for name in ("items.parquet", "weights.json"):
         digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (target, source)]
         if digests[0] != digests[1]:
@@ -131,7 +133,7 @@ def _check_readable(stage: Path) -> None:
         if provenance.exists() and not isinstance(read_json(provenance), dict):
             raise ValueError("provenance.json is not a JSON object")
     except (OSError, ValueError) as error:
-        remedy = "repair it, or delete the stage there; nothing was copied"
+        remedy = "repair the stage, or delete it there; nothing was copied"
         raise ConfigError(stage, "", None, f"cannot be copied ({one_line(error, 300)})", remedy) from None
 
 

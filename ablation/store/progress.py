@@ -1,6 +1,6 @@
 """`status`: progress of the grid, running stages and time left, read from the stage folders as they are now.
 
-What failed is read from the database: a grid goes on past a failure, and the exit status of its last job reports it.
+Failures are read from the database: a grid continues after a failure, and the exit status of its last job reports it.
 """
 
 import time
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ablation.contract.display import duration
+from ablation.contract.display import counted, duration
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import Progress, read_attempt, read_progress
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state
@@ -26,7 +26,7 @@ WATCH_SECONDS = 5
 class StageView:
     """One planned stage as it is now.
 
-    left: its own estimate if it runs; None if it was restarted, as its steps may be from an earlier attempt.
+    left: the stage's own estimate if it runs; None if it was restarted, as its steps may be from an earlier attempt.
     """
 
     kind: str
@@ -53,7 +53,7 @@ def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
 
 
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
-    """Return (seconds until the grid is done, stages left out of it because nothing like them has run yet).
+    """Return (seconds until the grid is done, number of stages not counted because their kind has not run yet).
 
     A stage that is still to run takes the median time of finished stages of its kind, or else the expected time of
     running ones; a running stage takes its own estimate. As many run at a time as now.
@@ -151,17 +151,17 @@ def _failures(views: list[StageView]) -> list[str]:
 
 
 def summary(views: list[StageView], now: float) -> str:
-    """Return one sentence on the work that is left and the time that it takes."""
+    """Return one sentence on the remaining stages and time."""
     waiting = sum(view.state.state in TO_COME for view in views)
     if not waiting:
         return "nothing is left to run"
     left, unknown = seconds_left(views, now)
     if unknown == waiting:
-        return f"{waiting} stages to run; the time left is unknown until one stage of each kind has finished"
-    more = f", not counting {unknown} stages of kinds that have not finished once" if unknown else ""
+        return f"{counted(waiting, 'stage')} to run; the time left is unknown until one stage of each kind has finished"
+    more = f", not counting {counted(unknown, 'stage')} of kinds that have never finished" if unknown else ""
     busy = any(view.state.state == "running" for view in views)
     guess = f"about {duration(left)} left" if busy else f"about {duration(left)} of work; nothing is running now"
-    return f"{waiting} stages to run, {guess}{more}"
+    return f"{counted(waiting, 'stage')} to run, {guess}{more}"
 
 
 def failures(database: Path) -> tuple[str, bool]:
@@ -179,12 +179,12 @@ def failures(database: Path) -> tuple[str, bool]:
     done, waiting = (sum(row[0] in states for row in stages) for states in (("ok",), TO_COME))
     if not done and not failed:
         remedy = "run `snakemake`; for imported runs, `ablation gate STUDY`"
-        raise ConfigError(database, "stages", None, "no stage of a plan has run", remedy)
+        raise ConfigError(database, "stages", None, "no stage of the plan has run", remedy)
     lines = []
     for state, study, stage, label, reason, folder in failed:
         identity = study if study == stage else f"{study}.{stage}"
         lines.append(f"{state}: {identity} {label}: {reason or 'no reason given'} ({folder})")
-    counts = f"{done} stages ok, {len(failed)} not" + (f", {waiting} not run" if waiting else "")
+    counts = f"{counted(done, 'stage')} ok, {len(failed)} not ok" + (f", {waiting} not run" if waiting else "")
     if lines:
         lines.append("`snakemake ... --config retry=failed` runs these again")
     return "\n".join([*lines, counts]) + "\n", not failed

@@ -36,7 +36,7 @@ class Said(NamedTuple):
 
 @dataclass
 class Samples:
-    """The texts of one study's runs. `problems` says what could not be read of a run.
+    """The texts of one study's runs. `problems` says which runs' texts could not be read, and why.
 
     files: where the texts of a run may be; the first that exists counts.
     """
@@ -68,7 +68,7 @@ class Samples:
         return {place: said for place, said in texts.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a run's file; none if there is no readable file."""
+        """Yield the rows of a run's file; nothing if there is no readable file."""
         path = next((path for path in self.files.get(run, ()) if path.exists()), None)
         if path is None or run in self.problems:
             return
@@ -80,9 +80,9 @@ class Samples:
 
 
 def study_samples(store: Store, study: str) -> Samples:
-    """Return the texts of a study's runs that ended well; their folders are next to the database.
+    """Return the texts of a study's runs that succeeded; their folders are next to the database.
 
-    A separate database, as for `serve`, has none next to it: then they are where they were when it was built.
+    A separate database, as for `serve`, has none next to it; then the paths recorded in it are used.
     """
     _, rows = store.rows(
         "SELECT f.variant, f.seed, s.dir FROM finals f JOIN stages s USING (key) WHERE f.study = ? ORDER BY ALL",
@@ -103,7 +103,7 @@ def _opened(path: Path) -> pq.ParquetFile:
     if not path.is_file():
         raise OSError("is not a regular file")
     if (size := path.stat().st_size) > _LARGEST:
-        raise OSError(f"{size} bytes long, more than {_LARGEST}")
+        raise OSError(f"the file is {size:,} bytes long, more than {_LARGEST:,}")
     file = pq.ParquetFile(path, page_checksum_verification=True)
     schema = file.schema_arrow
     if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:

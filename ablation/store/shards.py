@@ -34,7 +34,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, Arit
 def load_stages(
     connection: duckdb.DuckDBPyConnection, places: Mapping[str, Path], states: dict[str, StageState]
 ) -> None:
-    """Insert the rows of all stages that have ended; one with an unreadable file becomes corrupt and adds no rows."""
+    """Insert the rows of all ended stages; a stage with an unreadable file becomes corrupt and adds no rows."""
     waiting: dict[str, list[pa.Table]] = {table: [] for table in TABLES}
     rows = 0
     for key, folder in places.items():
@@ -64,8 +64,8 @@ def load_unfinished(
 ) -> None:
     """Insert the metrics that running stages have written so far.
 
-    A stage may replace or remove its file at any time. An invalid file is left out, as is a row that no table can show:
-    when the stage has ended, `load_stages` reports it.
+    A stage may replace or remove its file at any time. Invalid files and rows that no table can show are left out; when
+    the stage has ended, `load_stages` reports them.
     """
     for key, state in states.items():
         if state.state != "running":
@@ -96,7 +96,7 @@ def read_shard(path: Path, table: str) -> pa.Table:
 
 
 def _read_columns(path: Path, table: str) -> pa.Table:
-    """Return the columns that the table has, in its types; NaN for a value that is null, as pandas writes it."""
+    """Return the table's columns in the table's types; null values become NaN, because pandas writes NaN as null."""
     # A small file at once: Arrow would read its parts in other threads.
     source = pa.BufferReader(read_bytes(path)) if path.stat().st_size < MAX_BYTES else path
     with pq.ParquetFile(source) as file:
@@ -117,12 +117,12 @@ def _read_columns(path: Path, table: str) -> pa.Table:
 
 
 def _odd(names: Any) -> Any:
-    """Return which names no table can show."""
+    """Return a mask of the names that no table can show."""
     return pc.or_(pc.greater(pc.utf8_length(names), LONGEST_NAME), pc.match_substring_regex(names, _HIDDEN))
 
 
 def _check_clusters(rows: pa.Table) -> None:
-    """Refuse items that have no cluster, or two."""
+    """Refuse items without a cluster, and items in two clusters."""
     place = ["subset", "item"]
     pairs = rows.group_by([*place, "cluster"]).aggregate([])
     if not pairs["cluster"].null_count and pairs.num_rows == rows.group_by(place).aggregate([]).num_rows:
@@ -165,7 +165,7 @@ def _insert_all(connection: duckdb.DuckDBPyConnection, waiting: Mapping[str, lis
 
 
 def insert_table(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
-    """Append rows by the names of their columns; absent ones are null."""
+    """Append rows by the names of their columns; absent columns become null."""
     connection.register("incoming", rows)
     connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
     connection.unregister("incoming")

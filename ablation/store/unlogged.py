@@ -39,7 +39,7 @@ def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict
         for metric, is_logged in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
             if metric and ended.get(stage) and not is_logged:
                 meant = _meant(metric, logged[stage])
-                yield f"health rule {rule.id} never applies: no stage {stage} has logged {metric}{meant}"
+                yield f"health rule {rule.id} never applies, because the stage {stage} has never logged {metric}{meant}"
 
 
 def _drawn(definition: StudyRecord, logged: set[str]) -> Iterator[_Check]:
@@ -64,7 +64,7 @@ def _judged(store: Store, study: str, analysis: Analysis) -> Iterator[_Check]:
         yield f"analysis.value: {no_value}", analysis.value, names
     if subsets:
         yield from ((f"analysis.guardrails: {no_value}", rail.metric, names) for rail in analysis.guardrails)
-        yield from (("analysis.subsets: no item is of the subset", subset, subsets) for subset in analysis.subsets)
+        yield from (("analysis.subsets: no item belongs to the subset", subset, subsets) for subset in analysis.subsets)
 
 
 def _logged(store: Store, study: str) -> dict[str, set[str]]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ablation.config.import_file import ImportFile, analysis_of, with_known_direction
 from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis, CurveDefinition, HealthRule, TableDefinition
-from ablation.contract.display import listed
+from ablation.contract.display import joined, listed
 from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LOGGED, OF_THE_MACHINE
 from ablation.plan.keys import key_of
@@ -78,7 +78,7 @@ _WINDOW = 3  # values in a row
 
 @dataclass
 class KnownRun:
-    """A run with where it is stored, and the names that it logged."""
+    """A run with its stored record, its key, and the names that it logged."""
 
     record: Record
     key: str
@@ -89,7 +89,7 @@ class KnownRun:
 
 
 def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-    """Return a run with the names in its rows; constant metrics have no curve."""
+    """Return a run with the names of its metrics and items; constant metrics have no curve."""
     rows = metrics.group_by("name").aggregate([("value", "count_distinct")]).to_pylist()
     curves = {row["name"] for row in rows if row["value_count_distinct"] > 1}
     of_training = metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], OF_THE_MACHINE)))
@@ -127,12 +127,15 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         logged = listed(sorted(metrics, key=_rank), 12) or "nothing"
         shown = f"logged: {logged}" + (f"; items: {listed(kinds, 12)}" if kinds else "")
         remedy = f"pass {'; '.join(wanted[name] for name in lacking)}, or write them in a study.yaml ({shown})"
-        raise ConfigError(where, "analysis", None, f"not stated: {', '.join(lacking)}", remedy)
+        missing = f"{joined(lacking)} {'is' if len(lacking) == 1 else 'are'} missing"
+        raise ConfigError(where, "analysis", None, missing, remedy)
     analysis = analysis_of(values, where)
     if analysis.protocol == LOGGED:
         for name in analysis.subsets:
             if name not in metrics:
-                raise ConfigError(where, "analysis.metric", name, "no run has logged it", suggest(name, metrics))
+                raise ConfigError(
+                    where, "analysis.metric", name, "no run has logged the metric", suggest(name, metrics)
+                )
         return analysis
     subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
     for subset in analysis.subsets:
@@ -148,7 +151,7 @@ def _rank(name: str) -> int:
 
 
 def describe_study(name: str, written: ImportFile, analysis: Analysis, runs: Sequence[KnownRun]) -> StudyRecord:
-    """Return the definition: what study.yaml says, else what the runs logged."""
+    """Return the study's definition, from study.yaml or else from what the runs logged."""
     formats = sorted({run.record.format for run in runs})
     items = [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
     primary = list(analysis.subsets) if analysis.protocol == LOGGED else items
@@ -182,7 +185,7 @@ def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefin
 
 
 def rules_for(metrics: Iterable[str], formats: Sequence[str]) -> list[HealthRule]:
-    """Return the rules that say something about any of the metrics, for the logs of each format."""
+    """Return the health rules that apply to any of the metrics, for the logs of each format."""
     names = sorted(metrics)
     return [
         HealthRule.model_validate(

@@ -13,7 +13,7 @@ from ablation.store.imports.stored import Record
 
 @dataclass
 class FinalStep:
-    """The rule of a study; `common` is known once all runs were read."""
+    """A study's rule for the step of final metrics; `common` is known once all runs have been read."""
 
     at: int | str | None
     metrics: list[str]  # that decide
@@ -22,7 +22,7 @@ class FinalStep:
 
     @classmethod
     def of(cls, written: ImportFile) -> "FinalStep":
-        """Return the rule. Raises ConfigError if it asks for a metric that is not stated."""
+        """Return the rule of study.yaml. Raises ConfigError if it needs a metric or direction that is not stated."""
         plan, at = with_known_direction(written.analysis), written.runs.at
         metrics = plan.get("metric") or []
         if at in ("best", "common") and not metrics:
@@ -32,7 +32,7 @@ class FinalStep:
         return cls(at, [*map(str, metrics)] if isinstance(metrics, list) else [str(metrics)], plan.get("direction"))
 
     def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:
-        """Find the last step at which all runs logged the metrics that decide, of (run, metrics).
+        """Find the last step at which all runs logged the primary metrics; `runs` are (run, metrics).
 
         Raises ConfigError if there is none.
         """
@@ -44,8 +44,8 @@ class FinalStep:
         shared = set.intersection(*logged.values()) if logged else set()
         if logged and not shared:
             first, last = ([extreme(steps) for steps in logged.values()] for extreme in (min, max))
-            ranges = f"they begin at steps {min(first)} to {max(first)} and end at {min(last)} to {max(last)}"
-            problem = f"at no step have all runs logged {' and '.join(self.metrics)}: {ranges}"
+            ranges = f"they begin at steps {min(first)} to {max(first)} and end at steps {min(last)} to {max(last)}"
+            problem = f"the runs have no common step with {' and '.join(self.metrics)} ({ranges})"
             remedy = (
                 "name a step that all runs reached (--at 1000), leave out runs, or compare the last steps "
                 "with --at last"
@@ -54,9 +54,9 @@ class FinalStep:
         self.common = max(shared, default=None)
 
     def step(self, record: Record, metrics: pa.Table) -> int | None:
-        """Return the step of one run's final metrics; None: the last of each metric.
+        """Return the step of one run's final metrics; None for the last step of each metric.
 
-        Raises ConfigError for a run that ended before the step that was asked for.
+        Raises ConfigError if the run did not log the requested step.
         """
         rows = [row for name in self.metrics for row in _rows(metrics, name)]
         if self.at == "common":
@@ -64,7 +64,9 @@ class FinalStep:
         if isinstance(self.at, int):
             last = pc.max(metrics["step"]).as_py()
             if rows and (last < self.at or min(rows)[0] > self.at):
-                problem = f"{record.name} ({record.source}) logged {self.metrics[0]} from step {min(rows)[0]} to {last}"
+                problem = (
+                    f"{record.name} ({record.source}) logged {self.metrics[0]} only from step {min(rows)[0]} to {last}"
+                )
                 remedy = (
                     "pass --at common for the last step that all runs logged, or leave out the run with --map "
                     "leave_out=NAME"
@@ -78,7 +80,7 @@ class FinalStep:
         return None if kept == pc.max(metrics["step"]).as_py() else kept
 
     def _distance(self, row: tuple[int, float]) -> float:
-        """Return how far a value is from the best, up to a constant."""
+        """Return a value's distance from the best value, up to a constant."""
         target = self.direction.get("target", 0.0) if isinstance(self.direction, dict) else None
         return abs(row[1] - target) if target is not None else row[1] if self.direction == "min" else -row[1]
 

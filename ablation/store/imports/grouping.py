@@ -1,4 +1,4 @@
-"""Which runs are seeds of one variant: as `study.yaml` says, by a rule, or by the configuration without the seed."""
+"""Grouping of runs into variants: by `study.yaml`, by a rule, or by their configurations without the seed."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from ablation.config import dotted
 from ablation.config.import_file import ImportFile, NamedVariant
 from ablation.config.names import is_safe_name
 from ablation.config.variant_tree import natural
-from ablation.contract.display import counted
+from ablation.contract.display import counted, joined
 from ablation.contract.errors import ConfigError
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.store.imports.stored import Record
@@ -42,7 +42,7 @@ class Group:
 
 
 def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Group]:
-    """Return the groups with their seeds; groups that only their configuration distinguishes have no name yet.
+    """Return the groups with their seeds; groups that only differ in the configuration have no name yet.
 
     Raises ConfigError, which names the run that cannot be placed.
     """
@@ -56,7 +56,7 @@ def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Gr
 
 
 def none_tells_its_seed(runs: Sequence[Record], study: ImportFile, where: str) -> bool:
-    """Return whether the runs, all of one format, have no seed where seeds are looked for by default."""
+    """Return whether the runs, all of one format, have no seed in any of the default places."""
     return (
         study.runs.seed is None
         and len({run.format for run in runs}) == 1
@@ -78,7 +78,7 @@ def _seed(run: Record, rule: str | None, where: str) -> int | None:
 
 
 def _seeds_in(config: Mapping[str, Any]) -> Iterator[int | None]:
-    """Yield the seeds of a configuration: by the order of SEED_KEYS, those further up first."""
+    """Yield the seeds of a configuration, in the order of SEED_KEYS, keys of a higher level first."""
     leaves = sorted(dotted.leaves(config), key=lambda leaf: leaf[0].count("."))
     for name in SEED_KEYS:
         yield from (_integer(value) for key, value in leaves if key.rpartition(".")[2].lower() == name)
@@ -93,7 +93,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _told(run: Record, rule: str, where: str) -> Any:
-    """Return what a rule finds: `name:` and an expression, or a dotted key of the configuration."""
+    """Return what a rule finds in a run: by `name:REGEX` in its name, or by a dotted key in its configuration."""
     if not rule.startswith("name:"):
         return dotted.get(run.config, rule, None)
     try:
@@ -101,7 +101,7 @@ def _told(run: Record, rule: str, where: str) -> Any:
         return match and match.group(1)
     except (re.error, IndexError) as error:
         problem = f"is not a valid expression with a group ({error})"
-        raise ConfigError(where, "--map", rule, problem, "as name:-s([0-9]+)$") from None
+        raise ConfigError(where, "--map", rule, problem, "write one such as name:-s([0-9]+)$") from None
 
 
 def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
 
 
 def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str]:
-    """Return the settings that have another value than at an earlier import: another run has taken the run's place."""
+    """Return the settings whose values differ from an earlier import, which shows that another run replaced it."""
     old, new = _leaves(before, study), _leaves(now, study)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
@@ -145,7 +145,8 @@ def _safely_named(members: Mapping[str, list[int]], rule: str, where: str) -> di
     for name in members:
         safe = safe_name(name)
         if not safe or whose.setdefault(safe, name) != name:
-            problem = f"{name!r} and {whose[safe]!r} are both {safe!r}" if safe else f"{name!r} has no ASCII letter"
+            alike = f"{name!r} and {whose[safe]!r} would both be named {safe!r}" if safe else ""
+            problem = alike or f"{name!r} has no ASCII letter"
             raise ConfigError(where, "--map variant", rule, problem, "choose names under `variants` in a study.yaml")
     return {safe: members[name] for safe, name in whose.items()}
 
@@ -159,7 +160,7 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
         and (not variant.runs or any(fnmatchcase(run.name, pattern) for pattern in variant.runs))
     ]
     if len(fitting) != 1:
-        problem = f"run {run.name} matches {' and '.join(fitting) or 'none of them'}"
+        problem = f"run {run.name} matches {f'the variants {joined(fitting)}' if fitting else 'no variant'}"
         raise ConfigError(
             where, "variants", None, problem, "correct `where` or `runs`, or list the run in runs.leave_out"
         )
@@ -171,13 +172,13 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
     if value is None or not str(value):
         shown = f"run {run.name} ({run.source})"
         raise ConfigError(
-            where, "--map variant", rule, f"{shown} has no value for it", "name another key, or write name:REGEX"
+            where, "--map variant", rule, f"{shown} has no value for this key", "name another key, or write name:REGEX"
         )
     return str(value)
 
 
 def _stem(run: Record, seed: int | None) -> str:
-    """Return the name of a run without its seed, and without its date if a comment follows."""
+    """Return a run's name without the seed, and without the date if a comment follows it."""
     name = _START_IN_NAME.sub("", run.name)
     said = seed_in(name)
     if said and int(said["seed"]) == seed:
@@ -186,10 +187,10 @@ def _stem(run: Record, seed: int | None) -> str:
 
 
 def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], stems: Sequence[str]) -> list[Group]:
-    """Group runs by configuration; by name where that has the seed in it, or no configuration is known.
+    """Group runs by configuration, or by name if the name contains the seed or no configuration is known.
 
-    Formats record configurations in different ways, so only one format's are compared; a run of another format with the
-    name of one of its runs is the same run.
+    Formats record configurations in different ways, so only those of one format are compared; a run of another format
+    with the name of one of its runs is the same run.
     """
     leaves = _of_one_format(runs, leaves)
     systematic = all(stem and stem != _stem(run, None) for stem, run in zip(stems, runs, strict=True))
@@ -223,7 +224,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
 
 
 def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the configurations; for a run in several formats, the most complete one's."""
+    """Return the configurations of one format; for runs in several formats, of the format that records most."""
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
@@ -253,17 +254,17 @@ def _seeds_of(
         return [order.index(place) for place in group.runs]
     if silent := [runs[place] for place in group.runs if seeds[place] is None]:
         remedy = (
-            "pass --map seed=KEY (a key of its configuration), seed=name:REGEX, or seed=number to number "
+            "pass --map seed=KEY (a key of the configuration), seed=name:REGEX, or seed=number to number "
             "the runs in order"
         )
-        more = f", like {counted(len(silent) - 1, 'other run')} of the variant" if len(silent) > 1 else ""
-        problem = f"run {silent[0].name} ({silent[0].source}) has no known seed{more}"
+        more = f" and {counted(len(silent) - 1, 'other run')} of the variant have" if len(silent) > 1 else " has"
+        problem = f"run {silent[0].name} ({silent[0].source}){more} no known seed"
         raise ConfigError(where, "seed", None, problem, remedy)
     return [seed for place in group.runs if (seed := seeds[place]) is not None]
 
 
 def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) -> None:
-    """Refuse two runs of one format that would be the same seed of the same variant."""
+    """Refuse two runs of one format that would have the same variant and seed."""
     for group in groups:
         taken: dict[tuple[int, str], int] = {}
         for place, seed in zip(group.runs, group.seeds, strict=True):
@@ -279,10 +280,10 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
 
 
 def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of runs that are one: the same seed, if known, and settings, and the steps go on.
+    """Return pairs (earlier, later) of logs of one run: equal seeds, if known, equal settings, and continued steps.
 
-    As after a preemption, where the program that starts again gets another id. The pairs stand in the order in which
-    they follow each other.
+    A preemption leaves such logs, if the program gets another id when it starts again. The pairs are in the order in
+    which they follow each other.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
     continuations = _versions_continued(runs, seeds, study, where)
@@ -306,9 +307,9 @@ def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tup
 def _versions_continued(
     runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str
 ) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` of one run that was resumed.
+    """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` that belong to one resumed run.
 
-    Raises ConfigError if it is not known whether they are parts of one run: no settings, and steps that do not go on.
+    Raises ConfigError if that is not known, because there are no settings and the steps do not continue.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []
@@ -327,17 +328,19 @@ def _versions_continued(
         elif any(goes_on) or (pairs and settings == "{}"):
             first, second = (runs[place] for place in pairs[goes_on.index(False)])
             problem = (
-                f"{first.name} and {second.name} have the same settings, but {second.name} does not continue the other"
+                f"{first.name} and {second.name} have the same settings, but {second.name} does not continue the "
+                "steps of the former"
             )
             remedy = (
-                r"--map seed=name:version_(\d+) if they are runs of one variant, else variant=name:(version_\d+) if not"
+                r"pass --map seed=name:version_(\d+) if they are runs of one variant, else --map "
+                r"variant=name:(version_\d+)"
             )
             raise ConfigError(where, "version", second.source, problem, remedy)
     return continuations
 
 
 def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
-    """Whether `later` begins within what `earlier` logged, or soon after it, and ends no earlier.
+    """Return whether `later` begins within or soon after the steps of `earlier`, and does not end before `earlier`.
 
     `same_seed`: they are known to have the same seed. Otherwise `later` must begin in the second half of `earlier`,
     because runs of other seeds begin with the first step.
@@ -356,10 +359,10 @@ def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
 
 
 def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
-    """Return the places of runs that other ranks of a job logged: of runs alike but for their rank, rank 0 counts.
+    """Return the places of the logs of ranks other than 0: of runs that differ only in their rank, rank 0 counts.
 
-    The rank is in the name, as `rank-N`, or in the configuration; then the names may differ, and the seeds must not.
-    Settings are the same, and ranks go from 0 on without a gap. None if a rule names the variants.
+    The rank is in the name, such as `rank-N`, or in the configuration; then the names may differ, but the seeds must
+    not. Settings are the same, and ranks run from 0 without a gap. Empty if a rule names the variants.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ablation.config.import_file import ImportFile
 from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
-from ablation.contract.display import listed, one_line
+from ablation.contract.display import counted, listed, one_line
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import alone
 from ablation.plan.plan_file import PlannedVariant
@@ -41,7 +41,7 @@ _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
 
 @dataclass(frozen=True)
 class Request:
-    """A request to import. `written`: study.yaml with the command line's changes; None: as at the last import."""
+    """A request to import. `written`: study.yaml with the command line's changes; None repeats the last import's."""
 
     format: str
     reader: Reader
@@ -57,7 +57,7 @@ class Request:
 class Outcome:
     """The result of an import: the study as it is now, or would be, and what could not be read.
 
-    `missing` is the error that says why there is no analysis plan, where the runs cannot be judged yet.
+    `missing` is the error that says why there is no analysis plan, if the runs cannot be judged yet.
     """
 
     variants: tuple[PlannedVariant, ...] = ()
@@ -89,7 +89,7 @@ def import_runs(results: Path, request: Request) -> Outcome:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait for another import into the same results; leave no folder behind where nothing has been imported."""
+    """Wait until no other import writes to the same results; remove new folders if nothing has been imported."""
     made = [place for place in (folder, folder.parent) if not place.exists()]
     lock = folder / ".lock"
     with alone(lock):
@@ -105,7 +105,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tuple[Outcome, ImportedStudy | None]:
     if request.study in request.planned:
-        remedy = f"choose another name, for example {request.study}-imported"
+        remedy = f"choose another name, such as {request.study}-imported"
         raise ConfigError(
             "import", "--study", request.study, "is a planned study, which imported runs cannot join", remedy
         )
@@ -123,13 +123,13 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     order = sorted(known_runs)
     if ranks := other_ranks([known_runs[identity].record for identity in order], written):
         names = shortened([known_runs.pop(order[place]).record.name for place in ranks])
-        outcome.problems.append(f"only rank 0 is imported of runs that differ only in their rank; left out: {names}")
+        outcome.problems.append(f"of runs that differ only in their rank, only rank 0 is imported; left out: {names}")
     _join(folder, request, known_runs, outcome, written=written, final=final)
     outcome.new = len(known_runs.keys() - keys.keys())
     outcome.changed = sum(known_runs[identity].key != key for identity, key in keys.items() if identity in known_runs)
     runs = [known_runs[identity] for identity in sorted(known_runs)]
     if not runs:
-        raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
+        raise ConfigError(request.paths[0], "", None, "contains no run that can be read", "name another path")
     records = [run.record for run in runs]
     numbered = _numbered(records, written, request.where, outcome.problems)
     outcome.variants, placed = _derived(records, numbered, request, outcome)
@@ -164,7 +164,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
 
 
 def _numbered(records: Sequence[Record], written: ImportFile, where: str, problems: list[str]) -> ImportFile:
-    """Return the definition with runs numbered if no run has a known seed, and a note on it among the problems."""
+    """Return the definition, with numbered runs if no run has a known seed; then add a note to the problems."""
     if written.analysis.get("seeds") == "paired" or not none_tells_its_seed(records, written, where):
         return written
     problem = "no run has a known seed, so the runs are numbered in order of start and judged as independent"
@@ -175,7 +175,7 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
 def _derived(
     records: Sequence[Record], written: ImportFile, request: Request, outcome: Outcome
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return variants and places as `derive` does; without writing, runs that tell no seed are shown as numbered."""
+    """Return variants and places as `derive` does; if nothing is written, runs without a known seed are numbered."""
     try:
         return derive(records, written, request.where)
     except ConfigError as error:
@@ -196,7 +196,7 @@ def _take_in(
     written: ImportFile,
     final: FinalStep,
 ) -> None:
-    """Join what the sources hold now to the runs that were found before, and with `write` store it."""
+    """Merge the sources' present content into the runs of earlier imports; store the result if `write`."""
     not_yet_read = dict(known_runs)
     for run in chain(runs, _not_read(folder, known_runs, not_yet_read)):
         record, metrics, items = run
@@ -228,9 +228,9 @@ def _join(
     written: ImportFile,
     final: FinalStep,
 ) -> None:
-    """Join runs that go on where another one ended, as after a preemption; from its first step on the later one counts.
+    """Join runs that continue others, as after a preemption; from its first step on, the later log counts.
 
-    Without `write` no rows are stored, so only what is shown of the runs is joined.
+    Without `write` no rows are stored, so only the facts that are shown of the runs are joined.
     """
     order = sorted(known_runs)
     joined = dict(enumerate(order))  # by place: what the run is a part of
@@ -258,14 +258,14 @@ def _join(
 def _not_read(
     folder: Path, known_runs: Mapping[tuple[str, str, str], KnownRun], left: Mapping[tuple[str, str, str], KnownRun]
 ) -> Iterator[_Run]:
-    """Yield the runs of earlier imports that were not read now: `left`, once all others were."""
+    """Yield the runs of earlier imports that the sources no longer have: `left`, after all others have been read."""
     for identity in list(left):
         record = Record(**known_runs[identity].record.model_dump(include=set(Record.model_fields)))
         yield record, *stored.read_rows(folder / known_runs[identity].key)
 
 
 def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where: str) -> None:
-    """Refuse a run that stands under two seeds. If all runs of a variant are one run, the verdict is undecided."""
+    """Refuse a run that occurs under two seeds. If all runs of a variant are one run, the verdict is undecided."""
     first: dict[tuple[str, str], PlacedRun] = {}
     logs_by_variant: dict[str, set[str]] = {}
     for run, place in zip(runs, placed, strict=True):
@@ -282,7 +282,7 @@ def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where:
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
-    """Return an error for each subset in which runs of one seed had different prompts, and so cannot be paired."""
+    """Return an error for each subset in which runs of one seed had different prompts and cannot be paired."""
     first: dict[tuple[str, int], Record] = {}
     differing: dict[str, ConfigError] = {}
     for run, seed in zip(runs, seeds, strict=True):
@@ -309,7 +309,7 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
 
 
 def _read(request: Request, written: ImportFile, problems: list[str]) -> Iterator[_Run]:
-    """Yield the runs of all paths, each once, without those to be left out."""
+    """Yield the runs of all paths, each once, without those in `leave_out`."""
     seen = set()
     for path in request.paths:
         if not path.exists():
@@ -328,7 +328,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     if kept is None:
         kept, unclear = kept_step(run.config, metrics)
         if unclear and written.runs.at is None:
-            problems.append(f"{run.source}: {MAY_KEEP.format(unclear)}; for another step pass --at best or --at STEP")
+            problems.append(f"{run.source}: {MAY_KEEP.format(unclear)}; pass --at best or --at STEP for another step")
     renamed = {logged_name: new_name for new_name, logged_name in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()
     unused = {
@@ -339,7 +339,8 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     odd = {name for name in names if not name or len(name) > 500 or not name.isprintable()}  # no table can show them
     for what, some in (("that --map replaces", unused), ("without a usable name", odd)):
         if some:
-            problems.append(one_line(f"{run.source}: {run.name}: left out metrics {what}: {sorted(some)}", 500))
+            names_left_out = ", ".join(sorted(some))
+            problems.append(one_line(f"{run.source}: {run.name}: metrics {what} are left out: {names_left_out}", 500))
     odd |= unused
     if odd or renamed or len(metrics.group_by(["step", "name"]).aggregate([])) < metrics.num_rows:
         rows = zip(*(column.to_pylist() for column in metrics.columns), strict=True)
@@ -376,13 +377,13 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
         raise ConfigError(place, "items", None, problem, "remove all but one of the values")
     bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
     for row in bad.slice(0, 1).to_pylist():
-        problem = f"item {row['item']} of {row['subset']} has a {row['name']} that is not a number"
-        problem += f" ({bad.num_rows} such rows)"
+        problem = f"the {row['name']} of item {row['item']} of {row['subset']} is not a number"
+        problem += f" ({counted(bad.num_rows, 'such row')})"
         raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
 
 
 def _json(value: Any, left: int = _DEEPEST) -> Any:
-    """Return a value that JSON and DuckDB can hold: dates become text, as do NaN and huge integers; no surrogates.
+    """Return a value that JSON and DuckDB can hold: dates, NaN and huge integers become text; surrogates are replaced.
 
     Raises RecursionError for one that is nested in `left` levels or more.
     """

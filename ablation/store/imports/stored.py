@@ -47,7 +47,7 @@ _MAX_BYTES = 1 << 30
 
 
 class Record(Strict):
-    """A run's data from its source, without its rows."""
+    """A run's facts from its source, without its rows."""
 
     format: str
     source: str
@@ -72,7 +72,7 @@ class Record(Strict):
 
 
 class StoredRecord(Record):
-    """`run.json`; `files` are the sha256 of the other files."""
+    """The content of `run.json`; `files` are the sha256 digests of the other files."""
 
     files: dict[str, str]
 
@@ -94,12 +94,12 @@ class PlacedRun(Strict):
 
     @property
     def judged_at(self) -> int | None:
-        """Return the step that its final metrics are of; of each metric the last up to it."""
+        """Return the step of the run's final metrics; each metric's last value up to this step counts."""
         return self.last_step if self.final is None else self.final
 
 
 class ImportedStudy(Strict):
-    """`study.json`."""
+    """The content of `study.json`."""
 
     written: ImportFile
     study: StudyRecord
@@ -107,7 +107,7 @@ class ImportedStudy(Strict):
     runs: tuple[PlacedRun, ...]
 
     def text(self) -> str:
-        """Return JSON, the same for the same content."""
+        """Return the content as JSON text; equal contents have equal texts."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True) + "\n"
 
 
@@ -117,7 +117,7 @@ def studies(results: Path) -> list[Path]:
 
 
 def read_study(folder: Path) -> ImportedStudy:
-    """Return what was imported of a study. Raises ConfigError."""
+    """Return an imported study. Raises ConfigError if its manifest is missing or broken."""
     path = folder / MANIFEST
     remedy = "restore it, or delete the folder and import again"
     try:
@@ -130,7 +130,7 @@ def read_study(folder: Path) -> ImportedStudy:
 
 
 def read_record(folder: Path) -> StoredRecord:
-    """Return what is known of one run. Raises TrackerError if files are missing or changed."""
+    """Return the record of one run. Raises TrackerError if files are missing or have changed."""
     try:
         record = StoredRecord.model_validate_json(read_text(folder / RUN, _MAX_BYTES))
         digests = {name: sha256(folder / name) for name in record.files}
@@ -143,7 +143,7 @@ def read_record(folder: Path) -> StoredRecord:
 
 
 def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
-    """Return the stored metrics and items."""
+    """Return a run's stored metrics and items."""
     metrics = pq.read_table(folder / "log/metrics.parquet", schema=METRIC_ROWS)
     items = pq.read_table(folder / "outcome/items.parquet")
     if "cluster" not in items.column_names:
@@ -197,7 +197,7 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
 
 
 def remove_unnamed(study: Path, keys: set[str]) -> None:
-    """Delete the folders of a study that its manifest does not name, and the study's where nothing is left."""
+    """Delete the run folders that a study's manifest does not name, and the study's folder if it is then empty."""
     for folder in study.iterdir() if study.is_dir() else ():
         if folder.is_dir() and folder.name not in keys:
             shutil.rmtree(folder, ignore_errors=True)
@@ -206,7 +206,7 @@ def remove_unnamed(study: Path, keys: set[str]) -> None:
 
 
 def finals(metrics: pa.Table, step: int | None) -> pa.Table:
-    """Return the last row of each metric up to a step; of a metric that began later, as of None, the last of all."""
+    """Return each metric's last row up to a step; its very last row if it begins later or the step is None."""
     rows = list(zip(metrics["name"].to_pylist(), metrics["step"].to_pylist(), strict=True))
     places = {name: place for place, (name, _) in enumerate(rows)}  # rows stand by step
     if step is not None:
@@ -222,7 +222,7 @@ def _means(items: pa.Table, last: pa.Table, step: int) -> pa.Table:
 
 
 def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
-    """Return the items, each final metric as one more; the column `cluster` only if there are clusters."""
+    """Return the items with each final metric as a further item; without the column `cluster` if there are none."""
     count = last.num_rows
     logged = pa.table(
         [["final"] * count, last["name"], [LOGGED] * count, [LOGGED_VALUE] * count, last["value"], ["final"] * count],
@@ -236,7 +236,7 @@ def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
 
 
 def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
-    """Return lines on the steps of final metrics: of models that were kept, or of runs that end apart from most."""
+    """Return notes on the steps of final metrics, if they are of kept models or if runs end at different steps."""
     lines = []
     for kind in sorted({run.format for run in runs}):
         last = [run for run in runs if run.format == kind and run.state == "finished" and run.judged_at is not None]
@@ -247,10 +247,10 @@ def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
         if chosen:
             prefix = "the kept model: " if any(run.final == run.kept for run in chosen) else ""
             where = (prefix or "one step of each run: ") + _at_steps(chosen) if others else f"{prefix}step {usual}"
-            lines.append(f"final metrics are those of {where}; for the last step pass --at last")
+            lines.append(f"final metrics are those of {where}; pass --at last for the last step")
         elif others:
-            ends = f"most at {usual}, {_at_steps(others)}"
-            common = "for the last step that all runs logged pass --at common"
+            ends = f"most at step {usual}, {_at_steps(others)}"
+            common = "pass --at common for the last step that all runs logged"
             lines.append(f"runs end at different steps: {ends}; {common}")
     return lines
 
@@ -260,7 +260,7 @@ def _at_steps(runs: Sequence[PlacedRun]) -> str:
 
 
 def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
-    """Return METRIC_ROWS: all that is in the log now, and the part of the earlier rows that is still valid.
+    """Return METRIC_ROWS: all rows of the present log, and the earlier rows that are still valid.
 
     If a log was cut short, or restarted by a resumed run, it lacks earlier rows: they stay. If both have a number and
     the numbers differ, the run was resumed from an earlier step: from that step on only the current log counts.
@@ -278,7 +278,7 @@ def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
 
 
 def merged_items(earlier: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
-    """Return ITEM_ROWS: the current ones, and the earlier ones of subsets that are not among them."""
+    """Return ITEM_ROWS: the present items, and the earlier items of subsets that the present ones lack."""
     if earlier is None or evaluated is None:
         return evaluated if earlier is None else earlier
     place = ["subset", "protocol"]
@@ -292,7 +292,7 @@ def sorted_items(items: pa.Table) -> pa.Table:
 
 
 def twice(items: pa.Table) -> str | None:
-    """Return an item that has two values of one name, in words."""
+    """Return a sentence about an item that has two values of one name; None if there is none."""
     counted = items.group_by(_ITEM).aggregate([([], "count_all")])
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
         return f"item {row['item']} of {row['subset']} has {row['count_all']} values of {row['name']}"

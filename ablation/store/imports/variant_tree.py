@@ -50,7 +50,7 @@ def derive(
 
 
 def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
-    """Give every group its parent and its name."""
+    """Set the parent and the name of every group."""
     declared = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
     declared |= study.runs.parents
     nearest = _nearest(groups)
@@ -69,13 +69,15 @@ def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
     for group in groups:
         if group.parent is not None and group.parent not in taken:
             remedy = suggest(group.parent, sorted(taken))
-            raise ConfigError(where, group.name, group.parent, "its parent has no run", remedy)
+            raise ConfigError(where, group.name, group.parent, "the parent has no run", remedy)
     parents = {group.name: group.parent for group in groups}
     circular = len(list(walk(parents))) < len(groups)
     for group in groups:
         if circular and group.name in ancestors(group.parent or "", parents):
             problem = "descends from itself"
-            raise ConfigError(where, f"parents.{group.name}", group.parent, problem, "name the root: parents.NAME=none")
+            raise ConfigError(
+                where, f"parents.{group.name}", group.parent, problem, "declare the root with --map parents.NAME=none"
+            )
 
 
 def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
@@ -110,7 +112,7 @@ def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
 
 
 def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
-    """Return a row for each group and a column for each key: equal numbers where values are equal, 0 if absent."""
+    """Return a table of groups by keys, in which equal values have equal numbers and missing values have 0."""
     keys = sorted({key for group in groups for key in group.leaves if not _is_product(key, group.leaves)})
     codes = np.zeros((len(groups), len(keys)), np.int64)
     for column, key in enumerate(keys):
@@ -130,7 +132,7 @@ def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
-    """Whether the value only says again what others do; a number of devices, which stands nowhere else, is news."""
+    """Return whether a value only repeats others; a number of devices, which occurs nowhere else, does not."""
     factors: list[Any] = [leaves.get(factor) for factor in _PRODUCT_OF.get(key, ())]
     return (
         bool(factors) and all(isinstance(factor, int) for factor in factors) and leaves.get(key) == math.prod(factors)

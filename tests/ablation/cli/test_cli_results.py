@@ -28,7 +28,7 @@ def test_the_gate_fails_only_for_failures(results, capsys):
     simulate(results, [Study(states={("v1", 0): "missing"})])
     typed(capsys, "collect", "--results", results)
     status, out, _ = typed(capsys, "status", "--failed", "--results", results)
-    assert (status, out) == (0, "16 stages ok, 0 not, 2 not run\n")
+    assert (status, out) == (0, "16 stages ok, 0 not ok, 2 not run\n")
     plan = simulate(results, [Study(states={("v1", 0): "failed", ("v2", 1): "diverged"})])
     (stage_dir(plan, "toy", "v3", 0, "evaluate") / "status.json").write_text("{")
     typed(capsys, "collect", "--results", results)
@@ -37,7 +37,7 @@ def test_the_gate_fails_only_for_failures(results, capsys):
     lines = err.splitlines()
     assert [line.split(":")[0] for line in lines[:5]] == ["failed", "diverged", "blocked", "blocked", "corrupt"]
     assert "failed: toy.train v1 seed 0: RuntimeError: simulated failure" in lines[0]
-    assert lines[-1] == "13 stages ok, 5 not"
+    assert lines[-1] == "13 stages ok, 5 not ok"
 
 
 def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is_to_run(

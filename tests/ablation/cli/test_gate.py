@@ -251,7 +251,7 @@ def test_the_plain_gate_needs_a_stage_that_ran(tmp_path, capsys):
     simulate(tmp_path, [Study(states=NOT_RUN)])
     for path in tmp_path.glob("stages/**/status.json"):
         path.unlink()
-    assert "no stage of a plan has run" in refused(capsys, "status", "--failed", "--results", tmp_path)
+    assert "no stage of the plan has run" in refused(capsys, "status", "--failed", "--results", tmp_path)
 
 
 @pytest.mark.parametrize(("place", "status"), [("/dev/full", 2), (None, 10)])

@@ -43,7 +43,7 @@ def test_a_query_cannot_write_nor_leave_the_database(results, query):
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        *((nothing, "the query holds no statement; write one") for nothing in (";", "", " ; ;", "-- x")),
+        *((nothing, "the query contains no statement; write one") for nothing in (";", "", " ; ;", "-- x")),
         ("SELECT * FROM nothere", "nothere"),
     ],
 )
@@ -113,7 +113,7 @@ def test_long_curves_are_binned_by_neighbouring_steps(results):
 
 
 def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
-    with pytest.raises(ConfigError, match="there is no database; run `ablation collect`"):
+    with pytest.raises(ConfigError, match="the database does not exist; run `ablation collect`"):
         Store(tmp_path / DATABASE)
     (tmp_path / DATABASE).write_text("not a database")
     with pytest.raises(ConfigError, match="run `ablation collect` again"):

@@ -45,7 +45,7 @@ def sites(results, tmp_path):
 def test_two_halves_give_the_tables_of_one_site(results, sites, tmp_path, capsys):
     here, there = sites
     assert main(["merge", str(there), "--results", str(here), "--site", "helsinki"]) == 0
-    assert capsys.readouterr().out == "16 stages added, 2 in both\n"
+    assert capsys.readouterr().out == "16 stages added, 2 in both folders\n"
     for folder in (results, here):
         collect(folder)
         assert main(["verdicts", "toy", "--json", "--results", str(folder)]) == 0
@@ -136,7 +136,7 @@ def test_a_stage_that_diverged_at_one_site_and_ended_well_at_the_other_is_a_conf
     here, there = sites
     status = next((here if diverged == "here" else there).glob("stages/toy/prepare/*")) / "status.json"
     status.write_text(status.read_text().replace('"ok"', '"diverged"'))
-    with pytest.raises(ConfigError, match="the same stage is"):
+    with pytest.raises(ConfigError, match="the same stage has the state"):
         merge(here, there, "b")
 
 

@@ -41,15 +41,21 @@ def rule(**changes):
         ({"health": [rule(metric="train/m00"), rule(metric="train/*"), rule(metric="train/m0[0-3]")]}, []),
         (
             {"health": [rule(metric="train/m0")]},
-            ["health rule level never applies: no stage train has logged train/m0; did you mean train/m00?"],
+            [
+                "health rule level never applies, because the stage train has never logged train/m0; did you mean "
+                "train/m00?"
+            ],
         ),
         (
             {"health": [rule(metric="train/m00", measure="ratio", reference="nothing/like/it")]},
-            ["health rule level never applies: no stage train has logged nothing/like/it"],
+            ["health rule level never applies, because the stage train has never logged nothing/like/it"],
         ),
         (  # a reference is a name, no pattern
             {"health": [rule(metric="train/m00", measure="ratio", reference="train/*")]},
-            ["health rule level never applies: no stage train has logged train/*; did you mean train/m00?"],
+            [
+                "health rule level never applies, because the stage train has never logged train/*; did you mean "
+                "train/m00?"
+            ],
         ),
         (
             {"curves": [{"metric": "train/M00", "label": "x"}]},
@@ -61,11 +67,11 @@ def rule(**changes):
         ),
         (
             {"analysis": {"subsets": ["gendr", "race"]}},
-            ["analysis.subsets: no item is of the subset gendr; did you mean gender?"],
+            ["analysis.subsets: no item belongs to the subset gendr; did you mean gender?"],
         ),
         (
             {"analysis": {"subsets": ["all"]}},
-            ["analysis.subsets: no item is of the subset all; known: gender, race"],
+            ["analysis.subsets: no item belongs to the subset all; known: gender, race"],
         ),
         (
             {"analysis": {"value": "hits"}},

@@ -67,7 +67,7 @@ def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
         (["gad", "unknown"], "is not in the plan"),
         (["gad", "full", "--seed", "7"], "is not in the plan"),
         (["debias", "full"], "names no trained model"),
-        (["gad", "broken"], "has left no finished model"),
+        (["gad", "broken"], "has no finished model"),
     ):
         said = refused(capsys, "export", *arguments, "--results", results, "--output", tmp_path / "x")
         assert words in said
@@ -148,7 +148,7 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
     for words, options in (
         ("kept steps: 20, 100", ["--step", "7"]),
         ("no critic", ["--part", "critic", "--stage", "train"]),
-        ("is not a stage", ["--stage", "trian"]),
+        ("the stage does not exist", ["--stage", "trian"]),
     ):
         words_of = ["export", "gad", "full", *options, "--results", results, "--output", tmp_path / "x"]
         assert words in refused(capsys, *words_of)

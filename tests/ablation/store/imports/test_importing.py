@@ -79,11 +79,11 @@ def test_a_dry_run_shows_the_variants_and_writes_nothing(capsys):
     out = typed.output(capsys, "import", *HF, "--dry-run")
     assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
     assert "learning_rate: 0.05 -> 0.2" in out
-    assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
-    assert "not stated: metric, direction, margin; pass --metric NAME" in out
+    assert "runs end at different steps: most at step 4, fast seed 1 at 6" in out
+    assert "metric, direction and margin are missing; pass --metric NAME" in out
     assert "nothing was written; correct mistakes" in out
     out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min", "--dry-run")
-    assert "not stated: margin; pass --margin M, the smallest difference that matters" in out
+    assert "margin is missing; pass --margin M, the smallest difference that matters" in out
     assert list(Path().iterdir()) == []
 
 
@@ -151,7 +151,7 @@ def test_one_step_of_all_runs(capsys):
     at_4 = dict(course("lr", "fast", 1, "eval_loss"))[4]
     out = typed.output(capsys, "import", *HF, "--at", "common")
     assert "(trainer_state at step 6, judged at 4)" in out
-    assert "note: final metrics are those of step 4; for the last step pass --at last" in out
+    assert "note: final metrics are those of step 4; pass --at last for the last step" in out
     assert final_values("eval_loss") == last | {("fast", 1): at_4}
     [comparison] = comparisons_of("lr")
     assert "different steps" not in comparison.reason
@@ -165,7 +165,7 @@ def test_one_step_of_all_runs(capsys):
     assert final_values("eval_loss")["fast", 1] == dict(course("lr", "fast", 1, "eval_loss"))[2]
     error = refused(capsys, *HF, "--at", "5")
     assert "--at = 5: base/seed_0" in error
-    assert "logged eval_loss from step 2 to 4; pass --at common for the last step" in error
+    assert "logged eval_loss only from step 2 to 4; pass --at common for the last step" in error
     assert "is not a step; write last, best, common or a number" in refused(capsys, *HF, "--at", "end")
 
 
@@ -190,10 +190,10 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
 @pytest.mark.parametrize(
     ("settings", "state", "options", "step", "said"),
     [
-        (LOADED, BEST, [], 300, "those of the kept model: step 300; for the last step pass --at last"),
-        (LOADED, BEST | {"best_model_checkpoint": None}, [], 300, "those of the kept model: step 300; for"),
-        (LOADED, {}, [], 300, "those of the kept model: step 300; for"),  # of another version: from the evaluations
-        (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "those of the kept model: step 200; for"),
+        (LOADED, BEST, [], 300, "those of the kept model: step 300; pass --at last for the last step"),
+        (LOADED, BEST | {"best_model_checkpoint": None}, [], 300, "those of the kept model: step 300; pass"),
+        (LOADED, {}, [], 300, "those of the kept model: step 300; pass"),  # of another version: from the evaluations
+        (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "those of the kept model: step 200"),
         (
             None,
             BEST,
@@ -206,7 +206,7 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
             BEST,
             [],
             300,
-            "those of the kept model: step 300; for",
+            "those of the kept model: step 300; pass",
         ),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
         (
@@ -214,14 +214,14 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
             {},
             [],
             300,
-            "those of the kept model: step 300; for",
+            "those of the kept model: step 300; pass",
         ),
         ({"save_best": True}, {}, [], 400, "the settings (save_best) may keep a model other than the last"),
-        ({"early_stopping_patience": 2}, {}, [], 400, "for another step pass --at best or --at STEP"),
-        ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are those of step 300; for"),
+        ({"early_stopping_patience": 2}, {}, [], 400, "pass --at best or --at STEP for another step"),
+        ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are those of step 300; pass"),
         (LOADED, BEST, ["--at", "last"], 400, None),
-        (LOADED, BEST, ["--at", "200"], 200, "final metrics are those of step 200; for"),
-        (LOADED, BEST, ["--at", "250"], 200, "final metrics are those of step 200; for"),  # the last one up to there
+        (LOADED, BEST, ["--at", "200"], 200, "final metrics are those of step 200; pass"),
+        (LOADED, BEST, ["--at", "250"], 200, "final metrics are those of step 200; pass"),  # the last one up to there
     ],
 )
 def test_the_model_that_was_kept_is_judged(settings, state, options, step, said, *, tmp_path, capsys):
@@ -241,7 +241,7 @@ def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
         settings = LOADED | {"learning_rate": 0.1 + (variant == "b")}
         stopped_early(tmp_path / f"runs/{variant}/seed_{seed}", curve, settings, {})
     out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL)
-    assert "kept model: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; for the last step pass --at last" in out
+    assert "kept model: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; pass --at last for the last step" in out
     [comparison] = comparisons_of("es")
     assert (
         "the values are those of the models that were kept: a at steps 200 to 300, b at steps 300 to 400"
@@ -279,14 +279,14 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "\nlearning_rate: 0.2\n" in typed.output(capsys, "show", "lr/fast")
     assert main(["variants", "rl"]) == main(["show", "lr/slow"]) == 2
     errors = capsys.readouterr().err
-    assert "'rl': it is not in the database" in errors
+    assert "'rl': is not in the database" in errors
     assert "'slow': is not a variant of this study; known: base, fast" in errors
     page = Path("reports/index.html").read_text()
     assert said in page
     assert "of device time" not in page
     assert "<strong>Scale" not in page
     assert "Scale" not in Path("reports/lr/subsets.tex").read_text()
-    assert "Runs end at different steps: most at 4, fast seed 1 at 6; for the last step that all" in page
+    assert "Runs end at different steps: most at step 4, fast seed 1 at 6; pass --at common" in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
     assert "All numbers come from the files of runs and evaluations" in page
     apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; if all logged a common step, "
@@ -396,7 +396,7 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
 def test_a_metric_that_is_mapped_replaces_the_one_of_its_name(capsys):
     """What a run logged as both would else be mixed, step by step."""
     assert run(*HF, "--map", "metrics.loss=eval_loss", "--metric", "loss", *EVAL[2:]) == 0
-    assert "left out metrics that --map replaces: ['loss']" in capsys.readouterr().out
+    assert "metrics that --map replaces are left out: loss" in capsys.readouterr().out
     with Store(Path("results/tracker.duckdb")) as store:
         assert store.rows("SELECT count(*) FROM metrics WHERE name = 'eval_loss'")[1] == [(0,)]
     mapped = course("lr", "fast", 1, "loss")
@@ -469,7 +469,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         assert [variant.why for variant in store.variants("rates")] == ["the default", "four times as much"]
         assert store.study("rates").title == "Learning rates"
     file.write_text(STUDY_YAML.replace('["fast/*"]', '["quick/*"]'))
-    assert "run fast/seed_0 matches none of them" in refused(
+    assert "run fast/seed_0 matches no variant" in refused(
         capsys, "trainer_state", WRITTEN / "trainer", "--study", file
     )
     file.write_text(STUDY_YAML.replace("margin", "margins"))
@@ -488,14 +488,14 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         (["verl", WRITTEN / "trainer", "--study", "s"], 'holds no line {"step"'),
         (["tensorboard", WRITTEN / "verl", "--study", "s"], "holds no event file"),
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
-        ([*HF], "not stated: metric"),
+        ([*HF], "metric, direction and margin are missing"),
         ([*HF, *EVAL[:4]], "pass --margin M"),
-        ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged it; did you mean 'eval_loss'?"),
+        ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged the metric; did you mean 'eval_loss'?"),
         ([*HF, "--items", "a/b/c", *EVAL[2:]], "no run has these items"),
         ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is not a valid direction"),
         ([*HF, *EVAL[:4], "--margin", "-1"], "analysis.margin = -1.0"),
         ([*HF, "--map", "sed=x"], "is not KEY=VALUE with a known key; did you mean 'seed'?"),
-        ([*HF, "--map", "seed=nothing"], "has no known seed, like "),
+        ([*HF, "--map", "seed=nothing"], "other run of the variant have no known seed"),
         ([*HF, "--map", "parents.fast=bas"], "no run belongs to bas; did you mean 'base'?"),
         ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
         ([*HF[:3], "a/b"], "is not a valid study name"),
@@ -522,7 +522,7 @@ def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_p
     options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05"]
     line = refused(capsys, "verl", place, "--study", "po", *options)
     assert "seed_1" in line
-    assert "has a acc that is not a number (1 such rows)" in line
+    assert "is not a number (1 such row)" in line
     assert not Path("results/imported/po").exists()
 
 

@@ -109,7 +109,7 @@ def test_the_seed_is_where_it_is_said_to_be():
     runs = [record(f"r{i}", {"lr": 1}, started=f"2026-01-0{3 - i}") for i in range(3)]
     assert [seed for _, seed in place(runs, "seed=number")[1]] == [2, 1, 0]
     runs[1] = record("r1", {"lr": 1, "seed": 4})
-    with pytest.raises(ConfigError, match=r"run r0 \(/runs/r0\) has no known seed, like 1 other run of"):
+    with pytest.raises(ConfigError, match=r"run r0 \(/runs/r0\) and 1 other run of the variant have no known seed"):
         place(runs)
 
 
@@ -134,7 +134,7 @@ def test_versions_of_a_resumed_run_of_lightning_are_one_run():
     again = [version(number, 0, 100, {"lr": 0.1}) for number in range(2)]  # repeats, from the first step each
     assert continued(again, study, "study s") == []
     assert continued([version(0, 0, 100, {"lr": 1}), version(1, 0, 100, {"lr": 2})], study, "study s") == []
-    with pytest.raises(ConfigError, match="does not continue the other"):
+    with pytest.raises(ConfigError, match="does not continue the steps"):
         continued([version(0, 0, 100), version(1, 0, 100)], study, "study s")
 
 
