@@ -107,7 +107,7 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
             reader_of(means)  # says what to do
         if packed := next((file for file in sorted(folder.rglob("*")) if file.suffix in _COMPRESSED), None):
             raise ConfigError(folder, "", None, "holds compressed files only", f"unpack them, such as {packed.name}")
-        patterns = ", ".join(pattern for pattern in _IN_FOLDERS if "[" not in pattern)
+        patterns = ", ".join(pattern for pattern in _IN_FOLDERS if not {*"[?"} & {*pattern})
         if tables:
             remedy = f"name a folder with {patterns}, or with tables ({', '.join(table.FILES)}) of item and value"
         else:
