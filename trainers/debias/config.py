@@ -29,23 +29,23 @@ class MaxItems(Strict):
 
 
 class Split(Strict):
-    """Which items train, stop and test.
+    """Assignment of items to the training, development and test splits.
 
     By term: a seeded split of one file, stratified by domain; no term is in two splits, each split gets at least one.
-    By file: as a folder's files say, in their order.
+    By file: as in a folder's files, in their order.
     """
 
     by: Literal["term", "file"] = Field(
         default="term",
         description="term: split one file by target term; file: a folder with train, dev and test or <domain>_test.",
     )
-    train: float = Field(default=0.6, gt=0, lt=1, description="Share of each domain's terms.")
-    dev: float = Field(default=0.1, gt=0, lt=1, description="Share of each domain's terms.")
-    test: float = Field(default=0.3, gt=0, lt=1, description="Share of each domain's terms.")
+    train: float = Field(default=0.6, gt=0, lt=1, description="Share of each domain's terms for training.")
+    dev: float = Field(default=0.1, gt=0, lt=1, description="Share of each domain's terms for development.")
+    test: float = Field(default=0.3, gt=0, lt=1, description="Share of each domain's terms for the test.")
     seed: int = Field(default=0, ge=0, description="Seed of the split, shared by all training seeds.")
     max_items: MaxItems = Field(
         default=MaxItems(),
-        description="Maximum number of items per domain, drawn with the split's seed; with by: file, the first ones.",
+        description="Maximum number of items per domain, drawn with the split's seed; if by is file, the first ones.",
     )
 
     @model_validator(mode="after")
@@ -86,10 +86,10 @@ class Batches(Strict):
     order: Literal["shuffled", "file"] = Field(
         default="shuffled", description="Training items: shuffled each epoch, or in the order of the file."
     )
-    drop_last: bool = Field(default=False, description="Skip an incomplete last training batch.")
+    drop_last: bool = Field(default=False, description="Whether an incomplete last training batch is skipped.")
     mixed: bool = Field(
         default=False,
-        description="Development batches mix the domains in file order.",
+        description="Whether development batches mix the domains, in file order.",
     )
 
 
@@ -125,8 +125,8 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 class RcsSettings(Strict):
     """Weights of batches by their distance from balance."""
 
-    thresholds: Thresholds = Field(description="[low, high] of the batch's |SS - 0.5|.")
-    alphas: Alphas = Field(description="[low, mid, high]: strength below, between, above.")
+    thresholds: Thresholds = Field(description="Bounds [low, high] on the batch's |SS - 0.5|.")
+    alphas: Alphas = Field(description="Strengths [low, mid, high] below, between and above the thresholds.")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -161,7 +161,7 @@ class Rcs(RcsSettings):
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
-        """Return alpha per epoch and |SS - 0.5|."""
+        """Return alpha for each epoch and each |SS - 0.5|."""
         active = [active_rcs_phase(epoch / n_epochs, rcs_phases(self)) for epoch in range(n_epochs)]
         return [[rcs_alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 
@@ -182,7 +182,7 @@ class DebiasConfig(Strict):
     )
     labels: Asset | None = Field(
         default=None,
-        description="StereoSet itself; swapped labels in `data` are refused. null: unchecked.",
+        description="StereoSet itself, by which swapped labels in `data` are refused; null: labels are not checked.",
     )
     dtype: Literal["float32", "bfloat16", "float64"] = Field(
         default="float32", description="Precision of the frozen model."
@@ -193,11 +193,11 @@ class DebiasConfig(Strict):
     split: Split = Field(default=Split(), description="Training, development and test items.")
     editing: Annotated[bool, Absent(True)] = Field(
         default=True,
-        description="false: nothing is trained, and the model is measured as it is.",
+        description="Whether the model is edited; false: nothing is trained, and the model is measured as it is.",
     )
-    edit: Edit = Field(default=Edit(), description="What is edited.")
+    edit: Edit = Field(default=Edit(), description="Edited modules and batch sizes.")
     batches: Annotated[Batches, Absent({"order": "shuffled", "drop_last": False, "mixed": False})] = Field(
-        default=Batches(), description="Order of training items."
+        default=Batches(), description="Formation of batches from items."
     )
     ss: Annotated[Literal["log_probability", "probability"], Absent("log_probability")] = Field(
         default="log_probability",
@@ -209,10 +209,12 @@ class DebiasConfig(Strict):
     meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Learning rate of the hypernetwork (Adam).")
     loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss.")
     n_epochs: int = Field(default=100, ge=1, description="Passes over the training items.")
-    max_grad_norm: float | None = Field(default=None, gt=0, description="Gradient clipping; null: none.")
+    max_grad_norm: float | None = Field(
+        default=None, gt=0, description="Norm to which larger gradients are clipped; null: no clipping."
+    )
     accumulation_steps: int = Field(default=2, ge=1, description="Edit batches per optimizer step.")
     early_stop: EarlyStop | None = Field(
-        default=None, description="Early stopping; null: none, the last epoch is kept."
+        default=None, description="Early stopping; null: no early stopping, so the last epoch is kept."
     )
     grpo: Grpo = Field(default=Grpo(), description="The reward term.")
     rcs: Annotated[RcsOff | Rcs, Field(discriminator="mode")] = Field(

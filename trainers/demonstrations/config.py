@@ -24,12 +24,12 @@ class Sizes(Strict):
 
 
 class Concepts(Strict):
-    """Two words of a concept -> its label, which only the demonstrations tell: every query has a mapping of its own."""
+    """Two words of a concept -> its label. Each query has its own mapping, which only its demonstrations show."""
 
     name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Number of concepts.")
     words: int = Field(default=8, ge=2, description="Words per concept.")
-    labels: int = Field(default=8, ge=2, description="Labels, and concepts in a query's pool.")
+    labels: int = Field(default=8, ge=2, description="Number of labels, and of concepts in a query's pool.")
     word_noise: Fraction = Field(default=0.15, description="Share of replaced words.")
     label_noise: Fraction = Field(default=0.15, description="Share of random labels.")
     concept_share: float = Field(default=0.1, ge=0, le=1, description="Cosine of two words of one concept.")
@@ -91,19 +91,19 @@ class Learner(Strict):
     demonstrations: int = Field(default=12, ge=2, description="Demonstrations per training sequence.")
     steps: int = Field(default=500, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
-    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate.")
+    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak learning rate.")
     clean_share: Fraction = Field(default=0.6, description="Share of initial steps without noise.")
 
 
 class Proposals(Strict):
     """Candidate sequences per query, drawn by similarity of the embeddings, without repeating a demonstration."""
 
-    beam: int = Field(default=1, ge=0, description="Most probable sequences, by beam search.")
+    beam: int = Field(default=1, ge=0, description="Number of most probable sequences, by beam search.")
     temperatures: list[Annotated[float, Field(gt=0)]] = Field(
         default=[2.0, 4.0, 8.0], description="One sampled sequence per temperature."
     )
-    random: int = Field(default=4, ge=0, description="Uniformly drawn sequences.")
-    scale: float = Field(default=5.0, gt=0, description="Multiplies the cosine to logits.")
+    random: int = Field(default=4, ge=0, description="Number of uniformly drawn sequences.")
+    scale: float = Field(default=5.0, gt=0, description="Factor that turns the cosine into logits.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:
@@ -122,8 +122,8 @@ class Selector(Strict):
         default="pointer", description="pointer is trained; random and nearest are baselines."
     )
     hidden: int = Field(default=48, ge=4, description="Hidden size.")
-    layers: int = Field(default=1, ge=1, le=3, description="Cross-attention layers.")
-    heads: int = Field(default=4, ge=1, description="Attention heads; must divide hidden.")
+    layers: int = Field(default=1, ge=1, le=3, description="Number of cross-attention layers.")
+    heads: int = Field(default=4, ge=1, description="Number of attention heads; must divide hidden.")
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -135,10 +135,10 @@ class Selector(Strict):
 class Reward(Strict):
     """Reward of a candidate sequence from correct, acc_score and the gain (docs/studies/demonstrations.md)."""
 
-    mode: Mode = Field(default="legacy", description="Formula.")
+    mode: Mode = Field(default="legacy", description="Formula of the reward.")
     gain: Literal["probability", "nats"] = Field(
         default="probability",
-        description="Gain of the right answer over zero-shot, in probability (geometric mean over tokens) or mean "
+        description="Unit of the right answer's gain over zero-shot: probability (geometric mean over tokens) or mean "
         "log-probability.",
     )
     info_weight: float = Field(default=1.0, ge=0, le=100, description="legacy: weight of the gain.")
@@ -146,9 +146,9 @@ class Reward(Strict):
     hard_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `correct`.")
     soft_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `acc_score`.")
     alpha: Fraction = Field(default=0.5, description="hybrid, hybrid_separated: share of the gain.")
-    info_scale: float = Field(default=10.0, gt=0, description="hybrid: min(1, info_scale * gain).")
+    info_scale: float = Field(default=10.0, gt=0, description="hybrid: scale of the gain, min(1, info_scale * gain).")
     info_floor: float | None = Field(
-        default=None, le=0, description="hybrid: lower bound of the scaled gain; null: none."
+        default=None, le=0, description="hybrid: lower bound of the scaled gain; null: no bound."
     )
 
     @model_validator(mode="after")
@@ -178,22 +178,22 @@ class Rce(Strict):
     lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
     weights: Literal["reward", "position", "best"] = Field(
         default="reward",
-        description="Weights by reward; position: by rank in the query, ties broken by place; best: the best sequence "
-        "only, without tau.",
+        description="Weights by reward; position: by rank in the query, ties broken by place; best: only the best "
+        "sequence counts, without tau.",
     )
     best_epochs: Annotated[int, Absent(0)] = Field(
-        default=0, ge=0, description="Earlier epochs that imitate only the best sequence."
+        default=0, ge=0, description="Number of first epochs, which imitate only the best sequence."
     )
     tau_start: float = Field(default=2.0, gt=0, description="First temperature of the weights.")
-    tau_end: float = Field(default=0.5, gt=0, description="Last temperature; linear between.")
+    tau_end: float = Field(default=0.5, gt=0, description="Last temperature; it changes linearly.")
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the remaining candidates.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
 
 class Grpo(Strict):
     """Clipped policy gradient on the same sequences, held near the RCE policy."""
 
-    enabled: bool = Field(default=True, description="false: stop after RCE.")
+    enabled: bool = Field(default=True, description="Whether the stage runs; false: training stops after RCE.")
     advantage: Literal["zscore", "centred", "rank", "position"] = Field(
         default="zscore",
         description="Within a query: z-scores, differences from the mean (centred), or ranks with ties shared (rank) "
@@ -203,16 +203,16 @@ class Grpo(Strict):
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=1e-3, gt=0, le=1, description="Learning rate.")
     clip_low: float = Field(default=0.2, gt=0, lt=1, description="Clip range of the ratio to the old policy, below 1.")
-    clip_high: float = Field(default=0.2, gt=0, lt=1, description="Clip range of this ratio, above 1.")
+    clip_high: float = Field(default=0.2, gt=0, lt=1, description="Clip range of the ratio to the old policy, above 1.")
     kl_coef: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL to the RCE policy.")
     advantage_clip: float = Field(default=5.0, gt=0, description="Bound of the advantages.")
     min_positive_ratio: Fraction | None = Field(
-        default=None, description="Queries with a smaller share of positives give no loss; null: all do."
+        default=None, description="Queries with a smaller share of positives give no loss; null: all queries do."
     )
     positive_threshold: float | None = Field(
-        default=None, description="Reward above which a sequence is positive; null: if it is right."
+        default=None, description="Reward above which a sequence is positive; null: right sequences are positive."
     )
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
 
 class DemonstrationsConfig(Strict):
@@ -222,7 +222,7 @@ class DemonstrationsConfig(Strict):
         default=Concepts(name="concepts"), description="Questions and in-context model."
     )
     model: Asset | None = Field(default=None, description="(Vision-)language model; null for concepts.")
-    embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")
+    embedder: Asset | None = Field(default=None, description="CLIP model for task vision.")
     data: Asset | None = Field(default=None, description="Questions; null for concepts.")
     learner: Learner = Field(default=Learner(), description="In-context model of task concepts.")
     shots: int = Field(default=4, ge=1, le=32, description="Largest number of shots evaluated.")
@@ -231,13 +231,13 @@ class DemonstrationsConfig(Strict):
     )
     proposals: Proposals = Field(default=Proposals(), description="Candidate sequences.")
     score_batch: int = Field(default=512, ge=1, description="Prompts per batch of the in-context model.")
-    selector: Selector = Field(default=Selector(), description="Chooses the demonstrations.")
-    reward: Reward = Field(default=Reward(), description="Reward of a sequence.")
+    selector: Selector = Field(default=Selector(), description="The network that chooses the demonstrations.")
+    reward: Reward = Field(default=Reward(), description="Reward of a candidate sequence.")
     rce: Rce = Field(default=Rce(), description="First training stage.")
     grpo: Grpo = Field(default=Grpo(), description="Second training stage.")
     per_shot: list[Mode] = Field(
         default=[],
-        description="Train one selector per mode; the best on validation selects, per number of shots.",
+        description="Modes with one selector each; for each number of shots, the best selector on validation is used.",
     )
     checkpoint_every: int = Field(default=2, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
 
@@ -250,8 +250,8 @@ class DemonstrationsConfig(Strict):
             (pretrained and self.model is None, f"task.name {name} needs a `model`"),
             (pretrained and self.data is None, f"task.name {name} needs `data`"),
             (name == "vision" and self.embedder is None, "task.name vision needs an `embedder`"),
-            (not pretrained and self.model is not None, "task.name concepts trains its own model: set `model` to null"),
-            (not pretrained and self.data is not None, "task.name concepts makes its own data: set `data` to null"),
+            (not pretrained and self.model is not None, "task.name concepts trains its own model; set `model` to null"),
+            (not pretrained and self.data is not None, "task.name concepts makes its own data; set `data` to null"),
             (name != "vision" and self.embedder is not None, f"`embedder` has no effect with task.name {name}"),
             (
                 self.shots > self.task.candidates,
@@ -268,12 +268,12 @@ class DemonstrationsConfig(Strict):
                 f"rce.best_epochs = {self.rce.best_epochs} makes rce.weights best in all epochs; raise rce.epochs",
             ),
             (len(self.per_shot) == 1, "per_shot chooses between modes, so it needs at least two"),
-            (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
+            (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice; list each mode once"),
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
-                "reward has no effect, because per_shot trains each mode at default weights and random and "
-                "nearest train nothing",
+                "reward has no effect, because per_shot trains each mode with default weights, and the selectors "
+                "random and nearest are not trained",
             ),
         ]
         for wrong, problem in problems:

@@ -46,7 +46,7 @@ class Data(Strict):
     base: int = Field(default=2000, ge=1, description="Worked responses for a model from scratch.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
-        default=None, ge=1, description="In tokens; rows with longer prompts are left out and counted."
+        default=None, ge=1, description="Longest prompt, in tokens; rows with longer ones are left out and counted."
     )
 
     @model_validator(mode="after")
@@ -60,7 +60,7 @@ class Data(Strict):
 
 
 class Base(Strict):
-    """Replacement of a base model if `model` is null: a small one that has read worked responses with flaws."""
+    """Training of the small base model that is used if `model` is null, on worked responses with flaws."""
 
     steps: int = Field(default=300, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=48, ge=1, description="Responses per step.")
@@ -72,29 +72,30 @@ class Base(Strict):
 class SeqKD(Strict):
     """Stage 1: supervised training on the teacher's responses, shared by all variants of a seed."""
 
-    enabled: bool = Field(default=True, description="false: adversarial training starts from the base model.")
+    enabled: bool = Field(default=True, description="Whether the stage runs; false: the base model is used.")
     epochs: int = Field(default=4, ge=1, description="Passes over the training prompts.")
-    max_steps: int | None = Field(default=None, ge=1, description="Steps at most; null: all epochs.")
+    max_steps: int | None = Field(default=None, ge=1, description="Largest number of steps; null: all epochs.")
     batch_size: int = Field(default=256, ge=1, description="Prompts per step.")
     micro_batch: int | None = Field(
         default=None, ge=1, description="Prompts per forward and backward pass; null: a batch."
     )
     lr: float = Field(default=5e-6, gt=0, le=1, description="Constant learning rate.")
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory.")
 
 
 class Adversarial(Strict):
     """An adversarial stage: every step samples, scores, and updates the critic and, after its warm-up, the student."""
 
-    enabled: bool = Field(default=True, description="false: skip the stage.")
+    enabled: bool = Field(default=True, description="Whether the stage runs.")
     epochs: int = Field(default=2, ge=1, description="Passes over the training prompts.")
-    max_steps: int | None = Field(default=None, ge=1, description="Steps at most; null: all epochs.")
-    critic_warmup: int = Field(default=0, ge=0, description="Initial steps of the critic alone.")
+    max_steps: int | None = Field(default=None, ge=1, description="Largest number of steps; null: all epochs.")
+    critic_warmup: int = Field(default=0, ge=0, description="Number of first steps in which only the critic learns.")
     actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the student.")
     critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the critic.")
     kl_coef: float = Field(default=0.001, ge=0, description="Weight of the k3 KL to the stage's first student.")
     student: Literal["gspo", "cross_entropy"] = Field(
-        default="gspo", description="Learn from the critic's scores or from teacher responses."
+        default="gspo",
+        description="Student's objective: gspo, with the critic's scores, or cross_entropy, on teacher responses.",
     )
 
     @property
@@ -105,9 +106,9 @@ class Adversarial(Strict):
 class Sampling(Strict):
     """Sampling of the student's responses."""
 
-    temperature: float | None = Field(default=0.8, gt=0, description="null: greedy.")
+    temperature: float | None = Field(default=0.8, gt=0, description="Temperature of sampling; null: greedy.")
     max_response_length: int | None = Field(
-        default=None, ge=1, description="In tokens; null: the teacher's 99th percentile."
+        default=None, ge=1, description="Longest response, in tokens; null: the teacher's 99th percentile."
     )
     length_factor: float = Field(default=1.0, gt=0, description="Factor by which the limit is multiplied.")
 
@@ -129,13 +130,14 @@ class Critic(Strict):
     """The discriminator's network: a body with one score per response token."""
 
     init: Literal["student", "reward_model"] = Field(
-        default="student", description="A copy of the first student with a new head, or the asset."
+        default="student",
+        description="Initial critic: a copy of the first student with a new head, or the asset `reward_model`.",
     )
     head_std: float = Field(default=0.02, ge=0, description="Standard deviation of a new head.")
     micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward pass; null: all.")
-    end_token: bool = Field(default=True, description="Teacher responses end with the end token.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
+    end_token: bool = Field(default=True, description="Whether teacher responses end with the end token.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
 
 class Original(Strict):
@@ -162,8 +164,8 @@ class TwoHinges(Hinge):
     """d-v2: d-v1 + relu(diff - max_margin)."""
 
     kind: Literal["v2"] = "v2"
-    max_margin: float = Field(default=5.0, description="Upper bound.")
-    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores that the upper bound compares.")
+    max_margin: float = Field(default=5.0, description="Upper bound of the score difference.")
+    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores to which the upper bound applies.")
 
 
 class Balanced(Strict):
@@ -181,9 +183,9 @@ Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(di
 
 
 class Evaluate(Strict):
-    """Evaluation of a student: alike for all variants, whatever they sample with in training."""
+    """Evaluation of a student, which is the same for all variants whatever their sampling in training."""
 
-    checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
+    checkpoints: int = Field(default=1, ge=1, description="Number of last checkpoints over which results are averaged.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
     length_factor: float = Field(
@@ -211,18 +213,20 @@ class GadConfig(Strict):
     )
     scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
     base: Base = Field(default=Base(), description="Training of a model from scratch.")
-    seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1: supervised.")
+    seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1: supervised training.")
     warmup: Adversarial = Field(
-        default=Adversarial(critic_warmup=10, critic_lr=5e-6), description="Stage 2: the critic first, then both."
+        default=Adversarial(critic_warmup=10, critic_lr=5e-6),
+        description="Stage 2: first the critic learns, then both do.",
     )
-    gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: both.")
+    gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: critic and student learn.")
     sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
         default="last", description="Response score from token scores; last_per_token: the last, divided by the length."
     )
     advantage: Literal["relative", "normalized"] = Field(
-        default="normalized", description="R - group mean; normalized: divided by its standard deviation."
+        default="normalized",
+        description="Reward minus the group's mean; normalized: divided by the group's standard deviation.",
     )
     ratio: Literal["token", "gspo", "gspo_token"] = Field(default="gspo", description="Importance ratio.")
     clip: ClipRange = Field(default=ClipRange(clip_low=0.1, clip_high=0.1), description="Clip range of the ratio.")
@@ -230,7 +234,9 @@ class GadConfig(Strict):
     critic: Critic = Field(default=Critic(), description="Discriminator network and updates.")
     discriminator: Discriminator = Field(default=Balanced(), description="Discriminator loss.")
     precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory in stages 2 and 3.")
+    memory: Annotated[Memory, Absent({})] = Field(
+        default=Memory(), description="Ways to save memory in stages 2 and 3."
+    )
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int | None = Field(
         default=None, ge=1, description="Steps between models kept for `export --step`; null: none."
@@ -300,7 +306,7 @@ class GadConfig(Strict):
         return keys
 
     def needed_packages(self, stage: str) -> dict[str, tuple[str, str]]:
-        """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
+        """Return the optional packages that `stage` needs, each with the key that needs it and the remedy."""
         if stage == "seqkd" and self.seqkd.enabled:
             return self.seqkd.memory._packages("seqkd.memory")
         if stage not in ("warmup", "gad") or not getattr(self, stage).enabled:

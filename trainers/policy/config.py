@@ -29,7 +29,7 @@ class Vllm(Strict):
         default=0.25, gt=0, description="GiB of key-value cache on a CPU."
     )
     longest: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=2, description="Longest prompt and response, in tokens; null: the model's limit."
+        default=None, ge=2, description="Longest prompt with its response, in tokens; null: the model's limit."
     )
 
 
@@ -37,27 +37,30 @@ class Sampled(Strict):
     """Settings of a rollout that the studies share."""
 
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
-    recompute_logps: bool = Field(default=False, description="Old log-probabilities from a training forward pass.")
+    recompute_logps: bool = Field(
+        default=False, description="Whether a training forward pass recomputes the old log-probabilities."
+    )
     engine: Annotated[Literal["own", "own_without_end", "vllm"], Absent("own")] = Field(
         default="own",
-        description="Sampler in training; evaluation uses own. own_without_end: takes the end token off the responses.",
+        description="Sampler in training; evaluation always uses own. own_without_end removes the end token from the "
+        "responses.",
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
 
     @property
     def _packages(self) -> dict[str, tuple[str, str]]:
-        """The package that the engine needs: the key that asks for it, and the remedy."""
+        """The package that the engine needs, with the key that needs it and the remedy."""
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
     def _refused(self, memory: "Memory", temperature: float, limit: int | None) -> Iterator[str]:
-        """Yield what vLLM would refuse at the first step; temperature, limit: of `sampling`."""
+        """Yield the settings' conflicts with vLLM; temperature and limit are those of `sampling`."""
         if self.engine != "vllm":
             return
         if memory.lora is not None:
             yield "rollout.engine vllm has not been tested with memory.lora; set one of them to its default"
         if temperature < COLDEST:
-            below = f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}"
-            yield f"{below}: sampling.temperature is {temperature:g}"
+            coldest = f"rollout.engine vllm cannot sample at temperatures below {COLDEST:g}"
+            yield f"{coldest}, but sampling.temperature is {temperature:g}"
         if self.vllm.longest is not None and limit is not None and self.vllm.longest <= limit:
             room = f"rollout.vllm.longest {self.vllm.longest} leaves no room for a prompt"
             yield f"{room} beside sampling.max_new_tokens {limit}"
@@ -66,12 +69,12 @@ class Sampled(Strict):
 class Lora(Strict):
     """Low-rank adapters (arXiv 2106.09685) on frozen weights; needs peft, the extra `lora`. Their dropout is 0."""
 
-    rank: int = Field(default=16, ge=1, description="Rank.")
-    alpha: float = Field(default=32.0, gt=0, description="The update is alpha / rank times B A.")
+    rank: int = Field(default=16, ge=1, description="Rank of the adapters.")
+    alpha: float = Field(default=32.0, gt=0, description="Scale: the update is alpha / rank times B A.")
     targets: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Last parts of layer names, such as q_proj; null: all linear layers of the blocks.",
+        description="Last parts of the adapted layers' names, such as q_proj; null: all linear layers of the blocks.",
     )
 
 
@@ -79,12 +82,12 @@ class Memory(Strict):
     """Ways to save memory in training; docs/how-to/several-devices.md states what each saves and changes."""
 
     lora: Annotated[Lora | None, Absent(None)] = Field(
-        default=None, description="Train low-rank adapters and save the merged model; null: all weights."
+        default=None, description="Train low-rank adapters and save the merged model; null: train all weights."
     )
 
     def _packages(self, key: str) -> dict[str, tuple[str, str]]:
-        """The packages that the settings under `key` need: the key that asks for each, and the remedy."""
-        remedy = "pip install 'ablation-tracker[lora]', or set it to null"
+        """Return the packages that the settings under `key` need, with the key that needs each and the remedy."""
+        remedy = "run pip install 'ablation-tracker[lora]', or set it to null"
         return {} if self.lora is None else {"peft": (f"{key}.lora", remedy)}
 
 
@@ -92,51 +95,51 @@ class Data(Strict):
     """Problems per split. The development split is for choices; the test split is read once, by the last stage."""
 
     warm: int = Field(default=2000, ge=1, description="Problems with worked responses.")
-    train: int = Field(default=2000, ge=1, description="Reinforced problems.")
+    train: int = Field(default=2000, ge=1, description="Problems for reinforcement.")
     dev: int = Field(default=200, ge=1, description="Development problems.")
     test: int = Field(default=300, ge=1, description="Test problems.")
     seed: int = Field(default=0, ge=0, description="Seed of the problems, shared by all training seeds.")
 
 
 class Scratch(Strict):
-    """A small Qwen2 with random weights and a word-level vocabulary, where `model` is null."""
+    """A small Qwen2 with random weights and a word-level vocabulary, used if `model` is null."""
 
     hidden: int = Field(default=64, ge=8, description="Hidden size; a multiple of heads.")
-    layers: int = Field(default=2, ge=1, description="Blocks.")
-    heads: int = Field(default=2, ge=1, description="Attention heads.")
-    feed_forward: int = Field(default=192, ge=8, description="MLP size.")
-    rope_theta: float = Field(default=100.0, gt=0, description="Rotary base.")
-    init_std: float = Field(default=0.05, gt=0, description="Standard deviation of the weights.")
+    layers: int = Field(default=2, ge=1, description="Number of blocks.")
+    heads: int = Field(default=2, ge=1, description="Number of attention heads.")
+    feed_forward: int = Field(default=192, ge=8, description="Hidden size of the MLP.")
+    rope_theta: float = Field(default=100.0, gt=0, description="Base of the rotary position embedding.")
+    init_std: float = Field(default=0.05, gt=0, description="Standard deviation of the initial weights.")
     positions: int = Field(default=256, ge=16, description="Longest sequence, in tokens.")
 
 
 class Until(Strict):
-    """Ends a warm start at a quality and not after a number of steps, so that seeds start equally good."""
+    """Ends a warm start at an accuracy instead of a number of steps, so that all seeds start equally good."""
 
     accuracy: float = Field(default=0.9, gt=0, le=1, description="Required share of correct greedy responses.")
-    problems: int = Field(default=300, ge=1, description="Training problems asked.")
+    problems: int = Field(default=300, ge=1, description="Number of training problems per measurement.")
     every: int = Field(default=25, ge=1, description="Steps between measurements.")
 
 
 class WarmStart(Strict):
     """Supervised training on worked responses before reinforcement, shared by all variants of a seed."""
 
-    steps: int = Field(default=400, ge=0, description="Optimizer steps; 0: none.")
+    steps: int = Field(default=400, ge=0, description="Optimizer steps; 0: no warm start.")
     batch_size: int = Field(default=48, ge=1, description="Problems per step.")
     lr: float = Field(
         default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
     )
     until: Annotated[Until | None, Absent(None)] = Field(
-        default=None, description="Stop at an accuracy on training problems; null: after all steps."
+        default=None, description="Stop at an accuracy on training problems; null: stop after all steps."
     )
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory.")
 
 
 class Sampling(Strict):
     """Sampling in training; evaluation shares the longest response and has its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
-    temperature: float = Field(default=1.0, gt=0, description="For sampling and all log-probabilities.")
+    temperature: float = Field(default=1.0, gt=0, description="Temperature of sampling and of all log-probabilities.")
 
 
 class Rollout(Sampled):
@@ -165,25 +168,30 @@ class Reward(Strict):
     model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
     level: Literal["sequence", "token"] = Field(
         default="sequence",
-        description="token: by how much each token raises the model's score; the rule rewards the last.",
+        description="Rewarded unit: sequence, or token, whose reward is the rise of the model's score by it; the rule "
+        "then rewards the last token.",
     )
     function: Annotated[str | None, Absent(None)] = Field(
         default=None,
         pattern=r"^\w+(\.\w+)*:\w+$",
-        description="module:function below trainers/, whose rewards are added.",
+        description="module:function below trainers/, whose rewards are added to the others.",
     )
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.rule == 0 and self.model == 0 and self.function is None:
-            raise ValueError("rule and model are both 0 and there is no function, so nothing would be rewarded")
+            raise ValueError(
+                "rule and model are both 0 and there is no function, so nothing would be rewarded; set one of them"
+            )
         return self
 
 
 class RewardTraining(Strict):
-    """A reward model that learns the rule's rewards from responses of the warm start, with a head on its body."""
+    """Training of a reward model, a new head on the warm start, with the rule's rewards of its responses."""
 
-    enabled: bool = Field(default=False, description="Train one instead of loading `reward_model`.")
+    enabled: bool = Field(
+        default=False, description="Whether a reward model is trained instead of loading `reward_model`."
+    )
     problems: int = Field(default=1000, ge=10, description="Training problems; a tenth is held out.")
     samples: int = Field(default=4, ge=1, description="Responses per problem.")
     steps: int = Field(default=400, ge=1, description="Optimizer steps.")
@@ -207,11 +215,12 @@ class UpdateSettings(Strict):
     )
     reduces: Annotated[Literal["micro_batch", "minibatch"], Absent("micro_batch")] = Field(
         default="micro_batch",
-        description="When devices add up gradients; minibatch: less traffic, 4 bytes a parameter more on each.",
+        description="When devices add up gradients; minibatch needs less traffic, but 4 bytes more per parameter on "
+        "each device.",
     )
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
-    weight_decay: float = Field(default=0.0, ge=0, description="For AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
     aggregation: Literal["sequence_mean", "token_mean"] = Field(
         default="sequence_mean", description="Average over responses (GRPO) or tokens (DAPO)."
     )
@@ -229,16 +238,20 @@ class Kl(Strict):
     """KL to the reference policy (the warm start)."""
 
     estimator: Annotated[Literal["k1", "k3"], Absent("k3")] = Field(
-        default="k3", description="k1: log ratio; k3: GRPO's."
+        default="k3", description="Estimator: k1, the log ratio, or k3, GRPO's."
     )
     per: Annotated[Literal["token", "response"], Absent("token")] = Field(
-        default="token", description="Mean over tokens, or sum over a response; also for `target`."
+        default="token", description="Unit of the KL and of `target`: the mean over tokens, or the sum over a response."
     )
-    kl_coef: float = Field(default=0.2, ge=0, description="(Initial) weight of the KL; 0: no KL.")
+    kl_coef: float = Field(
+        default=0.2, ge=0, description="Weight of the KL, or its initial weight if adaptive; 0: no KL."
+    )
     adaptive: bool = Field(
-        default=False, description="After each step x1.5 above 2 target, x0.5 below target / 2, within [0.01, 1]."
+        default=False,
+        description="Whether the weight adapts after each step: times 1.5 if the KL is above 2 target, times 0.5 if it "
+        "is below target / 2, within [0.01, 1].",
     )
-    target: float = Field(default=0.01, gt=0, description="Target KL, nats.")
+    target: float = Field(default=0.01, gt=0, description="Target of the KL, in nats.")
 
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
@@ -250,7 +263,7 @@ class Kl(Strict):
 class Critic(Strict):
     """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
 
-    lr: float = Field(default=1e-5, gt=0, le=1, description="Learning rate (verl's).")
+    lr: float = Field(default=1e-5, gt=0, le=1, description="Learning rate; the default is verl's.")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
     clip: float = Field(default=0.5, gt=0, description="Clip range of value changes.")
@@ -263,7 +276,7 @@ class GroupAdvantage(Strict):
 
 
 class Gae(Strict):
-    """PPO's advantage, of a critic."""
+    """PPO's advantage, estimated by a critic."""
 
     kind: Literal["gae"] = "gae"
     critic: Critic = Field(default=Critic(), description="Value network.")
@@ -275,9 +288,11 @@ Advantage = Annotated[GroupAdvantage | Gae, Field(discriminator="kind")]
 class ClipRange(Strict):
     """Clip range of the importance ratio: [1 - clip_low, 1 + clip_high]."""
 
-    clip_low: float = Field(default=0.2, gt=0, description="Below 1.")
-    clip_high: float = Field(default=0.2, gt=0, description="Above 1.")
-    dual: float | None = Field(default=None, gt=1, description="Bound of the loss at negative advantages; null: none.")
+    clip_low: float = Field(default=0.2, gt=0, description="Width of the range below 1.")
+    clip_high: float = Field(default=0.2, gt=0, description="Width of the range above 1.")
+    dual: float | None = Field(
+        default=None, gt=1, description="Bound of the loss for negative advantages (dual clip); null: no bound."
+    )
 
 
 class Clip(ClipRange):
@@ -295,7 +310,7 @@ class EmaSmoothing(Strict):
 class GradientAdaptive(Strict):
     """2.2: token weight L softmax_t(|log p_t| / temperature)."""
 
-    temperature: float = Field(default=1.0, gt=0, description="Larger: more equal weights.")
+    temperature: float = Field(default=1.0, gt=0, description="Temperature; larger values make the weights more equal.")
 
 
 class Ptrw(Strict):
@@ -303,16 +318,16 @@ class Ptrw(Strict):
 
     kind: Literal["ptrw"] = "ptrw"
     sigma: float = Field(default=0.2, gt=0, description="Width of the trust region.")
-    detach_weight: bool = Field(default=False, description="Detach the Gaussian from the gradient.")
+    detach_weight: bool = Field(default=False, description="Whether the Gaussian is detached from the gradient.")
 
 
 class AsymmetricClip(Strict):
     """2.6: clip range by the advantage's sign; `pos` and `neg` are the names of the source's table."""
 
     kind: Literal["asymmetric_clip"] = "asymmetric_clip"
-    pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
-    neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
-    pessimistic: bool = Field(default=True, description="PPO's minimum; false: clip on both sides.")
+    pos: float = Field(default=0.3, gt=0, description="Clip range [1 - pos, 1 + pos] if A > 0.")
+    neg: float = Field(default=0.1, gt=0, description="Clip range [1 - neg, 1 + neg] if A <= 0.")
+    pessimistic: bool = Field(default=True, description="true: PPO's minimum; false: clip on both sides.")
 
 
 Surrogate = Annotated[Clip | Ptrw | AsymmetricClip, Field(discriminator="kind")]
@@ -321,8 +336,8 @@ Surrogate = Annotated[Clip | Ptrw | AsymmetricClip, Field(discriminator="kind")]
 class Lspd(Strict):
     """Decay on a logarithmic scale of positions, the same from first to last token at any length."""
 
-    alpha: float = Field(default=2.0, gt=0, description="The last weight is e^-alpha of the first.")
-    tau: float = Field(default=10.0, gt=0, description="Tokens before the scale becomes logarithmic.")
+    alpha: float = Field(default=2.0, gt=0, description="Strength: the last weight is e^-alpha times the first.")
+    tau: float = Field(default=10.0, gt=0, description="Number of tokens before the scale becomes logarithmic.")
 
 
 class TemporalDecay(Strict):
@@ -333,14 +348,15 @@ class TemporalDecay(Strict):
         default="mean", description="Scale the weights to mean 1, to sum 1, or not."
     )
     lspd: Annotated[Lspd | None, Absent(None)] = Field(
-        default=None, description="Instead of gamma^(t-1): exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))."
+        default=None,
+        description="Weights exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau)) that replace gamma^(t-1).",
     )
 
 
 class DynamicSampling(Strict):
-    """DAPO: sample on until every group has right and wrong answers."""
+    """DAPO: sampling continues until every group has right and wrong answers."""
 
-    max_rounds: int = Field(default=3, ge=1, description="Rollouts per step at most.")
+    max_rounds: int = Field(default=3, ge=1, description="Largest number of rollouts per step.")
 
 
 class OverlongPenalty(Strict):
@@ -358,13 +374,15 @@ class Precision(Strict):
         default="float32",
         description="tf32: float32 with TF32 products on NVIDIA devices; bfloat16: autocast with float32 weights.",
     )
-    activation_checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass.")
+    activation_checkpointing: bool = Field(
+        default=False, description="Whether the backward pass recomputes activations."
+    )
 
 
 class Evaluate(Strict):
     """Evaluation of a policy."""
 
-    checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
+    checkpoints: int = Field(default=1, ge=1, description="Number of last checkpoints over which results are averaged.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
@@ -377,23 +395,26 @@ class PolicyConfig(Strict):
     task: TaskSettings = Field(default=KnightsKnaves(), description="Questions, and how answers are checked.")
     data: Data = Field(default=Data(), description="Problems per split.")
     data_source: Asset | None = Field(default=None, description="File of a question_answer task.")
-    model: Asset | None = Field(default=None, description="Initial policy; null: `scratch`.")
+    model: Asset | None = Field(default=None, description="Initial policy; null: a model from `scratch`.")
     reward_model: Asset | None = Field(default=None, description="Sequence classifier for reward.model > 0.")
     scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
-    warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training.")
-    steps: int = Field(default=40, ge=1, description="Rollouts with their updates.")
+    warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement.")
+    steps: int = Field(default=40, ge=1, description="Number of rollouts, each with its updates.")
     sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
-    reward: Reward = Field(default=Reward(), description="Reward of a sequence.")
-    reward_training: RewardTraining = Field(default=RewardTraining(), description="Trains a reward model.")
+    reward: Reward = Field(default=Reward(), description="Reward of a response.")
+    reward_training: RewardTraining = Field(default=RewardTraining(), description="Training of a reward model.")
     update: Update = Field(default=Update(), description="Policy update.")
     kl: Kl = Field(default=Kl(), description="KL to the reference policy.")
-    advantage: Advantage = Field(default=GroupAdvantage(), description="By groups, or by a critic.")
+    advantage: Advantage = Field(
+        default=GroupAdvantage(), description="Advantage of a response: from its group, or from a critic."
+    )
     ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
         default="token",
-        description="Token ratios, their geometric mean (gspo_token: with the token's gradient), or product.",
+        description="Importance ratio: of each token, or a response's geometric mean (gspo_token: with the token's "
+        "gradient) or product of them.",
     )
-    surrogate: Surrogate = Field(default=Clip(), description="Loss of a ratio and an advantage.")
+    surrogate: Surrogate = Field(default=Clip(), description="Loss as a function of ratio and advantage.")
     ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")
     gradient_adaptive: GradientAdaptive | None = Field(default=None, description="2.2: weights by |log p|.")
     amic: bool = Field(default=False, description="2.3: the response's arithmetic mean ratio.")
@@ -405,7 +426,7 @@ class PolicyConfig(Strict):
     dynamic_sampling: DynamicSampling | None = Field(default=None, description="DAPO: informative groups only.")
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO: soft length penalty.")
     precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory in reinforcement.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory in reinforcement.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
     evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
 
@@ -420,7 +441,7 @@ class PolicyConfig(Strict):
         return self
 
     def _of_objective(self) -> Iterator[str]:
-        """Yield what the advantages, the loss and the rewards of tokens do not go with."""
+        """Yield the settings' conflicts with the advantages, the loss and the token rewards."""
         group_size, token_level = self.rollout.group_size, self.reward.level == "token"
         if self.advantage.kind == "gae" and group_size != 1:
             yield "advantage gae needs rollout.group_size 1"
@@ -441,7 +462,7 @@ class PolicyConfig(Strict):
             yield "reward.level token needs reward.model > 0, because the rule rewards whole responses"
 
     def _of_models(self) -> Iterator[str]:
-        """Yield what is missing of models and data, and what asks for more models than there will be."""
+        """Yield missing models and data, and settings that need more models than there will be."""
         task, checkpoints = self.task, self.evaluate.checkpoints
         if self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled:
             yield "reward.model > 0 needs a reward_model, or reward_training.enabled"
@@ -459,7 +480,7 @@ class PolicyConfig(Strict):
             yield f"evaluate.checkpoints is {checkpoints}, but steps is {self.steps}"
 
     def _unanswered(self) -> Iterator[str]:
-        """Yield what prompts without answers do not allow."""
+        """Yield the settings' conflicts with prompts without answers."""
         if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
             return
         where = "task.answer null (prompts without answers) needs"
@@ -473,7 +494,7 @@ class PolicyConfig(Strict):
             yield f"{where} dynamic_sampling null, because no response is right or wrong"
 
     def _unmeasured(self) -> Iterator[str]:
-        """Yield what a warm start that ends at an accuracy cannot do without."""
+        """Yield the settings' conflicts with a warm start that ends at an accuracy."""
         until, steps = self.warm_start.until, self.warm_start.steps
         if until is None:
             return
@@ -512,9 +533,9 @@ class PolicyConfig(Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the token weights of mean 1 that meet one ratio, with one gradient, and one advantage per response.
+        """Return the token weights that have no effect, as their mean is 1 and a response has one ratio and advantage.
 
-        Two kinds of weights together have a product whose mean is not 1.
+        Two kinds of weights together have an effect, because the mean of their product is not 1.
         """
         per_token = self.advantage.kind == "gae" or self.reward.level == "token"
         both = self.gradient_adaptive is not None and self.temporal_decay is not None
@@ -527,7 +548,7 @@ class PolicyConfig(Strict):
         return keys
 
     def needed_packages(self, stage: str) -> dict[str, tuple[str, str]]:
-        """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
+        """Return the optional packages that `stage` needs, each with the key that needs it and the remedy."""
         if stage == "warm_start" and self.warm_start.steps > 0:
             return self.warm_start.memory._packages("warm_start.memory")
         return self.memory._packages("memory") | self.rollout._packages if stage == "reinforce" else {}

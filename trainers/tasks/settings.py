@@ -10,7 +10,7 @@ from trainers.assets_config import Strict
 class TaskBase(Strict):
     """A task's settings; `name` is a Literal, the name of the task's module.
 
-    reads_source: whether the task reads the asset `data_source`. It belongs to the task and is not a key.
+    reads_source: whether the task reads the asset `data_source`; a property of the task, not a key.
     """
 
     reads_source: ClassVar[bool] = False
@@ -22,13 +22,13 @@ class Arithmetic(TaskBase):
 
     name: Literal["arithmetic"] = "arithmetic"
     form: Literal["compact", "textual"] = Field(default="compact", description="compact: 18 words; textual: English.")
-    digits: int = Field(default=2, ge=1, le=6, description="Digits of the larger operand, at most.")
+    digits: int = Field(default=2, ge=1, le=6, description="Largest number of digits of an operand.")
     operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="Operations.")
     sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with a wrong digit.")
 
 
 class KnightsKnaves(TaskBase):
-    """Who tells the truth? Puzzles with exactly one solution, generated and checked by brute force."""
+    """Puzzles about who tells the truth, with exactly one solution; generated and checked by brute force."""
 
     name: Literal["knights_knaves"] = "knights_knaves"
     form: Literal["compact", "textual"] = Field(
