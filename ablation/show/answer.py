@@ -1,4 +1,4 @@
-"""Findings in brief: a study's in a few short sentences, and for a notebook one verdict or a results folder as HTML."""
+"""Findings in brief: those of a study in short sentences; for a notebook, a verdict or a results folder as HTML."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ def sentences(texts: Sequence[str]) -> str:
 def findings(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSteps] = ()) -> list[str]:
     """Return short sentences, without their full stops: single changes that are better or worse first.
 
-    Then come steps that are shown only together, and last the counts of the other verdicts.
+    Then come steps that are significant only together, and last the counts of the other verdicts.
 
     Args:
         verdicts: a row per comparison, as `ablation.judge.verdicts.comparison_table` returns them.
@@ -63,7 +63,7 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSt
 
 
 def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval that agrees with a verdict: corrected as the verdict is, where the two can be computed.
+    """Return the interval that agrees with a verdict: corrected if the verdict is, and if its ends can be computed.
 
     `equivalent` is judged without correction, and so is its interval.
     """
@@ -72,14 +72,14 @@ def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def interval_of(comparison: Comparison) -> tuple[float, float]:
-    """Return the same of a comparison itself; NaN if there is none."""
+    """Return the interval that agrees with a comparison's verdict; NaN if there is none."""
     row = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
     low, high = (math.nan if end is None else end for end in shown_interval(row))
     return low, high
 
 
 def interval_words(comparisons: Sequence[Comparison]) -> str:
-    """Say for how many comparisons of a study the intervals of `shown_interval` hold; empty if there is only one."""
+    """Return for how many comparisons the intervals of `shown_interval` hold at once; empty if there is only one."""
     correction = comparisons[0].correction
     if correction.name in ("one", "none"):
         return ""
@@ -91,7 +91,7 @@ def interval_words(comparisons: Sequence[Comparison]) -> str:
 
 
 def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> str:
-    """Return the largest of these effects by name, and how many more there are."""
+    """Return a sentence that names the largest of these effects and counts the others."""
     first, *more = sorted(rows, key=lambda row: -abs(row["effect"]))
     sign = 1 if verdict == "better" else -1
     ends = ", ".join(number(sign * end, decimals) for end in shown_interval(first)[::sign] if end is not None)
@@ -114,13 +114,13 @@ def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
 
 
 def _rails(row: Mapping[str, Any]) -> str:
-    """Return the guardrails' addition to a comparison's verdict, unless all hold."""
+    """Return what the guardrails add to a comparison's verdict; empty if all hold."""
     said = row.get("guardrails") or ""
     return "" if said in ("", "guardrails hold") else f", {said}"
 
 
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many of these comparisons made a guardrail worse, in words."""
+    """Return words for how many of these comparisons are worse in a guardrail."""
     lost = sum(_rails(row).startswith(", but worse") for row in rows)
     return f", {f'{lost} of them ' * (len(rows) > 1)}worse in a guardrail" if lost else ""
 
@@ -136,7 +136,7 @@ def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | N
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the next step: the undecided comparison that needs the fewest more seeds; empty if none has a number."""
+    """Return the next step in words: how many seeds would settle the nearest undecided comparison; empty if unknown."""
     nearest = nearest_decision(rows)
     if nearest is None:
         return ""
@@ -157,7 +157,7 @@ _WIDTH, _HEIGHT = 240, 22
 
 
 def verdict_html(row: Mapping[str, Any]) -> str:
-    """The verdict with its effect and interval, drawn against the margin, and why."""
+    """Return a verdict as HTML: effect and interval, drawn against the margin, and the reason."""
     colour = _COLOURS.get(row["verdict"], "#7a5200")
     row = {**row, **dict(zip(("low", "high"), shown_interval(row), strict=True))}
     effect = f"{signed(row['effect'])} [{signed(row['low'])}, {signed(row['high'])}]"
@@ -177,7 +177,7 @@ def verdict_html(row: Mapping[str, Any]) -> str:
 
 
 def _interval(row: Mapping[str, Any], colour: str) -> str:
-    """The interval as a line with a dot, over the band of the margin, with zero in the middle."""
+    """Return the interval as SVG: a line with a dot over the band of the margin, with zero in the middle."""
     low, effect, high, margin = (row.get(name) for name in ("low", "effect", "high", "margin"))
     if not (is_number(low) and is_number(effect) and is_number(high)):
         return ""
@@ -195,7 +195,7 @@ def _interval(row: Mapping[str, Any], colour: str) -> str:
 
 
 def results_html(runs: pd.DataFrame, scale: str) -> str:
-    """A row for each study: its variants, and how many of its runs ended well."""
+    """Return a table as HTML with a row for each study: its variants, its runs, and how many runs succeeded."""
     well = runs.assign(well=runs["state"].isin(ENDED_WELL)).groupby("study", sort=False)
     counts = well.agg(variants=("variant", "nunique"), runs=("seed", "size"), ok=("well", "sum"))
     return f"<p>scale {escape(scale)}</p>{counts.to_html()}"

@@ -29,7 +29,7 @@ _FEWEST_DECIMALS = 4
 
 
 def in_words(result: ComparisonResult, width: int) -> str:
-    """Return everything that the command prints."""
+    """Return the text that `ablation compare` prints."""
     if result.leaderboard:
         blocks = [*_systems(result, width)]
     else:
@@ -100,9 +100,10 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
     one_seed = comparison.estimate is not None and comparison.single
     items_only = one_seed or result.measured.design.claim == "checkpoints"
     if one_seed and comparison.checkpoints is not None:
-        few = comparison.checkpoints.items_only
         alone = f"p {_p(comparison.checkpoints.p)} holds for these checkpoints only"
-        yield "p", f"not available with one seed per side ({'and the items are too few to say more' if few else alone})"
+        if comparison.checkpoints.items_only:
+            alone = "and there are too few items to judge these checkpoints"
+        yield "p", f"not available with one seed per side ({alone})"
     else:
         corrected = f", {_p(comparison.p_adjusted)} corrected for all comparisons" if len(result.compared) > 1 else ""
         sign_flips = (
@@ -116,8 +117,8 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
         "MDE (80% power)",
         f"{_number(comparison.mde)}{' or more (item noise only)' * one_seed}" if mde_known else "not known",
     )
-    paired = f"{_number(compared.stderr)} paired, {'items' if items_only else 'seeds and items'}"
-    unpaired = f"; {_number(compared.stderr_unpaired or 0.0)} from {_tool(result)} itself (one run, unpaired)"
+    paired = f"{_number(compared.stderr)} (paired, over {'items' if items_only else 'seeds and items'})"
+    unpaired = f"; {_tool(result)} itself reports {_number(compared.stderr_unpaired or 0.0)} (one run, unpaired)"
     stderr = "not known" if math.isnan(compared.stderr) else paired
     yield "standard error", f"{stderr}{'' if compared.stderr_unpaired is None else unpaired}"
 
@@ -144,7 +145,7 @@ def _subsets(compared: Compared, alpha: float, tool: str) -> list[str]:
 
 
 def _tool(result: ComparisonResult) -> str:
-    """Return the tool whose standard errors are in the files."""
+    """Return the name of the tool whose standard errors are in the files."""
     tools = {sheet.facts.tool for sheet in result.sheets if sheet.facts.stderr is not None}
     return " and ".join(sorted(tools)) or "the tool"
 
@@ -235,7 +236,7 @@ def _as_row(quoted: QuotedItem) -> dict[str, Any]:
 
 
 def write_comparison(result: ComparisonResult, out: Path) -> Path:
-    """Write the report page of a comparison, drawn as a grid's is, from a database made for it; return `out`."""
+    """Write the report page of a comparison from a temporary database; return `out`."""
     from ablation.show.page.content import read_page  # late: neither is needed without a page
     from ablation.show.page.render import draw
     from ablation.show.page.samples import page_samples
@@ -277,7 +278,7 @@ def write_comparison(result: ComparisonResult, out: Path) -> Path:
 
 
 def _write_texts(result: ComparisonResult, folder: Path) -> dict[Run, tuple[Path, ...]]:
-    """Write the texts of the items that changed most, a file for each run; return the files."""
+    """Write the texts of the items that changed most, one file per run; return the files of each run."""
     rows: dict[Run, list[dict[str, str]]] = {}
     for compared in result.compared:
         for quoted in (*compared.best, *compared.worst):

@@ -1,4 +1,4 @@
-"""The results on two variants: what differs between them, and the effect."""
+"""What the results say about two variants: what differs between them, and the effect."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from ablation.store.database import Store
 
 @dataclass(frozen=True)
 class Told:
-    """Two variants of the results: what differs and the effect, as records and in lines."""
+    """What differs between two variants of the results, and the effect, as records and as lines of text."""
 
     changes: list[dict[str, Any]]
     changed: list[str]
@@ -31,7 +31,7 @@ class Told:
 
 
 def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told:
-    """The effect of B against A in the existing results, and how certain it is.
+    """Return the effect of B against A in the existing results, and how certain it is.
 
     `scale` is the scale of `study`: if the results have it too, their configuration is checked to be the same.
     """
@@ -51,12 +51,12 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
         for name in (a, b):
             now = json.loads(json.dumps(study.variants[name].values))  # as the plan holds it
             if changed := [key for key, *_ in differences(then[name], now)]:
-                effect.lines.append(f"    {name} has changed since these results ({', '.join(changed[:5])})")
+                effect.lines.append(f"    {name} has changed since these results were made ({', '.join(changed[:5])})")
     return effect
 
 
 def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
-    """Two variants that only the results know, such as imported runs; None if they do not know both.
+    """Return what the results say about two variants without a configuration; None if no study has both.
 
     Raises ConfigError if several studies have both.
     """
@@ -71,13 +71,13 @@ def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
 
 
 def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
-    """The studies, or the one of a name, that have both variants."""
+    """Return the studies (or only that of this name) that have both variants."""
     studies = [study for study in store.studies() if name in (None, study)]
     return [study for study in studies if {a, b} <= {variant.name for variant in store.variants(study, helpers=True)}]
 
 
 def measured_pair(store: Store, study: str, a: str, b: str) -> Measurements:
-    """The study as its verdicts see it; with the variants of `explain` only if A or B is one of them."""
+    """Return the measurements of a study; with the variants of `explain` only if A or B is one of them."""
     planned = {variant.name for variant in store.variants(study)}
     return read_measurements(store, study, helpers=not {a, b} <= planned)
 

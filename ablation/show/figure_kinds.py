@@ -1,6 +1,6 @@
-"""The kinds of figures. Of every study: `curves`, `metric` (the main metric of every variant) and `variant-tree`.
+"""The kinds of figures. Every study has `curves`, `metric` (the main metric of every variant) and `variant-tree`.
 
-As a study declares them: `lines`, `each`, `bars`, `subsets` and `distributions`.
+A study may declare `lines`, `each`, `bars`, `subsets` and `distributions`.
 """
 
 import math
@@ -42,13 +42,13 @@ from ablation.store.database import Store
 MOST = 1 + len(PALETTE)  # lines of one panel: a parent and six that are compared with it
 SIZE = (1.9, 1.25)  # inches
 _CURVES_NOTE = (
-    "Line: mean over seeds. Band: lowest to highest seed. Thin: some seeds have stopped. Black: "
-    "the variant from which the others in the legend descend."
+    "Line: mean over seeds. Band: from the lowest to the highest seed. Thin line: some seeds have ended. "
+    "Black line: the variant from which the others in the legend descend."
 )
 
 
 def courses(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return {(variant, metric): rows} of a frame of `Store.curves`; `full`: all seeds have reached that step."""
+    """Return {(variant, metric): rows} of a frame of `Store.curves`; column `full`: all seeds have reached the step."""
     frame = frame.assign(**{name: finite(frame[name]) for name in ("step", "mean", "low", "high")})
     reached = frame.groupby(["variant", "metric"])["seeds"].transform("max")
     return dict(tuple(frame.assign(full=frame["seeds"] == reached).groupby(["variant", "metric"])))
@@ -57,7 +57,7 @@ def courses(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
 def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
     """Split the tree into groups to draw together, so that every variant meets its parent in exactly one group.
 
-    A group is a parent and its children, at most `most` names; an only child goes on with its own only child.
+    A group is a parent and its children, at most `most` names; an only child is followed by its own only child.
     """
     children = {place.name: place.children for place in walk({node.name: node.parent for node in nodes})}
     groups: list[list[str]] = []
@@ -81,7 +81,7 @@ def draw_curves(title: str, declared: Sequence[CurveDefinition], nodes: Sequence
     curves = [curve for curve in declared if curve.metric in logged]
     if not curves:
         figure, axes = grid(title, "", (1, 1), (3.0, 0.3))
-        nothing(axes[0, 0], "no run has logged any of its curves yet")
+        nothing(axes[0, 0], "no run has logged any of these curves yet")
         axes[0, 0].set_axis_off()
         return figure
     groups, course_of = families(nodes), courses(frame)
@@ -111,7 +111,7 @@ def _room(values: pd.Series, share: float = 0.04) -> tuple[float, float]:
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """The bulk: where one spike is ten times as high as the rest, it is cut off rather than the rest flattened."""
+    """Return axis limits for the bulk of the values, so that one high spike does not flatten the rest."""
     values = pd.Series(finite(np.concatenate([rows["low"], rows["high"]])))
     low, high = float(values.quantile(0.005)), float(values.quantile(0.995))
     bulk, whole = high - low, values.max() - values.min()
@@ -119,7 +119,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def draw_course(panel: Axes, course: pd.DataFrame, style: tuple[str, Dash], width: float = 1.1) -> None:
-    """Draw a mean and, over the steps that every seed has reached, the band of its seeds; beyond them a thin line."""
+    """Draw the mean as a line and the seeds as a band; a thin line beyond the steps that every seed has reached."""
     color, dash = style
     step, full = course["step"], course["full"]
     if course["seeds"].max() > 1:
@@ -209,14 +209,17 @@ def draw_tree(title: str, nodes: Sequence[Node]) -> Figure:
 
 
 def _label(node: Node) -> list[str]:
-    """The changes in lines of 78 characters, broken between changes where that is possible."""
+    """Return the changes in lines of 78 characters, broken between changes if possible."""
     kept = [change.replace(" ", "\u00a0") if len(change) < 78 else change for change in node.changes]
     lines = plain(wrapped("; ".join(kept) or "root", 78).replace("\u00a0", " ")).split("\n")
     return [*lines[:-1], f"{lines[-1]}  ({len(node.factors)} factors)"] if node.confounded else lines
 
 
-_LINES_NOTE = "Line: mean over seeds. Band: lowest to highest seed."
-_EACH_NOTE = "Colour: the variant, mean over seeds and lowest to highest. Black: its parent. Grey: the others."
+_LINES_NOTE = "Line: mean over seeds. Band: from the lowest to the highest seed."
+_EACH_NOTE = (
+    "Coloured: the variant (line: mean over seeds; band: from the lowest to the highest seed). Black: its parent. "
+    "Grey: the other variants."
+)
 _LINES, _EACH = (2.1, 1.45), (1.9, 1.15)  # sizes of panels in inches
 
 
@@ -277,7 +280,7 @@ def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequ
 
 
 def _curves(store: Store, study: str, metrics: Sequence[str], x: FigureAxis | None) -> pd.DataFrame:
-    """variant, metric, step, mean, low, high, seeds; `step` is the horizontal metric if there is one.
+    """Return DataFrame(variant, metric, step, mean, low, high, seeds); `step` is the horizontal metric, if any.
 
     Steps that the horizontal metric does not have are left out.
     """
@@ -321,9 +324,9 @@ _SUBSETS = (2.3, 2.2)  # inches
 
 
 def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
-    """Draw a panel per metric `<protocol>/*/<name>`, each with its own scale and legend; its first variant is black.
+    """Draw a panel per metric `<protocol>/*/<name>`, with its own scale and legend; the first variant is black.
 
-    Subsets that are numbers are placed at them, others in the order of the analysis; the subset `mean` is left out.
+    Numeric subsets are placed at their value, others in the order of the analysis; the subset `mean` is left out.
     """
     room = 0.16 * max(len(panel.variants or variants) for panel in figure.panels)
     gaps = (0.6, 0.9 + room)
@@ -361,7 +364,7 @@ def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: S
 
 
 def _along_subsets(results: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """variant, subset, mean, low, high over seeds of the finite values of `<protocol>/*/<name>`."""
+    """Return DataFrame(variant, subset, mean, low, high) of a metric's finite values, over seeds."""
     parts = results["metric"].str.split("/", expand=True).reindex(columns=range(3))
     protocol, _, name = metric.split("/")
     chosen = (parts[0] == protocol) & (parts[2] == name) & (parts[1] != "mean") & results["value"].notna()
@@ -371,7 +374,7 @@ def _along_subsets(results: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _places(subsets: Sequence[str], order: Sequence[str]) -> dict[str, float]:
-    """Horizontal place of every subset, from left to right."""
+    """Return the horizontal position of every subset, from left to right."""
     try:
         return {name: float(name) for name in sorted(subsets, key=float)}
     except ValueError:
@@ -382,7 +385,8 @@ def _places(subsets: Sequence[str], order: Sequence[str]) -> dict[str, float]:
 _BOX, _BOXES = 0.2, 4.2  # height of a box with its gap, width of a panel, in inches
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BOXES_NOTE = (
-    "Line: middle 90% of the values of all seeds. Box: middle half. Mark: median. Number: share of the values."
+    "Line: middle 90% of the values of all seeds. Box: middle half. Mark: median. "
+    "Number: share of the variant's values."
 )
 _BOXES_QUERY = """SELECT variant, subset, quantile_cont(value, ?) AS quantiles,
                 count(*) / sum(count(*)) OVER (PARTITION BY variant) AS share
@@ -416,7 +420,7 @@ def draw_distributions(
 
 
 def _draw_boxes(panel: Axes, frame: pd.DataFrame, variants: Sequence[str], subsets: Sequence[str]) -> None:
-    """One row per variant, with a box per subset from top to bottom."""
+    """Draw one row per variant, with one box per subset from top to bottom."""
     height = 0.8 / max(1, len(subsets))
     boxes = {(row["variant"], row["subset"]): row for row in frame.to_dict("records")}
     for place, variant in enumerate(variants):
@@ -438,6 +442,6 @@ def _draw_boxes(panel: Axes, frame: pd.DataFrame, variants: Sequence[str], subse
 
 
 def _quantiles(store: Store, study: str, metric: str) -> pd.DataFrame:
-    """variant, subset, quantiles (of QUANTILES), share of the variant's values, over all seeds and finite items."""
+    """Return DataFrame(variant, subset, quantiles, share of the variant's values) over all seeds and finite items."""
     protocol, _, name = metric.split("/")
     return store.sql(_BOXES_QUERY, [list(QUANTILES), study, protocol, name])

@@ -1,4 +1,4 @@
-"""The style of figures: colours and dashes, a grid of panels, and what all kinds of figures share."""
+"""The style of figures: colours and dashes, a grid of panels, and helpers that all kinds of figures share."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -67,7 +67,7 @@ RC: dict[Any, Any] = {
 
 
 def line_style(index: int) -> tuple[str, Dash]:
-    """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
+    """Return the colour and dash of the variant at an index: black for 0, then all combinations before any repeats."""
     if index == 0:
         return INK, DASHES[0]
     place = (index - 1) % (len(PALETTE) * len(DASHES))
@@ -109,7 +109,7 @@ def panels(
     gaps: tuple[float, float],
     below: float = 0.5,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of this many panels, in rows of `columns` at most."""
+    """Return a figure of `count` panels, at most `columns` in a row."""
     columns = min(columns, count)
     figure, axes = grid(title, note, (-(-count // columns), columns), size, gaps, below=below)
     for unused in axes.flat[count:]:
@@ -118,7 +118,7 @@ def panels(
 
 
 def numbered(axes: Axes, x: bool = True, y: bool = True, *, whole: bool = False) -> None:
-    """Give both axes few ticks, and numbers where x and y say so; `whole`: x has whole numbers."""
+    """Give both axes few ticks, with numbers if `x` or `y` is true; `whole`: x has whole numbers."""
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=whole) if x else NullLocator())
     if axes.get_yscale() == "linear":
         axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -134,7 +134,7 @@ def headed(axes: Axes, title: str, inches: float) -> None:
 
 
 def names_down(axes: Axes, names: Sequence[str]) -> None:
-    """Make y an axis with a name per row, from the top to the bottom."""
+    """Label the y axis with one name per row, from top to bottom."""
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.yaxis.set_major_locator(FixedLocator(range(len(names))))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -145,19 +145,19 @@ def names_down(axes: Axes, names: Sequence[str]) -> None:
 
 
 def named(variant: str) -> str:
-    """The name of a variant, as figures write it."""
+    """Return the name of a variant as figures show it."""
     return plain(shortened(variant, NAME_WIDTH))
 
 
 def key(variant: str, style: tuple[str, Dash], known: bool = True) -> Line2D:
-    """One line of a legend."""
+    """Return one line of a legend."""
     color, dash = style if known else (FAINT, DASHES[0])
     label = named(variant) if known else f"{named(variant)} (no data)"
     return Line2D([], [], color=color, linestyle=dash, linewidth=1.4, label=label)
 
 
 def beside(axes: Axes, keys: Sequence[Line2D]) -> None:
-    """Put a legend to the right of a panel, down from its top."""
+    """Put a legend to the right of a panel, aligned with its top."""
     axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.6)
 
 
@@ -167,5 +167,5 @@ def nothing(axes: Axes, words: str = "no data") -> None:
 
 
 def finite(values: Any) -> np.ndarray:
-    """Values that an axis can hold."""
+    """Return the values clipped to the range that an axis can show."""
     return np.clip(np.asarray(values, dtype=float), -HUGE, HUGE)

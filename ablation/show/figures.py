@@ -33,8 +33,8 @@ def render_figures(
 ) -> list[Path]:
     """Write `<reports_dir>/<study>/{forest,curves,metric,variant-tree}.svg` and the study's own; return the paths.
 
-    A study without curves has no such figure; one whose curves nothing has logged yet has one that says so. One
-    without comparisons has no forest plot.
+    A study without curves has no figure of curves; if no run has logged them yet, the figure says so. A study without
+    comparisons has no forest plot.
 
     Args:
         database: the tracker's database.
@@ -73,12 +73,12 @@ def _style(file: Path | None) -> dict[Any, Any]:
     try:
         return {**mpl.rc_params_from_file(file, fail_on_error=True, use_default_template=False)}
     except (OSError, ValueError, KeyError) as error:
-        remedy = "name a style sheet of matplotlib, with lines such as `font.size: 8`"
+        remedy = "name a matplotlib style sheet, with lines such as `font.size: 8`"
         raise ConfigError("figures", "--style", str(file), f"cannot be read ({error})", remedy) from None
 
 
 def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
-    """The function that draws each figure of a study, by name."""
+    """Return {name: function that draws the figure} for a study."""
     definition, nodes = store.study(study), variant_tree(store.variants(study))
     scale = f"({store.meta()['scale']} scale)"
     names = [node.name for node in nodes]

@@ -37,7 +37,7 @@ _MARKS: dict[str, tuple[str, str, bool]] = {
 
 @dataclass(frozen=True)
 class ForestRow:
-    """One row: a comparison's name, effect, ends of its interval, and verdict; NaN if nothing was measured."""
+    """A row of the plot: a comparison's name, effect, interval and verdict; NaN if nothing was measured."""
 
     name: str
     effect: float

@@ -1,4 +1,4 @@
-"""The answers of a gate: in words for a terminal, and as Markdown for a pull request."""
+"""The answers of a gate, as text for a terminal and as Markdown for a pull request."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Gated:
 
     @property
     def outcome(self) -> str:
-        """The outcome of all comparisons together."""
+        """Outcome of all comparisons together."""
         return most_severe(self.answers)
 
     @property
@@ -53,7 +53,7 @@ class Gated:
 
 
 def in_words(gated: Gated) -> str:
-    """A line of numbers and a reason for each comparison, and the outcome of all."""
+    """Return a line of numbers and a reason for each comparison, and the outcome of all."""
     lines = []
     for answer in gated.answers:
         comparison = answer.comparison
@@ -68,7 +68,7 @@ def in_words(gated: Gated) -> str:
 
 
 def as_markdown(gated: Gated) -> str:
-    """Verdict, effect, interval, margin, cost of each comparison, why, and the items that changed most."""
+    """Return Markdown: a table of the comparisons, the reason for each answer, and the items that changed most."""
     analysis = gated.study.analysis
     heads = ["comparison", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
     rows = []
@@ -94,7 +94,7 @@ def as_markdown(gated: Gated) -> str:
 
 
 def as_rows(gated: Gated) -> list[dict[str, Any]]:
-    """The verdict on each comparison, what its guardrails add, and the answer."""
+    """Return a record for each comparison: its verdict, what its guardrails add, and the answer."""
     comparisons = clean_records(comparison_rows(answer.comparison for answer in gated.answers))
     return [
         comparison
@@ -129,7 +129,7 @@ def _name(comparison: Comparison) -> str:
 
 
 def _effect(comparison: Comparison) -> tuple[str, str]:
-    """Effect, and the interval that agrees with the verdict."""
+    """Return the effect and the interval that agrees with the verdict, as text."""
     ends = interval_of(comparison)
     effect, low, high = leveled((comparison.effect, *ends), "+")
     return effect, "-" if math.isnan(ends[0]) else f"[{low}, {high}]"

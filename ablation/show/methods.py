@@ -1,4 +1,4 @@
-"""Methods text of a study: the analysis plan in words, what changed in it, and a paragraph for a paper
+"""The methods of a study in words: the analysis plan, what changed in it, and a paragraph for a paper
 (`methods.md`). Formulas are in docs/explanation/statistics.md.
 """
 
@@ -61,7 +61,7 @@ class _Cited:
 
 
 def methods(store: Store, study: str) -> str:
-    """Return the paragraph of one study, with its own numbers, and the references that it cites, as Markdown."""
+    """Return the methods paragraph of one study and the references that it cites, as Markdown."""
     definition, cite = store.study(study), _Cited()
     pairs = compared(
         definition.analysis.comparisons, {variant.name: variant.parent for variant in store.variants(study)}
@@ -90,13 +90,13 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     [(items, clusters)] = store.rows(CLUSTERS, where)[1]
     counts = dict(store.item_counts(study).itertuples(index=False))
     by_subset = ", ".join(f"{subset} {counts[subset]:,}" for subset in analysis.subsets if subset in counts)
-    asked = f"the same {items:,} items" if items else "items that have not been evaluated yet"
+    asked = f"on the same {items:,} items" if items else "on items that have not been evaluated yet"
     if analysis.protocol == LOGGED:
-        asked, clusters = "the metrics that it logged, without items", 0
+        asked, clusters = "by the metrics that it logged (no item scores)", 0
     scale = "" if definition.imported else f" (scale {store.meta()['scale']})"
     return [
         f"We compared {plural(len(variants), 'variant')}{scale}, {how}: {plural(pairs, 'comparison')}.",
-        f"Each was {'imported' if definition.imported else 'trained'} with {per} and evaluated on {asked}"
+        f"Each was {'imported' if definition.imported else 'trained'} with {per} and evaluated {asked}"
         + (f" ({by_subset})" if len(analysis.subsets) > 1 and by_subset else "")
         + (f" in {plural(int(clusters), 'cluster')} of correlated items." if clusters else "."),
         f"The outcome was {primary_in_words(analysis)}.",
@@ -107,7 +107,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
 
 
 def _measured(settings: Sequence[object]) -> list[str]:
-    """Return the evaluation settings that all variants share, such as the number of samples, as a sentence."""
+    """Return a sentence on the evaluation settings that all variants share, such as the number of samples."""
     evaluations = [each for each in settings if isinstance(each, Mapping)]
     if not evaluations or len(evaluations) < len(settings):
         return []
@@ -131,9 +131,9 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
             if analysis.variance == "moderated"
             else "."
         ),
-        "The other is that of the items, estimated by the covariance between seeds of the "
-        "contributions of each cluster of items, with bias-reduced sums and their degrees of freedom "
-        f"{cite('bell', 'imbens')}, so that the residual of seeds by items is counted only once "
+        "The other is that of the items, estimated from the covariance between seeds of the contribution of "
+        "each item cluster, with bias-reduced sums and their degrees of freedom "
+        f"{cite('bell', 'imbens')}, so that the seed-by-item residual is counted only once "
         f"{cite('owen')}.",
     ]
     if isinstance(analysis.direction, Target):
@@ -143,8 +143,8 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
         )
     sentences.append(
         "Intervals use Cochran and Cox's critical value for a sum of two variances "
-        f"{cite('cochran')}; p-values are the level at which this rule excludes no effect, or Banerjee's "
-        f"{cite('banerjee')} where the quantiles of seeds and items are far apart. Both "
+        f"{cite('cochran')}; a p-value is the smallest level at which this rule, or Banerjee's {cite('banerjee')} if "
+        "the quantiles of seeds and items are far apart, excludes a zero effect. Both "
         "allow for clusters of items that would change but were not drawn "
         f"(rule of three {cite('hanley')})."
     )
@@ -199,7 +199,7 @@ def _correction(analysis: Analysis, cite: _Cited) -> str:
 
 def _caveats(store: Store, definition: StoredStudy) -> list[str]:
     states = store.runs(definition.name)["state"]
-    sentences = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} ended well."]
+    sentences = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} succeeded."]
     if len(definition.analysis_history) > 1:
         sentences.append(
             "The analysis plan, its seeds or the rules of judging were changed after results existed, so "
@@ -208,12 +208,15 @@ def _caveats(store: Store, definition: StoredStudy) -> list[str]:
     else:
         since = "has not changed since the first results" if definition.analysis_history else "has no results yet"
         sentences.append(f"The analysis plan (digest {definition.analysis_digest}) {since}.")
-    sentences.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(FOLLOWED_RESULTS)}")
+    sentences.append(
+        "Rules of judging that were adopted after results of the tracker's own demo were known: "
+        f"{' '.join(FOLLOWED_RESULTS)}"
+    )
     return sentences
 
 
 def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Changes between two entries of a plan's history that could have been made to obtain a verdict."""
+    """Return the changes between two entries of a plan's history that could have been made to obtain a verdict."""
     before, after = old["analysis"], new["analysis"]
     keys = [(k, before.get(k), after.get(k)) for k in sorted({*before, *after}) if before.get(k) != after.get(k)]
     gone = [pair for pair in old.get("comparisons", []) if pair not in new.get("comparisons", [])]
@@ -232,12 +235,12 @@ def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Rules of judging that changed between two entries of a plan's history, each with its day."""
+    """Return the rules of judging that changed between two entries of a plan's history, each with its date."""
     return RULES[old.get("rules", RECORDED) : new.get("rules", RECORDED)]
 
 
 def standing_together(comparisons: Iterable[Any]) -> list[tuple[str, list[str]]]:
-    """Return (parent, variants) where several better or worse verdicts rest on the runs of one parent."""
+    """Return (parent, variants) for each parent whose runs are behind several verdicts of better or worse."""
     children: dict[str, list[str]] = {}
     for comparison in comparisons:
         if comparison.verdict in ("better", "worse"):
@@ -255,9 +258,9 @@ def primary_in_words(analysis: Analysis) -> str:
     )
     direction, value, protocol = analysis.direction, analysis.named, analysis.protocol
     if protocol == LOGGED:
-        named = f"the final value of {' and of '.join(analysis.subsets)}, as it was logged, without items"
+        named = f"the final logged value of {' and '.join(analysis.subsets)} (no item scores)"
         if isinstance(direction, Target):
-            return f"{named}: its distance from {direction.target:g}; smaller is better"
+            return f"the distance from {direction.target:g} of {named}; smaller is better"
         return f"{named}; {'larger' if direction == 'max' else 'smaller'} is better"
     if isinstance(direction, Target):
         return f"the distance of {value} from {direction.target:g} (protocol: {protocol}){over}; smaller is better"
@@ -265,7 +268,7 @@ def primary_in_words(analysis: Analysis) -> str:
 
 
 def plan_in_words(analysis: Analysis) -> str:
-    """The analysis plan as sentences."""
+    """Return the analysis plan as sentences."""
     counts = [str(count) for count in analysis.interim_analyses]
     interims = (
         f" Seeds may be added while a change is undecided, with interim analyses at {', '.join(counts)} seeds."
@@ -286,7 +289,7 @@ def plan_in_words(analysis: Analysis) -> str:
     enough = "No margin was stated, so nothing is “equivalent”."
     if analysis.margin is not None:
         seeds = max(seeds_for(analysis.rare, analysis.alpha), 2)
-        enough = f"A difference within ±{analysis.margin} does not matter. “Equivalent” needs {seeds} seeds."
+        enough = f"A difference within ±{analysis.margin} does not matter. “Equivalent” needs at least {seeds} seeds."
     held = (
         "Among the changes called “better” or “worse”, the expected share of false verdicts is at "
         f"most {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction), and so is the "

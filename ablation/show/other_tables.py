@@ -21,7 +21,7 @@ GROUP BY ALL ORDER BY f.variant, f.seed, i.subset"""
 
 
 def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
-    """The rows of a study's table with a column per subset of its analysis plan, and their mean last.
+    """Return a study's table with a column for each subset of its analysis plan, and a last column for their mean.
 
     A cell is the mean over items, ± the spread over seeds. With a target, the last column is the mean distance from it,
     which is what decides, not the distance of the mean.
@@ -59,7 +59,7 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
 
 
 def _cells(runs: Mapping[int, Mapping[str, float]], subsets: Sequence[str], target: float | None) -> tuple[Cell, ...]:
-    """The subsets' cells, and that of their mean, or of the mean of their distances from the target."""
+    """Return the cells of the subsets and of their mean, or of the mean distance from the target."""
     in_order = [runs[seed] for seed in sorted(runs)]
 
     def mean(values: Mapping[str, float]) -> float:
@@ -74,18 +74,18 @@ ABSENT = "no such key"
 
 
 def keys_that_differ(variants: Sequence[PlannedVariant]) -> list[str]:
-    """The leaves of the configurations that are not the same in all variants, in the order of the configuration."""
+    """Return the keys whose values are not the same in all variants, in the order of the configuration."""
     keys = dict.fromkeys(key for variant in variants for key, _ in dotted.leaves(variant.resolved))
     return [key for key in keys if len({value_of(variant, key) for variant in variants}) > 1]
 
 
 def keys_that_group(variants: Sequence[PlannedVariant]) -> list[str]:
-    """The keys that differ but have a value that variants share; by any other, every row would be one variant."""
+    """Return the keys that differ but have a value that several variants share, so that a table by them has groups."""
     return [key for key in keys_that_differ(variants) if len({value_of(v, key) for v in variants}) < len(variants)]
 
 
 def value_of(variant: PlannedVariant, key: str) -> str:
-    """The value of a key, a leaf or a branch, as text."""
+    """Return the value of a key as text; the key may be a leaf or a branch of the configuration."""
     value = dotted.get(variant.resolved, key)
     return ABSENT if value is dotted.MISSING else describe_value(value)
 
@@ -93,7 +93,13 @@ def value_of(variant: PlannedVariant, key: str) -> str:
 def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list[str]:
     """Return the studies that have the key. Raises ConfigError if none has."""
     if key == "seed":
-        raise ConfigError("tables", "--by", key, "is averaged over in tables", "name a key of the configuration")
+        raise ConfigError(
+            "tables",
+            "--by",
+            key,
+            "cannot be used, because tables average over seeds",
+            "name a key of the configuration",
+        )
     having = [
         name
         for name, variants in studies.items()
@@ -102,12 +108,12 @@ def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list
     if not having:
         known = sorted({key for variants in studies.values() for key in keys_that_differ(variants)})
         remedy = suggest(key, known, "keys that differ")
-        raise ConfigError("tables", "--by", key, "no variant has such a key", remedy)
+        raise ConfigError("tables", "--by", key, "is not a key of any variant", remedy)
     return having
 
 
 def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key: str) -> ComparisonTable:
-    """The table of a study with a row per value of a key, in the order in which the values come."""
+    """Return the table of a study with a row for each value of a key, in the order of first occurrence."""
     places = [index for index, column in enumerate(table.columns) if not column.is_change]  # rows here have no parents
     rows = {
         row.name: replace(row, cells=tuple(row.cells[index] for index in places))
@@ -119,7 +125,7 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
         members.setdefault(value_of(variant, key), []).append(rows[variant.name])
     grouped = [_group(value, of_value) for value, of_value in members.items()]
     seeds = sorted({row.seeds for row in rows.values() if row.seeds})
-    over = f"{seeds[0]} seeds" if len(seeds) == 1 else "their seeds"
+    over = f"{seeds[0]} seeds" if len(seeds) == 1 else "its seeds"
     caption = (
         f"{table.made} Each row averages the n variants with that value of {key} (each by its mean "
         f"over {over}), ± the standard deviation between variants. The variants may differ in other "

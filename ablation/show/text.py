@@ -1,4 +1,4 @@
-"""Texts and numbers, made fit to be shown, and what each variant changes in words."""
+"""Texts and numbers formatted for readers, and what each variant changes in words."""
 
 import math
 import re
@@ -19,12 +19,12 @@ MINUS, NOTHING = "−", "–"
 
 
 def plain(text: str) -> str:
-    """Text to draw as it is, with control characters replaced by spaces."""
+    """Return text for a figure, with control characters replaced by spaces."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def markdown(text: str) -> str:
-    """Text that Markdown shows literally, on one line; `@name` notifies no one."""
+    """Return text on one line that Markdown shows literally; `@name` notifies no one."""
     literal = re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
     return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", literal)
 
@@ -40,7 +40,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """A configuration value as a person writes it in YAML."""
+    """Return a configuration value as a person writes it in YAML."""
     match value:
         case None:
             return "none"
@@ -68,7 +68,7 @@ class Node:
 
     @property
     def confounded(self) -> bool:
-        """Whether the comparison to the parent changes more than one factor."""
+        """Whether more than one factor changed from the parent."""
         return self.parent is not None and len(self.factors) > 1
 
 
@@ -83,23 +83,23 @@ def variant_tree(variants: Sequence[PlannedVariant]) -> list[Node]:
 
 
 def describe_change(change: Change) -> str:
-    """One changed leaf: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, marked where it cannot have an effect."""
+    """Return a change in words: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, marked if it cannot have an effect."""
     note = " (no effect)" if change.no_effect else ""
     return f"{change.key} {describe_value(change.old)} -> {describe_value(change.new)}{note}"
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether there is a finite number to show."""
+    """Return whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def number(value: Any, decimals: int = 4) -> str:
-    """A measured value with fixed decimals and a true minus sign; a dash if there is none."""
+    """Return a measured value with fixed decimals and a true minus sign; a dash if there is none."""
     return f"{value:.{decimals}f}".replace("-", MINUS) if is_number(value) else NOTHING
 
 
 def alike(values: Sequence[float]) -> list[str]:
-    """Numbers of one row with the same decimals: three digits of the largest; none if all are whole."""
+    """Return numbers of one row with the same decimals: three digits of the largest; no decimals if all are whole."""
     largest = max(map(abs, values), default=0.0)
     all_integers = all(float(value).is_integer() for value in values) or not largest
     decimals = 0 if all_integers else max(2 - math.floor(math.log10(largest)), 0)
@@ -107,7 +107,7 @@ def alike(values: Sequence[float]) -> list[str]:
 
 
 def leveled(values: Iterable[Any], sign: str = "") -> list[str]:
-    """Numbers of one unit for a terminal, with the same decimals: four digits of the largest, three below 0.1.
+    """Return numbers of one unit for a terminal, with the same decimals: four digits of the largest, three below 0.1.
 
     `sign`: `+` where those above zero have one.
     """
@@ -118,9 +118,9 @@ def leveled(values: Iterable[Any], sign: str = "") -> list[str]:
 
 
 def signed(value: Any, decimals: int = 4) -> str:
-    """An effect, or a bound of its interval, always with its sign (zero has none).
+    """Return an effect, or a bound of its interval, with its sign (zero has none).
 
-    Up to three more decimals keep a bound from looking like zero: an interval that contains zero is another verdict.
+    Up to three more decimals keep a bound from looking like zero: an interval that contains zero means another verdict.
     """
     if not is_number(value):
         return NOTHING
@@ -130,14 +130,14 @@ def signed(value: Any, decimals: int = 4) -> str:
 
 
 def p_value(value: Any) -> str:
-    """A p-value; very small ones only as a bound."""
+    """Return a p-value as text; very small ones as a bound."""
     if not is_number(value):
         return NOTHING
     return "< 0.0001" if value < 1e-4 else f"{value:.4f}" if value < 0.01 else f"{value:.3f}"
 
 
 def decimals_for(spreads: Iterable[float]) -> int:
-    """Decimals, 3 to 5, that show two significant digits of a typical spread (a margin, an sd, half an interval)."""
+    """Return the decimals, 3 to 5, that show two digits of a typical spread (a margin, an sd, half an interval)."""
     positive = sorted(abs(s) for s in spreads if is_number(s) and s != 0)
     if not positive:
         return 4
@@ -145,38 +145,38 @@ def decimals_for(spreads: Iterable[float]) -> int:
 
 
 def plural(count: int, one: str) -> str:
-    """`1 run`, `2 runs`, `no runs`."""
+    """Return `1 run`, `2 runs` or `no runs`."""
     return counted(count, one) if count else f"no {one}s"
 
 
 def day(moments: Iterable[Any]) -> str | None:
-    """The last of some ISO moments, to the minute."""
+    """Return the latest of some ISO timestamps, to the minute; None if there are none."""
     moments_given = [moment for moment in moments if isinstance(moment, str)]
     return minute(max(moments_given)) if moments_given else None
 
 
 def minute(moment: str) -> str:
-    """An ISO moment to the minute."""
+    """Return an ISO timestamp to the minute."""
     return moment[:16].replace("T", " ")
 
 
 def tick(value: float) -> str:
-    """A label of an axis: as few digits as the number needs."""
+    """Return the label of a tick with as few digits as possible."""
     return "0" if value == 0 else f"{value:g}".replace("-", MINUS)
 
 
 def severity_word(severity: str) -> str:
-    """Severity of a finding or of a health event in a reader's word."""
+    """Return the word for the severity of a finding or health event."""
     return {"warn": "warning", "abort": "aborted"}.get(severity, severity)
 
 
 def state_word(state: str) -> str:
-    """State of a run or stage in a reader's word."""
+    """Return the word for the state of a run or stage."""
     return {"missing": "not run", "blocked": "not started, because an input is not ok"}.get(state, state)
 
 
 def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain Python values, None for what is missing."""
+    """Return rows as plain Python values, with None for missing values."""
     return [{str(key): _plain(value) for key, value in record.items()} for record in frame.to_dict("records")]
 
 

@@ -34,7 +34,7 @@ def test_a_failed_run_stays_out_of_the_mean_and_is_named(open_page):
     curves = drawn(open_page())
     curves.get_by_label("Show").select_option(label="v7 and its parent v4")
     rows = {name: cells[-1] for name, cells in readout(curves).items()}
-    assert rows == {"v4": "3", "v7": "2, 1 did not end well (dotted)"}
+    assert rows == {"v4": "3", "v7": "2, 1 did not succeed (dotted)"}
 
 
 def test_smoothing_keeps_the_raw_line_and_the_numbers(open_page):

@@ -1,4 +1,4 @@
-"""The comparisons of a study as the page shows them: place in the tree, change, effect, verdict and evidence."""
+"""The comparisons of a study as the page shows them: position in the tree, change, effect, verdict and evidence."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -76,22 +76,22 @@ class ForestAxis:
     pad: float = 10.0
 
     def x(self, value: float) -> float:
-        """Position of an effect; effects beyond the axis land on its end."""
+        """Return the position of an effect; effects beyond the axis are placed at its end."""
         share = min(max(value / self.limit, -1.0), 1.0)
         return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
 
     @property
     def ticks(self) -> list[float]:
-        """Round numbers: -t, 0, t with t the largest of 1, 2, 5 times a power of ten inside the axis."""
+        """Ticks: -t, 0 and t, where t is the largest of 1, 2, 5 times a power of ten inside the axis."""
         power = 10.0 ** math.floor(math.log10(self.limit))
         largest = max((m * power for m in (1, 2, 5) if m * power <= self.limit * (1 + 1e-9)), default=power)
         return [-largest, 0.0, largest]
 
 
 def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
-    """Choose the axis: all interval bounds, but no more than three times their upper quartile.
+    """Return the axis for all interval bounds, but at most three times their upper quartile.
 
-    So one wide interval hides no other.
+    One wide interval thus hides no other.
     """
     finite = sorted(abs(bound) for bound in bounds if math.isfinite(bound))
     if not finite:
@@ -104,7 +104,7 @@ def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
 
 @dataclass(frozen=True)
 class ShownComparison:
-    """One judged comparison. `evidence` is its row of `comparison_table`, `changes` what differs from `parent`."""
+    """One judged comparison. `evidence` is its row of `comparison_table`, `changes` the differences from `parent`."""
 
     child: str
     parent: str
@@ -114,13 +114,13 @@ class ShownComparison:
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
-        """The interval that the page shows."""
+        """Interval that the page shows."""
         return shown_interval(self.evidence)
 
 
 @dataclass(frozen=True)
 class Forest:
-    """All effects of a study, the best first. `paths`: of each verdict, the whiskers and the points as SVG paths."""
+    """All effects of a study, the best first. `paths`: the whiskers and points of each verdict as SVG paths."""
 
     count: int
     height: float
@@ -128,7 +128,7 @@ class Forest:
 
 
 def draw_forest(comparisons: Sequence[ShownComparison], axis: ForestAxis) -> Forest:
-    """Draw every effect that was measured in a row of its own."""
+    """Draw every measured effect in a separate row."""
     measured = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
     measured.sort(key=lambda comparison: -comparison.evidence["effect"])
     step = min(LOOSEST, TALLEST / max(len(measured), 1))
@@ -156,7 +156,7 @@ class Strip:
 
     @property
     def bars(self) -> list[tuple[ShownComparison, float]]:
-        """Each comparison that was measured, and where it stands."""
+        """Measured comparisons with their horizontal positions."""
         measured = [comparison for comparison in self.comparisons if is_number(comparison.evidence["effect"])]
         measured.sort(key=lambda comparison: -comparison.evidence["effect"])
         step = (self.width - self.left) / max(len(measured), 1)
@@ -168,7 +168,7 @@ class Strip:
         return round(min(4.0, 0.4 * (self.width - self.left) / max(len(self.comparisons), 1)), 2)
 
     def y(self, value: float) -> float:
-        """Height of an effect; effects beyond the axis land on its end."""
+        """Return the height of an effect; effects beyond the axis are placed at its end."""
         share = min(max(value / self.axis.limit, -1.0), 1.0)
         return round(8 + (1 - share) / 2 * (self.height - 16), 2)
 
@@ -190,7 +190,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons of a study; `judged` in the order of the rows, `counts` of each verdict."""
+    """All comparisons of a study. `judged`: in the order of the rows. `counts`: number of each verdict."""
 
     rows: list[ComparisonRow]
     axis: ForestAxis
@@ -202,7 +202,7 @@ class Comparisons:
 
 
 def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Comparisons:
-    """Join the variants of one study with its verdicts, which have a row per judged comparison."""
+    """Join the variants of one study with its verdicts, a table with one row per judged comparison."""
     records = clean_records(verdicts)
     named = {variant.name: variant for variant in variants}
     parents = {variant.name: variant.parent for variant in variants}
@@ -242,7 +242,7 @@ def _comparison(
 
 
 def bound_of(store: Store, study: str, analysis: Analysis) -> float:
-    """The largest possible effect: known if every item is either right (1) or wrong (0), otherwise infinite."""
+    """Return the largest possible effect: known if every item is right (1) or wrong (0), otherwise infinite."""
     _, [[right_or_wrong]] = store.rows(
         "SELECT bool_and(value IN (0, 1)) FROM finals JOIN items USING (key)"
         " WHERE study = ? AND protocol = ? AND name = ?",
@@ -255,7 +255,7 @@ def bound_of(store: Store, study: str, analysis: Analysis) -> float:
 
 
 def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
-    """The verdicts with intervals cut at the largest possible effect, beyond which nothing can be detected."""
+    """Return the verdicts with intervals cut at the largest possible effect."""
     if math.isinf(bound):
         return verdicts
     ends = [name for name in verdicts if name.endswith(("low", "high"))]
@@ -281,7 +281,7 @@ NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are none where they a
 def evidence(
     comparison: ShownComparison, decimals: int, analysis: Analysis, over: str
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """(label, text) of what stands open, and of every other fact that is known.
+    """Return (label, text) of the facts shown at once, and of those behind a click.
 
     over: for how many comparisons the interval that is shown holds.
     """

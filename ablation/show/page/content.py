@@ -1,4 +1,4 @@
-"""Everything that the page says, gathered from the database; the templates only place it."""
+"""All content of the page, gathered from the database; the templates only arrange it."""
 
 import json
 import re
@@ -57,7 +57,7 @@ class StudyPage(SimpleNamespace):
 
 @dataclass(frozen=True)
 class Page:
-    """The whole report. `last` is when the last stage ended: the page tells the time of its data, never its own.
+    """The whole report. `last` is the time when the last stage ended; the page never shows when it was drawn.
 
     samples: items that changed along the comparisons of each study, in words.
     """
@@ -97,7 +97,7 @@ def read_page(store: Store) -> Page:
 
 
 def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curves: Mapping[str, Any]) -> StudyPage:
-    """Gather what the page says of one study."""
+    """Gather the content of one study."""
     name, analysis, history = definition.name, definition.analysis, definition.analysis_history
     variants, table, bound = store.variants(name), build_table(store, name), bound_of(store, name, analysis)
     verdicts = within(comparison_table([judged]), bound)
@@ -170,14 +170,14 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
 
 
 def _moved(comparisons: Iterable[ShownComparison], verdict: str) -> list[ShownComparison]:
-    """The comparisons with a verdict, the largest effect first."""
+    """Return the comparisons with a verdict, the largest effect first."""
     return sorted(
         (each for each in comparisons if each.verdict == verdict), key=lambda each: -abs(each.evidence["effect"])
     )
 
 
 def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespace]:
-    """Return the answers of `ablation explain` for each change of several factors whose runs in between exist.
+    """Return the answers of `ablation explain` for each change of several factors whose intermediate runs exist.
 
     {(parent, child): what it says in words, and the parts of factors and interactions as the page draws a comparison}.
     """
@@ -217,7 +217,7 @@ def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespac
 
 
 def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> dict[frozenset[int], str]:
-    """Return {factors that are as in the child: variant}, of variants that differ in nothing else from its parent."""
+    """Return {factors set as in the child: variant} for variants that differ from the parent only in these."""
     parent = next(variant for variant in variants if variant.name == child.parent)
     keys: dict[str, set[str]] = {}
     for change in child.changes:
@@ -234,7 +234,7 @@ def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> 
 
 
 def _next_cost(store: Store, study: str, verdicts: pd.DataFrame) -> float:
-    """Seconds of device time of the seeds that the next step of `findings` asks for; 0 if that is not known."""
+    """Return the device time in seconds of the seeds that the next step in `findings` needs; 0 if it is not known."""
     nearest = nearest_decision(clean_records(verdicts))
     if nearest is None:
         return 0.0
@@ -257,12 +257,12 @@ def _audited(store: Store, definition: StoredStudy, study: Measurements) -> tupl
 
 
 def _resized(variants: Sequence[PlannedVariant]) -> bool:
-    """Whether the scale changed a value that the variant tree shows."""
+    """Return whether the scale changed a value that the variant tree shows."""
     return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
 
 
 def _highlight(comparisons: Iterable[ShownComparison], curves: Mapping[str, Any]) -> ShownComparison | None:
-    """The comparison that the curves show first: the largest effect, decided ones before others.
+    """Return the comparison that the curves show first: that with the largest effect, decided ones before others.
 
     Both variants have a curve of the first metric, if any two that are compared do.
     """
@@ -274,7 +274,7 @@ def _highlight(comparisons: Iterable[ShownComparison], curves: Mapping[str, Any]
 
 
 def _figures(title: str, comparisons: Iterable[ShownComparison], plots: Sequence[DotPlot]) -> dict[str, Any]:
-    """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure that it lacks.
+    """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure it does not have.
 
     effects: `{columns, rows}`, a row being variant, against, change, verdict and the numbers of EFFECTS (null where
     there is none), in the order of the variant tree. published: `[{label, rows}]`, as of `DotPlot`.
@@ -290,14 +290,14 @@ def _figures(title: str, comparisons: Iterable[ShownComparison], plots: Sequence
 
 
 def _device_seconds(store: Store, study: str) -> float:
-    """Device time of all distinct stages that the study's runs used, shared ones once."""
+    """Return the device time in seconds of all stages that the study's runs used, counting shared stages once."""
     query = """SELECT coalesce(sum(device_hours), 0) * 3600 FROM stages
         WHERE key IN (SELECT key FROM run_stages WHERE study = ?)"""
     return float(store.rows(query, [study])[1][0][0])
 
 
 def anchors(names: Sequence[str]) -> list[str]:
-    """One HTML id per name: readable, made of safe characters only, and unique."""
+    """Return a unique, readable HTML id of safe characters for each name."""
     ids: list[str] = []
     for name in names:
         base = "study-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x")
@@ -310,7 +310,7 @@ def anchors(names: Sequence[str]) -> list[str]:
 
 
 def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
-    """Where each run's stages left their files: {run, origin and url of an imported run, stages: [(name, folder)]}.
+    """Return where the files of each run are: {run, origin and url of an imported run, stages: [(name, folder)]}.
 
     `url`: address of a run's page at its tracker, with {id}; empty if it is not known.
     """
@@ -353,7 +353,7 @@ def problems(store: Store, study: str) -> list[dict[str, Any]]:
 
 
 def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
-    """Health rules that tripped, the most severe first: {severity, rule, diagnosis, remedy, events, variants}.
+    """Return the broken health rules, the most severe first: {severity, rule, diagnosis, remedy, events, variants}.
 
     events: {runs, stage, metric, value, first_step, last_step}; a shared stage's event stands once, with all runs that
     the stage serves. variants: {name: seeds}.
@@ -388,7 +388,7 @@ MAIN_FACTS = {
 
 
 def provenance(store: Store, study: str) -> list[dict[str, Any]]:
-    """One entry per leaf of provenance.json: {key, main, values: [(text, number of stages)]}."""
+    """Return an entry for each leaf of provenance.json: {key, main, values: [(text, number of stages)]}."""
     frame = store.sql(
         "SELECT key, data FROM provenance WHERE key IN (SELECT key FROM run_stages WHERE study = ?) ORDER BY key",
         [study],

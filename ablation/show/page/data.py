@@ -1,4 +1,4 @@
-"""The data of the page's scripts: learning curves, and any two variants.
+"""The data of the page's scripts: learning curves, and comparisons of any two variants.
 
 Curves: every seed of every variant, averaged over bins of steps until all of them fit. Variants: the effect of every
 pair, and every configuration.
@@ -60,7 +60,7 @@ class CurveBudget:
     seeds: int  # at most; the first that the plan has
 
     def all_seeds(self, study: str) -> bool:
-        """Return whether the curves of a study are of all its seeds."""
+        """Return whether the curves of a study include all its seeds."""
         return not (self.kept.loc[self.kept["study"] == study, "seeds"] > self.seeds).any()
 
 
@@ -91,7 +91,7 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
     `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
     `[variant, seed, ok, bad, values]`. There is one value per entry of `steps`: the mean of the finite values that were
     logged in that bin, to DIGITS digits, None if there is none; `bad` counts the values that are not finite.
-    `ok` is whether the run ended well: only those enter a mean.
+    `ok` is whether the run succeeded: only such runs enter a mean.
     """
     variants = [variant.name for variant in store.variants(study)]
     index = {name: i for i, name in enumerate(variants)}
@@ -204,7 +204,7 @@ def study_pairs(
 
 
 def _configurations(variants: Sequence[PlannedVariant], names: Sequence[str]) -> dict[str, Any]:
-    """Every configuration as what differs from the first one's."""
+    """Return every configuration as its differences from the first one."""
     configs = {
         variant.name: {key: describe_value(value) for key, value in dotted.leaves(variant.resolved)}
         for variant in variants
@@ -221,5 +221,5 @@ def _configurations(variants: Sequence[PlannedVariant], names: Sequence[str]) ->
 
 
 def _short(value: float) -> float | None:
-    """Five significant digits: the page shows fewer."""
+    """Return a number rounded to five significant digits; the page shows fewer."""
     return float(f"{value:.5g}") if is_number(value) else None

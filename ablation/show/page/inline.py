@@ -1,4 +1,4 @@
-"""The scripts and styles inside a page, the policy that lets these run and nothing else, and what a server adds."""
+"""The scripts and styles inside a page, the policy that allows only these, and what a server adds."""
 
 import base64
 import gzip
@@ -20,7 +20,7 @@ ASSETS = Path(__file__).parent / "assets"
 
 @dataclass(frozen=True)
 class Live:
-    """The additions to a page that a server refreshes; a page in a file has none of them.
+    """Additions to a page that a server refreshes; a page in a file has none of them.
 
     script: the server's own. marker: HTML whose place the server fills, above the results. seconds: after which a
     browser without scripts loads the page again.
@@ -32,9 +32,9 @@ class Live:
 
 
 def environment(folder: Path) -> Environment:
-    """The templates of a folder: every value is escaped, and what a browser would obey or cannot show is written out.
+    """Return the templates of a folder; values are escaped, and so are characters that a browser obeys or cannot show.
 
-    That is marks of text direction, and characters such as ESC.
+    These are marks of text direction, and characters such as ESC.
     """
     return Environment(
         loader=FileSystemLoader(folder),
@@ -48,21 +48,21 @@ def environment(folder: Path) -> Environment:
 
 @dataclass
 class Packed:
-    """The compressed part of a page, which its script opens: folded HTML, and the scripts' data."""
+    """The compressed part of a page, which its script unpacks: folded HTML, and the scripts' data."""
 
     folded: list[str] = field(default_factory=list)
 
     def fold(self, html: str) -> Markup:
-        """Keep some HTML; return its placeholder."""
+        """Store some HTML; return its placeholder."""
         self.folded.append(str(html))
         return Markup(f'<div data-folded="{len(self.folded) - 1}"></div>')  # a number
 
     def fold_many(self, html: Markup, count: int) -> Markup:
-        """Fold what has this many rows, if they are many: a page with thousands of variants stays small."""
+        """Fold HTML with many rows, so that a page with thousands of variants stays small."""
         return self.fold(html) if count > MOST_ROWS else html
 
     def pack(self, data: Mapping[str, Any]) -> str:
-        """Return all that was kept, and `data`, as text for a script element."""
+        """Return all stored HTML, and `data`, as text for a script element."""
         text = json.dumps(
             {"folded": self.folded, "data": data}, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
@@ -75,7 +75,7 @@ def asset(name: str, folder: Path = ASSETS) -> str:
 
 
 def content_policy(style: str, scripts: Sequence[str], *, served: bool = False) -> str:
-    """A Content-Security-Policy that runs these inline texts and nothing else, and loads nothing from anywhere.
+    """Return a Content-Security-Policy that runs only these inline texts and loads nothing.
 
     The scripts of a page that is `served` may ask its own server.
     """

@@ -1,4 +1,4 @@
-"""Published numbers next to ours: small plots, and the findings of the audit by kind."""
+"""Published numbers beside measured ones: small plots, and the findings of the audit by kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Findings by kind: what sums them up first, single cells last; of each kind the most severe first."""
+    """Return the findings by kind: summaries first, single cells last; the most severe first within a kind."""
     order = {"error": 0, "warn": 1}
     ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
     groups = [(title, [finding for finding in ranked if finding.kind == kind]) for kind, title in KINDS.items()]
@@ -28,7 +28,7 @@ def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]
 
 @dataclass(frozen=True)
 class DotPlot:
-    """One column. `rows`: variant, published, mean and sd of ours; `low`, `high`: ends of the axis."""
+    """A plot of one column. `rows`: variant, published value, measured mean and sd. `low`, `high`: ends of the axis."""
 
     label: str
     rows: list[tuple[str, float | None, float | None, float | None]]
@@ -49,7 +49,7 @@ class DotPlot:
 
     @property
     def ticks(self) -> list[float]:
-        """Zero and at most three other multiples of a round step inside [low, high]."""
+        """Ticks: zero and at most three other multiples of a round step inside [low, high]."""
         span = self.high - self.low or 1.0
         step = next(m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5) if span / (m * 10.0**e) <= 3)
         first, last = -int(-self.low // step) if self.low < 0 else 0, int(self.high / step)
@@ -57,7 +57,7 @@ class DotPlot:
 
 
 def dot_plots(table: ComparisonTable) -> list[DotPlot]:
-    """One plot per column that has published numbers, with every variant that has one in any column."""
+    """Return a plot for each column with published numbers; each has every variant with a number in any column."""
     rows = [row for row in table.rows if any(value is not None for value in row.published)]
     plots = []
     for index, column in enumerate(table.columns):

@@ -50,7 +50,7 @@ def draw(page: Page, live: Live | None = None, root: str | None = None) -> str:
 
 
 def _templates() -> Environment:
-    """The page's templates, with the functions that they use."""
+    """Return the page's templates, with the functions that they use."""
     made = environment(Path(__file__).parents[1] / "templates")
     names = ("number", "signed", "p_value", "minute", "plural", "tick")
     made.filters |= {name: getattr(text, name) for name in names} | {
@@ -81,10 +81,10 @@ def _templates() -> Environment:
 
 
 def _rank(verdict: str | None) -> int:
-    """Order of verdicts in a sorted column."""
+    """Return the place of a verdict in a sorted column."""
     return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
 def _mark(verdict: str) -> str:
-    """Name of the mark of a verdict or a state, as the classes and ids of the page have it."""
+    """Return the name of the mark of a verdict or state, as used in classes and ids of the page."""
     return verdict.replace(" ", "-") if verdict in (*VERDICTS, "ok", "missing", "running") else "invalid"

@@ -1,7 +1,7 @@
-"""The texts of the items that changed most along a comparison, as far as there is room.
+"""The texts of the items that changed most in a comparison, up to a size limit.
 
-All that is quoted fits into `BUDGET`: few comparisons are shown with many items and long texts, many comparisons with
-few.
+All quoted texts fit into `BUDGET`: few comparisons are shown with many items and long texts, many comparisons with
+few items.
 """
 
 import re
@@ -32,7 +32,7 @@ Quote = tuple[Words, Words]  # one judged text of one group: words and numbers b
 
 @dataclass(frozen=True)
 class SampleItem:
-    """One item: its value in each seed, what both groups have in common, and what each said in `seed`."""
+    """One item: its value in each seed, the texts that both groups share, and the texts of each group in `seed`."""
 
     subset: str
     item: str
@@ -49,7 +49,7 @@ class SampleItem:
 
     @property
     def length(self) -> int:
-        """Characters that it takes on the page, about."""
+        """Approximate number of characters on the page."""
         quoted = [*self.both, *(quote for _, quotes, _ in self.groups for quote in quotes)]
         words = [*self.common, *(word for texts, _ in quoted for word in texts)]
         return MARKUP + sum(len(text) for _, text in words)
@@ -57,7 +57,7 @@ class SampleItem:
 
 @dataclass(frozen=True)
 class ComparisonSamples:
-    """The items that changed along one comparison: counts over all, and the largest changes with their texts."""
+    """The items that changed in one comparison: counts over all items, and the largest changes with their texts."""
 
     seeds: int
     better: int
@@ -77,7 +77,7 @@ Quoted = Mapping[str, Mapping[Pair, ComparisonSamples]]  # by study
 def page_samples(
     studies: Sequence[tuple[Measurements, Sequence[Pair], Samples]],
 ) -> dict[str, dict[Pair, ComparisonSamples]]:
-    """Choose and read what the page quotes: for each study its comparisons, as far as there are words."""
+    """Choose and read the texts that the page quotes: {study: {comparison: texts}}, for comparisons that have any."""
     comparisons = sum(len(comparisons) for study, comparisons, samples in studies if samples.files)
     budget = min(BUDGET // max(comparisons, 1), MOST_OF_COMPARISON)
     return {
@@ -122,7 +122,7 @@ def _study(
 
 
 def _chosen(changes: ChangedItems, samples: Samples, comparison: Pair) -> list[tuple[ChangedItem, Beside]]:
-    """Return items of which both groups have words, with the runs to quote: improved and worse ones in turn.
+    """Return items with texts in both groups, and the runs to quote: improved and worse items in turn.
 
     The first item of each subset comes before the second of any, so that the filter has something to show.
     """
@@ -183,7 +183,7 @@ def _common(groups: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
 def _both(
     comparison: Pair, groups: Sequence[Sequence[Said]], names: Sequence[str]
 ) -> tuple[list[str], list[tuple[Words, list[str]]]]:
-    """Return heads and rows of one table where both groups judged the same words; else nothing."""
+    """Return the heads and rows of one table if both groups judged the same texts; else nothing."""
     parents, children = groups
     if not parents or [p.texts for p in parents] != [c.texts for c in children]:
         return [], []
@@ -235,7 +235,7 @@ def differing(text: str, other: str) -> tuple[str, str, str]:
 
 
 def _notes(study: Measurements, samples: Samples, comparison: Pair) -> Iterator[str]:
-    """Say what cannot be quoted, and why."""
+    """Return notes on the texts that cannot be quoted, and why."""
     runs = [(variant, seed) for variant in comparison for seed in sorted(study.seeds(variant))]
     names_by_reason: dict[str, list[str]] = {}
     for variant, seed in runs:
@@ -247,7 +247,7 @@ def _notes(study: Measurements, samples: Samples, comparison: Pair) -> Iterator[
 
 
 def _shown(text: str) -> str:
-    """Return a text fit to be shown: invalid characters are replaced, and the middle of very many lines is left out."""
+    """Return a text to show: invalid characters are replaced, and the middle of a very long text is left out."""
     text = _NOISE.sub("\ufffd", text.replace("\r\n", "\n"))
     lines = text.split("\n")
     if len(lines) <= MOST_LINES:

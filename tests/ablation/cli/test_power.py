@@ -38,8 +38,8 @@ def test_hours_count_what_is_shared_once_and_what_has_run_not_again(results, cap
         ("5", "800", "6 min", "4 min"),  # the evaluations again, of twice the length
         ("10", "800", "12 min", "10 min"),
     ]
-    said = r"v0 -> v1: \d+ seeds of 400 items detect an effect of 0.03 with 80% power \(likely .*\)"
-    assert re.fullmatch(f"{said}, with .* of device time to run; this is the cheapest plan", lines[-1][0])
+    said = r"v0 -> v1: \d+ seeds with 400 items detect an effect of 0.03 with 80% power \(likely .*\)"
+    assert re.fullmatch(f"{said}; the remaining runs take .* of device time; this is the cheapest plan", lines[-1][0])
 
 
 def test_every_comparison_is_answered_at_the_same_items(results, capsys):
@@ -47,7 +47,7 @@ def test_every_comparison_is_answered_at_the_same_items(results, capsys):
     printed = json.loads(output(capsys, "power", *words, "--json"))
     each = printed["notes"]
     assert sorted(note.partition(":")[0] for note in each) == ["v0 -> v1", "v0 -> v2"]
-    assert all(re.search(r"\d+ seeds of 400 items detect .* \(likely [\d.]+ to [\d.]+\)", note) for note in each)
+    assert all(re.search(r"\d+ seeds with 400 items detect .* \(likely [\d.]+ to [\d.]+\)", note) for note in each)
 
 
 def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
@@ -83,10 +83,10 @@ def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     differences = hits(0, 0.1) - hits(0)
     rough = (1.96 + 0.84) ** 2 * differences.var(ddof=1) / 0.1**2
     assert 0.95 * rough < enough < 1.3 * rough  # which is of a known variance
-    counts = [int(count) for count in re.findall(r"(\d+) seeds if it is", between)]
+    counts = [int(count) for count in re.findall(r"(\d+) seeds if that SD is", between)]
     assert counts == sorted(counts)
     said = output(capsys, *words, "--seed-sd", "0.02", "--items", "60", "5000")
-    assert "even 200 seeds of 60 items would not detect an effect of 0.1" in said
+    assert "even 200 seeds with 60 items would not detect an effect of 0.1" in said
     assert "--seed-sd" in refused(capsys, *words, "--seeds", "5")
     several = [write_group(tmp_path / name) for name in ("base3", "new3")]
     said = refused(capsys, "power", "--effect", "0.1", "--pilot", *several, "--seed-sd", "1")
@@ -114,7 +114,7 @@ def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
     same, _ = rows_of(capsys, *words, "--samples", "4", "64", "--sample-sd", "0")
     assert same[64, 1]["effect"] == pytest.approx(same[4, 1]["effect"])
     assert rows_of(capsys, *words)[0].keys() == {(4, 1)}
-    assert "with 4 samples each at 2 checkpoints" in output(capsys, "power", *words, "--checkpoints", "2")
+    assert "items and 4 samples per item at 2 checkpoints" in output(capsys, "power", *words, "--checkpoints", "2")
 
 
 def test_an_evaluation_of_more_costs_more(tmp_path, capsys):

@@ -90,11 +90,11 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     assert status == 1
     assert out.splitlines() == [
         f"toy/v1/mean: the paper has 0.9, but the results have {defined}",
-        "toy/v8/mean: the paper inputs no numbers.tex that defines it",
+        "toy/v8/mean: no numbers.tex that the paper inputs defines this number",
         "paper.tex: 14 of 16 numbers match the results",
     ]
     paper.write_text("nothing")
-    assert "uses no number of a table" in typed(capsys, *check)[2]
+    assert "does not use any number of a table" in typed(capsys, *check)[2]
     assert "cannot be read" in refused(capsys, "check-paper", "gone.tex", "--results", "results")
     said = refused(capsys, "tables", "--macros", "--by", "lr", "--results", "results")
     assert "cannot be combined with --by" in said
@@ -113,11 +113,11 @@ DEFINES = "\\expandafter\\def\\csname ablation:toy/v1/mean\\endcsname{{{}}}\n"
         (r"\includestandalone[mode=tex]{part}", "toy/v1/mean: the paper has 0.9"),
         (r"\makeatletter\@input{part}", "toy/v1/mean: the paper has 0.9"),
         (r"\usepackage{own}", "toy/v1/mean: the paper has 0.7"),
-        (r"\input{part}\input{sub/part}", "toy/v1/mean: the paper defines it as 0.8 and as 0.9"),
+        (r"\input{part}\input{sub/part}", "toy/v1/mean: the paper defines this number as 0.8 and as 0.9"),
         (r"\input{part}\input{gone}", "gone was not read"),
-        (r"\newcommand{\of}[1]{\ablation{toy/#1/mean}}\of{v1}", r"1 use of \ablation without a name"),
-        (r"\let\of\ablation \of{toy/v1/mean}", r"1 use of \ablation without a name"),
-        (r"It is \csname ablation:toy/v1/mean\endcsname", r"1 use of \ablation without a name"),
+        (r"\newcommand{\of}[1]{\ablation{toy/#1/mean}}\of{v1}", r"\ablation is used without a name 1 time"),
+        (r"\let\of\ablation \of{toy/v1/mean}", r"\ablation is used without a name 1 time"),
+        (r"It is \csname ablation:toy/v1/mean\endcsname", r"\ablation is used without a name 1 time"),
     ],
 )
 def test_what_is_not_looked_at_does_not_match(results, capsys, tmp_path, text, said):

@@ -36,7 +36,7 @@ def test_the_paragraph_has_the_numbers_of_the_study(tmp_path):
     assert "by Holm's correction [" in text
     assert "within ±0.03 and rests on at least 5 seeds" in text
     assert "or if seeds or items do not match; and not run if a planned run has not ended." in text
-    assert "11 of 12 runs ended well." in text
+    assert "11 of 12 runs succeeded." in text
     assert "empirical Bayes" not in text.split("\n\n")[1].replace("Bayes [", "")
 
 

@@ -342,7 +342,7 @@ def test_studies_stand_in_the_order_of_what_happened_in_them(tmp_path):
     html = page(build(tmp_path, [none, some, Study("quiet", variants=2), moved]))
     assert re.findall(r'<article class="study" id="study-(\w+)"', html) == ["moved", "quiet", "begun", "later"]
     seen = text_of(html)
-    assert "1 change has not run yet. 2 seeds per variant, 50 evaluation items; 2 of 4 runs ended well" in seen
+    assert "1 change has not run yet. 2 seeds per variant, 50 evaluation items; 2 of 4 runs succeeded" in seen
     assert "1 seed per variant, too few for a verdict; none of 2 runs has started" in seen
     assert re.search(r"\[[−+]0\.\d+, [−+]0\.\d+\] 1 of 2 seeds not run", seen)
     assert "2 ok, 2 not run" in seen

@@ -91,7 +91,7 @@ def edit_metric(plan, variant, name, edit):
 def test_a_reference_that_differs_between_variants_is_noted(results):
     edit_metric(simulate(results), "v1", "unedited/gender/distance", lambda values: values + 0.1)
     assert table_of(results).notes == (
-        "unedited: unedited/gender/distance differs between variants of one seed; means are shown",
+        "unedited: unedited/gender/distance differs between variants with the same seed; means are shown",
     )
 
 
@@ -163,7 +163,7 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
     of = "of each run (evaluate.checkpoints)"
     table = averaged(results, [3, 3])
     others = "other values are those of the last one only."
-    said = f"Values of edited are means over the last 3 policies {of}, {others}"
+    said = f"Values of edited are means over the last 3 policies {of}; {others}"
     assert said in table.caption
     assert all(said in shown(table) for shown in (to_markdown, to_html))
     with Store(results / DATABASE) as store:
@@ -284,7 +284,7 @@ def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(re
     )
     assert row_of(grouped, "b").cells[0].sd == pytest.approx(stdev(expected["b"]))
     assert [(row.changed, row.seeds) for row in grouped.rows] == [("v0, v3", 2), ("v1, v2", 2)]
-    assert "mean over their seeds" in grouped.caption
+    assert "mean over its seeds" in grouped.caption
     assert "not an effect of this key" in grouped.caption
     _, b = csv.DictReader(io.StringIO(to_csv(grouped)))
     assert (b["variants"], b["n"], float(b["gender mean"])) == ("v1, v2", "2", pytest.approx(mean(expected["b"])))

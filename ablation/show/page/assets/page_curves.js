@@ -341,7 +341,7 @@
         name.append(swatch(part.colour, part.dash), ` ${part.name}`);
         const bad = part.seeds.reduce((sum, seed) => sum + seed.bad, 0);
         const lost = part.seeds.length - ok.length;
-        const notes = [`${ok.length}`, lost ? `${lost} did not end well (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
+        const notes = [`${ok.length}`, lost ? `${lost} did not succeed (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
         const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
         const at = (point) => (point ? `${show(point[0])} at ${this.metric.steps[point[1]]}` : "–");
         const along = ["min", "max", "last"].map((name) => element("td", at(ends[nth] && ends[nth][name]), "n"));

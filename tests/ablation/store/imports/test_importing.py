@@ -261,10 +261,9 @@ def test_every_table_verdict_and_page_says_so(capsys):
     text = Path("reports/lr/methods.md").read_text()
     assert said in text
     assert (
-        "Each was imported with 2 seeds, the same for all, and evaluated on the metrics that it logged, without items."
-        in text
+        "imported with 2 seeds, the same for all, and evaluated by the metrics that it logged (no item scores)." in text
     )
-    assert "4 of 4 runs ended well." in text
+    assert "4 of 4 runs succeeded." in text
     assert "trained" not in text
     assert "P-values were adjusted" not in text  # there is one comparison
     assert "Imported." in Path("reports/lr/subsets.tex").read_text()
@@ -287,7 +286,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "<strong>Scale" not in page
     assert "Scale" not in Path("reports/lr/subsets.tex").read_text()
     assert "Runs end at different steps: most at step 4, fast seed 1 at 6; pass --at common" in page
-    assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
+    assert "the final logged value of eval_loss (no item scores); smaller is better" in page
     assert "All numbers come from the files of runs and evaluations" in page
     apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; if all logged a common step, "
     apart += "import them again with --at common"
