@@ -1,4 +1,4 @@
-"""Compares numbers: variants, plan, store, verdicts, tables; never imports torch, transformers, snakemake, trainers.
+"""The tracker: variants, plan, store, verdicts, tables. It never imports torch, transformers, snakemake or trainers.
 
 From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.leaderboard({name: a, ...})`,
 `ablation.judge(child, parent)` (docs/reference/python.md). They are imported when they are used, so that `import

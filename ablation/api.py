@@ -1,4 +1,4 @@
-"""The tracker in Python: what the commands find, as data frames and records. `import ablation` has these names.
+"""The tracker in Python: the commands' results as data frames and records. `import ablation` has these names.
 
 open(results) -> Results                 what a grid or an import left
 compare(a, b) -> Verdict                 two evaluations: paths, frames or arrays
@@ -49,7 +49,9 @@ class Verdict:
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("row", ()):
             return self.row[name]
-        raise AttributeError(f"a verdict has no {name!r}; it has {', '.join(self.__dict__.get('row', ()))}")
+        raise AttributeError(
+            f"a verdict has no attribute {name!r}; choose from {', '.join(self.__dict__.get('row', ()))}"
+        )
 
     def __str__(self) -> str:
         return self.text
@@ -60,7 +62,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Several systems, as `ablation compare A B C --json` has them."""
+    """Several systems, judged as by `ablation compare A B C`."""
 
     standings: pd.DataFrame  # of three or more, the best first: system, mean, low, high, groups
     comparisons: pd.DataFrame  # a row for each, with the names of `Verdict.row`
@@ -75,10 +77,10 @@ class Leaderboard:
 
 
 class Results:
-    """A results folder: tables as pandas frames, by SQL also as Arrow tables. `with` closes it."""
+    """A results folder, read as pandas frames or, by SQL, as Arrow tables. Close it, or use `with`."""
 
     def __init__(self, results: str | Path = "results") -> None:
-        """Open the database, collecting first if it is out of date. Raises TrackerError if it cannot be up to date."""
+        """Open the database and update it if necessary. Raises TrackerError if it cannot be updated."""
         self.folder = Path(results)
         self._store = Store(load_or_collect(self.folder, strict=True))
 
@@ -98,33 +100,33 @@ class Results:
         return self._store.studies()
 
     def verdicts(self, study: str | None = None) -> pd.DataFrame:
-        """A row for each comparison, as `ablation verdicts --csv`."""
+        """Return a row for each comparison, as `ablation verdicts --csv` prints it."""
         check_study(self._store, "verdicts", study)
         return comparison_table(judge_studies(self._store, study))
 
     def metrics(self, study: str | None = None) -> pd.DataFrame:
-        """Final metrics of runs that ended well: study, variant, seed, metric, value."""
+        """Return the final metrics of runs that succeeded: study, variant, seed, metric, value."""
         return self._view("results", study)
 
     def items(self, study: str | None = None) -> pd.DataFrame:
-        """Their evaluation items: study, variant, seed, subset, protocol, name, item, value, cluster."""
+        """Return items of runs that succeeded: study, variant, seed, subset, protocol, name, item, value, cluster."""
         columns = "study, variant, seed, subset, protocol, name, item, value, cluster"
         return self._view(f"(SELECT {columns} FROM finals JOIN items USING (key))", study)
 
     def curves(self, study: str | None = None) -> pd.DataFrame:
-        """Training metrics: study, variant, seed, stage, step, metric, value."""
+        """Return the training metrics: study, variant, seed, stage, step, metric, value."""
         return self._view("curves", study)
 
     def runs(self, study: str | None = None) -> pd.DataFrame:
-        """All runs: study, variant, seed, state, reason, wall_s."""
+        """Return all runs: study, variant, seed, state, reason, wall_s."""
         return self._view("runs", study)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """The rows of a query."""
+        """Return the rows of a query."""
         return self._store.sql(query, parameters)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """The rows of a query as an Arrow table, which Polars, DuckDB and others take without a copy."""
+        """Return the rows of a query as an Arrow table, which Polars, DuckDB and others read without a copy."""
         return self._store.arrow(query, parameters)
 
     def forest(
@@ -178,7 +180,7 @@ class Results:
         sample_sd: float | None = None,
         checkpoint_sd: float | None = None,
     ) -> pd.DataFrame:
-        """A row for each number of seeds and items: what it detects, and its device-hours, as in `ablation power`.
+        """Return, for each number of seeds and items, the detectable effect and device-hours, as `ablation power` does.
 
         The arguments are the command's options; a number stands for a list of one.
         """
@@ -211,7 +213,7 @@ def _numbers(given: int | Sequence[int]) -> Sequence[int]:
 
 
 def open(results: str | Path = "results") -> Results:
-    """Open what a grid or an import left in a folder."""
+    """Open the results of a grid or an import."""
     return Results(results)
 
 
@@ -271,7 +273,7 @@ def compare(
         ConfigError: the files cannot be read or compared; it names file, key, value and remedy.
     """
     if names is not None and len(names) != 2:
-        raise ConfigError("compare", "names", names, "are not the two names of baseline and candidate", "give a pair")
+        raise ConfigError("compare", "names", names, "are not two names", "pass the names of baseline and candidate")
     _, [row], text, notes = _compared(
         [_evaluation(a), _evaluation(b)],
         names,
@@ -325,7 +327,7 @@ def leaderboard(
     else:
         paths = [evaluations] if isinstance(evaluations, str | Path) else evaluations
         if not all(isinstance(path, str | Path) for path in paths):
-            problem, remedy = "are not paths", "give {name: evaluation}, or one evaluation and by="
+            problem, remedy = "are not paths", "pass {name: evaluation}, or one evaluation and by="
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
     result, rows, text, notes = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
@@ -336,7 +338,7 @@ def leaderboard(
 def _compared(
     sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any
 ) -> tuple[ComparisonResult, list[dict[str, Any]], str, list[str]]:
-    """Return a comparison by options as Python takes them: itself, its rows, its text, its notes."""
+    """Return a comparison with the given options: the result, its rows, its text and its notes."""
     if isinstance(direction := options.get("direction"), Mapping):
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
@@ -378,7 +380,7 @@ def judge(
 
 
 def _evaluation(given: Any) -> Evaluated:
-    """Return a value given as files, arrays or a frame in the form that `compare` takes."""
+    """Return an evaluation, given as files, arrays or a frame, in the form that the comparison takes."""
     if isinstance(given, Values):
         return given
     if isinstance(given, str | Path):

@@ -1,4 +1,4 @@
-"""A campaign: the ledger is replayed through the policy, a trial is run and judged, and what it becomes is recorded.
+"""A campaign: replays the ledger through the policy, runs and judges a trial, and records the decision.
 
 So the state after a crash at any point is that of the ledger: a trial without a decision is finished first, with the
 runs that were recorded.
@@ -30,7 +30,7 @@ Asked = Generator[Batch, Values, Any]
 
 
 class Campaign:
-    """A campaign in a repository; hold its lock.
+    """A campaign in a repository. Hold its lock while you use it.
 
     Attributes:
         settings: of `campaign.toml`, as they were at the start.
@@ -66,7 +66,7 @@ class Campaign:
             self._replay()
 
     def baseline(self) -> list[Run]:
-        """Return the runs with which it begins."""
+        """Return the runs of the baseline, with which the campaign begins."""
         kinds = (False, True) if self.settings.verify_run else (False,)
         return [(verify, "base", seed) for verify in kinds for seed in range(self.rules.baseline)]
 
@@ -85,19 +85,19 @@ class Campaign:
                 if decided["word"] != "refused":
                     trial["result"] = self._finish(trial, make=False)
                     if self._word(trial["result"]) != decided["word"]:
-                        problem = "is not what this version of the policy decides"
+                        problem = "does not match what this version of the policy decides"
                         raise ConfigError(self.ledger.path, f"line {decided['n'] + 1}", None, problem, _ANEW)
                 self.referee.skip(decided["seeds"])  # no run that a refused trial was shown counts again
 
     @property
     def state(self) -> Referee:
-        """Return the policy's state. Raises ConfigError before the baseline is measured."""
+        """State of the policy. Raises ConfigError before the baseline is measured."""
         if self.referee is None:
             raise ConfigError(self.ledger.path, "", None, "the baseline has not been measured yet", _ANEW)
         return self.referee
 
     def _word(self, result: Decision | Verification | None) -> str:
-        """Return what became of a trial, or of a verification that was asked for."""
+        """Return the word for the outcome of a trial, or of a requested verification."""
         if isinstance(result, Decision):
             return result.word
         if result is None:
@@ -105,7 +105,7 @@ class Campaign:
         return "verified" if result.shown else "back" if self.state.provisional == self.state.verified else "step"
 
     def _finish(self, trial: Event, *, make: bool) -> Decision | Verification | None:
-        """Answer a trial's batches from the ledger, and with `make` run what it lacks; return what it became."""
+        """Answer a trial's batches from the ledger or, with `make`, also from new runs; return the result."""
         left = math.inf if trial["left"] is None else trial["left"]
         asked: Asked
         if trial["event"] == "verification":
@@ -127,7 +127,7 @@ class Campaign:
         wanted = [(verify, code, seed) for code, seed in batch.runs]
         missing = [run for run in wanted if run not in self.known]
         if missing and not make:
-            problem = "is not what this version of the policy decides by the runs of the ledger"
+            problem = "does not match what this version of the policy decides from the runs of the ledger"
             raise ConfigError(self.ledger.path, f"line {trial['n'] + 1}", None, problem, _ANEW)
         self.run(missing, batch.purpose, trial["why"])
         runs, first = [self.known[run] for run in wanted], self.known[verify, "base", 0]
@@ -139,12 +139,12 @@ class Campaign:
             if run.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
                 has, needs = (counted(each["items"]["count"], "item") for each in (run, first))
                 raise Refused(
-                    f"the run of {run['commit'][:9]} has {has} and the baseline {needs}; they must be the same"
+                    f"the run of {run['commit'][:9]} has {has}, but the baseline has {needs}; evaluate the same items"
                 )
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
-                odd = f"{run['value']:g} is on another scale than {others[0]:g}"
-                raise Refused(f"{odd}, such as a percentage among shares")
+                odd = f"{run['value']:g} is not on the scale of {others[0]:g}"
+                raise Refused(f"{odd}; print all values as shares, or all as percentages")
         return [None if run["value"] is None else self.settings.sign * run["value"] for run in runs]
 
     def run(self, runs: Sequence[Run], purpose: str, why: str) -> None:
@@ -184,7 +184,7 @@ class Campaign:
         return max(self.seconds() / max(1, len(self.known)), 1e-3)
 
     def left(self) -> float:
-        """Return how many runs the budget still holds."""
+        """Return how many more runs the budget allows."""
         budget = math.inf if self.settings.budget is None else 3600 * self.settings.budget
         return max(0.0, (budget - self.seconds()) / self.of_a_run())
 
@@ -212,7 +212,7 @@ class Campaign:
         state.skip(seeds)
 
     def begin(self, event: str, commit: str, code: str, why: str, **more: Any) -> Event:
-        """Record a trial, or a verification, that is about to be made."""
+        """Record the start of a trial or verification."""
         left = self.left()
         fields = {"event": event, "commit": commit, "code": code, "why": why, "margin": None}
         trial = dict(self.ledger.add({**fields, "left": None if math.isinf(left) else round(left, 2), **more}))
@@ -222,14 +222,14 @@ class Campaign:
         return trial
 
     def check_added(self, commit: str) -> None:
-        """Refuse modules that locked ones would import in place of Python's, or of a package's. Raises Refused."""
+        """Refuse new files that would shadow modules that locked files import. Raises Refused."""
         locked = [PurePath(name) for name in self.start["locked"] if name.endswith(".py")]
         names = sys.stdlib_module_names | {*self.start["imported"]} | {path.stem for path in locked}
         for path in map(PurePath, self.repository.added(self.commits["base"], commit)):
             module = path.parent if path.name == "__init__.py" else path
             beside = path.suffix in (".py", ".so") and any(module.parent == each.parent for each in locked)
             if beside and module.name.partition(".")[0] in names:
-                raise Refused(f"adds {path}, which would be imported in place of what locked files import")
+                raise Refused(f"adds {path}, which would shadow a module that locked files import; rename it")
 
     def check_settings(self) -> None:
         """Refuse to go on after an edit of `campaign.toml`. Raises Refused."""
@@ -239,7 +239,7 @@ class Campaign:
 
 
 def machine() -> str:
-    """Return what tells machines apart."""
+    """Return the host and processor of this machine, to recognise another machine."""
     from ablation.runner.provenance import describe_hardware
 
     hardware = describe_hardware()
@@ -263,7 +263,9 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
     place = repository.checkout(commit, 0, settings.links)
     for name in settings.locked:
         if not (place / name).exists():
-            raise ConfigError("campaign init", "--locked", name, "is not a file of this commit", "correct it")
+            raise ConfigError(
+                "campaign init", "--locked", name, "is not a file of this commit", "name a file that the commit has"
+            )
     locked = {name: digest_of(files_below(place / name)) for name in names}
     write_text(root / SETTINGS, settings.text())
     if (path := root / LEDGER).exists():
@@ -282,13 +284,13 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
         event, first = campaign.known[run], campaign.known[run[0], "base", 0]
         why = event.get("why_none", "")
         if not why and event.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
-            why = "wrote other items than the one before"
+            why = "wrote different items than the first run"
         if why:
             path.unlink()  # nothing has been measured
             seal.unlink(missing_ok=True)
             print(last_lines(log_of(repository, run)))
             problem = one_line(f"the baseline's run {why}", 300)
-            remedy = "correct the command; name files that git ignores with --link"
+            remedy = "correct the command; if it needs files that git ignores, name them with --link"
             option, command = ("--verify-run", settings.verify_run) if run[0] else ("--run", settings.run)
             raise ConfigError("campaign init", option, command, problem, remedy)
     return Campaign(repository)

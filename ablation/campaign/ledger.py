@@ -23,7 +23,7 @@ _REMEDY = "restore the file; claims of an edited ledger are not shown"
 
 
 class Ledger:
-    """The lines of a ledger; hold the campaign's lock to add one.
+    """The lines of a ledger. Hold the campaign's lock to add one.
 
     Attributes:
         events: the content of all lines.
@@ -39,7 +39,7 @@ class Ledger:
         except FileNotFoundError:
             if sealed:
                 raise ConfigError(path, "", None, "was removed", _REMEDY) from None
-            remedy = "start one with: ablation campaign init --run CMD --metric NAME:min"
+            remedy = "start one with `ablation campaign init --run CMD --metric NAME:min`"
             raise ConfigError(path, "", None, "the campaign has not been started", remedy) from None
         except OSError as error:
             raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from None
@@ -79,7 +79,7 @@ class Ledger:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(handle, self._size)
-            text = f"{self.path}: cannot be written ({error.strerror}), so this run was not recorded; free space"
+            text = f"{self.path}: cannot be written ({error.strerror}), so this run was not recorded; free disk space"
             raise WriteError(text, error) from error
         finally:
             os.close(handle)

@@ -34,7 +34,7 @@ def write_page(campaign: Campaign, file: Path) -> None:
 
 
 def staircase(campaign: Campaign) -> "Figure":
-    """Return a figure: all trials over runs, and the values of the provisional and of the verified champion."""
+    """Return a figure of all trials over runs, with the values of the provisional and the verified champion."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

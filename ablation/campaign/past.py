@@ -1,4 +1,4 @@
-"""A table of attempts, one run each, in which whatever measured better was kept: how much of the gain is luck?
+"""Estimates how much of the gain is luck in a table of attempts, one run each, that kept whatever measured better.
 
 Keeping the best of many noisy measurements favours lucky runs, so the measured gain of a champion is too large. Here
 the attempts share a distribution of true gains, which is estimated from all of them, the discarded ones included:
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Kept:
-    """An attempt that was kept, against the champion before it. Positive gains are improvements.
+    """An attempt that was kept, compared with the champion before it. Positive gains are improvements.
 
     Attributes:
         measured: its measured gain.
@@ -54,10 +54,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a table tells: its keeps, the champion's whole gain, and the reruns that would settle most.
+    """The result for a table: the kept attempts, the champion's total gain, and the most useful reruns.
 
-    `wrong` is the expected number of keeps that are no improvements; `wrong_after` is the expected number of wrong
-    decisions if, after the reruns, each keep that is then unlikely to be one is dropped.
+    `wrong` is the expected number of kept attempts that are not improvements; `wrong_after` is the expected number of
+    wrong decisions if, after the reruns, each kept attempt that is then unlikely to be an improvement is dropped.
     """
 
     keeps: tuple[Kept, ...]
@@ -219,7 +219,7 @@ def _kept(number: int, tree: _Tree, mean: Array, cov: Array, sd: float) -> Kept:
 
 
 def _reruns(tree: _Tree, mean: Array, cov: Array, sd: float) -> tuple[list[int], float, float]:
-    """Choose one rerun after the other, each where it is expected to lower the number of wrong decisions most."""
+    """Choose reruns one by one, each where it lowers the expected number of wrong decisions most."""
     chosen: list[int] = []
     pairs = [(number, int(tree.parent[node])) for number, node in enumerate(tree.champions) if number]
     wrong = sum(float(special.ndtr(-gain / error)) for gain, error in (_gain(*pair, mean, cov) for pair in pairs))
@@ -239,7 +239,7 @@ def _rerun(cov: Array, node: int, sd: float) -> Array:
 
 
 def _wrong(pairs: Sequence[tuple[int, int]], mean: Array, before: Array, after: Array) -> float:
-    """Return the expected number of wrong decisions on the keeps once `after` is known, where now it is `before`."""
+    """Return the expected number of wrong decisions on kept attempts if reruns change the covariance to `after`."""
     total = 0.0
     for pair in pairs:
         (gain, now), (_, then) = _gain(*pair, mean, before), _gain(*pair, mean, after)

@@ -44,7 +44,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Table:
-    """The attempts in order, the metric, and how many rows were left out, by reason."""
+    """The attempts in order, the metric, and the number of rows that were left out for each reason."""
 
     attempts: list[Attempt]
     metric: str
@@ -52,7 +52,7 @@ class Table:
 
 
 def read_table(path: Path, metric: str | None) -> Table:
-    """Return the table with the metric that is asked for, or the first column of numbers. Raises ConfigError."""
+    """Return the table of the given metric, or of the first column of numbers. Raises ConfigError."""
     text = _text(path)
     lines = text.splitlines()
     comma = "\t" not in next(line for line in lines if line.strip())
@@ -82,7 +82,7 @@ def read_table(path: Path, metric: str | None) -> Table:
     ends = text.rstrip(" \t").endswith(("\n", "\r"))
     if not ends and value == len(head) - 1 and rows and len(rows[-1]) == len(head):
         whole.pop()
-        left_out["the last line has no end, so its number may be cut off"] += 1
+        left_out["the last line has no newline, so its number may be cut off"] += 1
     attempts = []
     for place, row in enumerate(whole, 1):
         word, measured = row[status].strip().lower(), _finite(row[value])
@@ -92,7 +92,7 @@ def read_table(path: Path, metric: str | None) -> Table:
         if word in _CRASHES or (measured is None and row[value].strip().lower() in _CRASHES):
             attempts.append(Attempt(label, None, False, said))
         elif word not in (*_KEPT, *_DISCARDED, *_ENDED):
-            left_out[f"status {one_line(word, 20)!r}"] += 1
+            left_out[f"unknown status {one_line(word, 20)!r}"] += 1
         elif measured is None:
             left_out[f"no number in {head[value]}"] += 1
         else:
@@ -133,7 +133,7 @@ def _finite(cell: str) -> float | None:
 
 
 def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[Attempt]:
-    """Make crashes of values like 0 or -999 that are far from all others: they stand for no value."""
+    """Turn values such as 0 or -999 that are far from all others into crashes, because they stand for no value."""
     values = [each.value for each in attempts if each.value is not None and abs(each.value) not in _SENTINELS]
     if not values:
         return attempts
@@ -153,7 +153,7 @@ def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[
 
 
 def resolved(attempts: Sequence[Attempt], smaller: bool) -> tuple[list[Attempt], int]:
-    """Return the attempts where each is kept or not, and how many said neither: kept if better than all before."""
+    """Return the attempts, each kept or not, and how many did not say; these are kept if better than all before."""
     best, out, sign = -math.inf, [], -1 if smaller else 1
     for each in attempts:
         value = -math.inf if each.value is None else sign * each.value

@@ -1,4 +1,4 @@
-"""What to run next in a campaign, and what may be claimed: a state machine over values, without files or processes.
+"""Decides what a campaign runs next and what it may claim: a state machine over values, without files or processes.
 
 Values are larger-is-better here. A trial is a generator: it yields batches of runs, receives their values (None for a
 crash), and returns a decision. So a ledger is replayed, and a campaign simulated, by the code that runs it.
@@ -87,7 +87,7 @@ class Verification:
 
     @property
     def stated(self) -> float:
-        """Return the gain without the luck of having been shown: the d whose mean, if shown, is what was measured.
+        """Gain without the luck of having been shown: the d whose mean, if shown, is what was measured.
 
         Solves d + e h((c - d) / e) = gain for the least gain c that is shown, with h the hazard of the normal.
         """
@@ -110,7 +110,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a trial.
+    """The outcome of a trial.
 
     word: step, verified; reset; back (to the verified champion); crash; constant (seeds make no difference any more);
     costly (a simplification that would need `cost` runs). value: the trial's first run; against, error: the champion's
@@ -133,7 +133,7 @@ class Decision:
 
 @dataclass
 class _Runs:
-    """Fresh runs of one variant: how many, their mean and sum of squares about it."""
+    """Fresh runs of one variant: their number, mean, and sum of squares about the mean."""
 
     n: int = 0
     mean: float = 0.0
@@ -147,7 +147,7 @@ class _Runs:
 
 
 class Pool:
-    """Fresh runs of all variants by one command, and their pooled noise."""
+    """Fresh runs of all variants with the same command, and their pooled noise."""
 
     def __init__(self, variant: str, values: Sequence[float]) -> None:
         self.of: dict[str, _Runs] = {}
@@ -180,7 +180,7 @@ class Pool:
 
 @dataclass
 class Levels:
-    """LORD++ (Ramdas, Yang, Wainwright and Jordan 2017): the level of each test, given which earlier ones rejected."""
+    """LORD++ (Ramdas, Yang, Wainwright and Jordan 2017): the level of each test, given which earlier tests rejected."""
 
     rules: Rules
     tests: int = 0
@@ -189,7 +189,7 @@ class Levels:
 
     @property
     def spent(self) -> float:
-        """Return the share of claims that may be false so far, which never exceeds `alpha`: levels over claims."""
+        """Share of claims that may be false so far, never above `alpha`: sum of levels over claims."""
         return self.total / max(1, len(self.rejected))
 
     def next(self) -> float:
@@ -208,7 +208,7 @@ class Levels:
             self.rejected.append(self.tests)
 
     def _weight(self, place: int) -> float:
-        """Return the weight of a place; they sum to 1 over all places."""
+        """Return the weight of a place; the weights of all places sum to 1."""
         return place**-self.rules.decay / _zeta(self.rules.decay)
 
 
@@ -259,7 +259,7 @@ class Referee:
         return self.pool.noise()[0] == 0
 
     def skip(self, seed: int) -> None:
-        """Use no seed below this one any more."""
+        """Reserve the seeds below this one, so that no later run uses them."""
         self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
@@ -283,7 +283,7 @@ class Referee:
         return replace(decision, word=word, verification=verification)
 
     def simplification(self, variant: str, margin: float, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant that need not be better, only as good as the champion, within the margin on either side."""
+        """Try a variant that need not be better, but must be equivalent to the champion within the margin."""
         pairs = 0 if self.exact else self.pairs_for(margin, tests=2)
         if 1 + 2 * pairs > min(left, MOST_RUNS):
             return replace(self._undecided(None), word="costly", cost=1 + 2 * pairs)
@@ -311,7 +311,7 @@ class Referee:
         return Decision("crash" if value is None else "reset", value, champion.mean, error)
 
     def _falls_short(self, value: float, threshold: float) -> bool:
-        """Whether a value is not this many sd above the champion; if there is no noise, not above it at all."""
+        """Return whether a value is less than this many sd above the champion or, without noise, no higher than it."""
         above = value - self.pool.of[self.provisional].mean
         return above <= 0 if self.exact else above < threshold * self._sd()
 
@@ -329,14 +329,14 @@ class Referee:
         self.provisional = variant
 
     def pairs_for(self, gain: float, tests: int = 1) -> int:
-        """Return the pairs that show a gain, in each of these tests, with the policy's power at the next level."""
+        """Return how many pairs show a gain in each of `tests` tests, with the policy's power at the next level."""
         sides = [self._verifying.variance(each, self.rules.prior) for each in (self.verified, self.provisional)]
         freedom = max(2, int(sum(nu for _, nu in sides)))
         z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(1 - (1 - self.rules.power) / tests)
         return max(self.rules.least, math.ceil(sum(variance for variance, _ in sides) * (z / gain) ** 2))
 
     def _due(self, left: float) -> int:
-        """Return the pairs of the verification that is due; 0 if none is."""
+        """Return the number of pairs of the verification that is due; 0 if none is."""
         rules, gain = self.rules, self.ahead()
         if self.exact or left < 2 * rules.least:
             return 0
@@ -350,7 +350,7 @@ class Referee:
         return self.pool.of[self.provisional].mean - self.pool.of[self.verified].mean
 
     def closing(self, left: float) -> int:
-        """Return the pairs of the last verification if no more than its runs are left, else 0."""
+        """Return the number of pairs of the last verification if only its runs are left in the budget, else 0."""
         rules = self.rules
         if self.exact or self.provisional == self.verified or left > 2 * rules.most + rules.again + 1:
             return 0
@@ -415,7 +415,7 @@ class Referee:
         return math.sqrt(variance / n), max(1, int(freedom))
 
     def _batch(self, purpose: str, variants: Sequence[str], *, pairs: bool = False) -> Batch:
-        """Return runs with seeds that nothing has used; the two runs of a pair share one."""
+        """Return runs with unused seeds; the two runs of a pair share a seed."""
         width = 2 if pairs else 1
         runs = tuple((variant, self._seed + place // width) for place, variant in enumerate(variants))
         self._seed += len(variants) // width

@@ -1,4 +1,4 @@
-"""The state of a campaign in words and for programs: two champions, what may be claimed, what runs were spent on."""
+"""The state of a campaign in words and for programs: two champions, the claims, and how runs were spent."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ _NAMED = 3  # items that changed most, in each direction
 
 
 def summary(campaign: Campaign) -> dict[str, Any]:
-    """Return what the report says, for programs. Gains are positive where the metric improves."""
+    """Return the report for programs. Gains are positive if the metric improves."""
     state, sign = campaign.state, campaign.settings.sign
     claims = [done for done in state.verifications if done.shown and done.margin is None]
     spent = Counter(run["purpose"] for run in campaign.known.values())
@@ -59,7 +59,7 @@ def summary(campaign: Campaign) -> dict[str, Any]:
 
 
 def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
-    """Return the items that improved, and those that worsened, most in a verification: {item: mean change}."""
+    """Return the items that improved most and those that worsened most in a verification: {item: mean change}."""
     total: dict[str, float] = {}
     for (verify, code, seed), run in campaign.known.items():
         pair = (verify, done.old, seed), (verify, done.new, seed)
@@ -78,7 +78,7 @@ def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
 
 
 def path(campaign: Campaign) -> list[dict[str, Any]]:
-    """Return the champions in order: at which run, with which value, and whether verified."""
+    """Return the champions in order, each with its run, its value, and whether it was verified."""
     runs, rows = 0, []
     decided = {trial["decision"]["n"]: trial for trial in campaign.trials if "decision" in trial}
     for event in campaign.ledger.events:
@@ -109,24 +109,26 @@ def in_words(campaign: Campaign) -> str:
     if told["interval"]:
         low, high = told["interval"]
         gain += f" (measured {told['measured_gain']:+.3g} [{low:+.3g}, {high:+.3g}] in verifications)"
-    lines.append(f"{gain}; first runs said {told['kept_gain']:+.3g}")
+    lines.append(f"{gain}; first runs suggested {told['kept_gain']:+.3g}")
     if exact:
-        lines[-1] = "Runs of one commit are equal: differences are exact for this machine and these data, and nothing\n"
-        lines[-1] += "is claimed about others. A command that takes a seed (--seed-arg) makes claims possible."
+        lines[-1] = (
+            "All runs of a commit give the same value: differences are exact for this machine and these data, and\n"
+        )
+        lines[-1] += "nothing is claimed about others. A command that takes a seed (--seed-arg) makes claims possible."
     share, verifications = told["false_share"], told["verifications"]
-    made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} of "
+    made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} from "
     made += f"{counted(len(verifications), 'verification')}; false share of claims: {share['spent']:.1%} spent of the "
-    lines.append(f"{made}{share['allowed']:.0%} allowed; the next one is tested at {told['next_level']:.2g}")
+    lines.append(f"{made}{share['allowed']:.0%} allowed; the next test has level {told['next_level']:.2g}")
     spent = ", ".join(f"{number} {name}" for name, number in told["runs"].items())
     lines.append(f"runs: {spent}; {duration(3600 * told['hours'])} in all")
-    left = "" if told["runs_left"] is None else f", and the budget holds {told['runs_left']:,}"
+    left = "" if told["runs_left"] is None else f", and the budget has {told['runs_left']:,} left"
     lines.append(f"next: {next_step(campaign)}; an hour is enough for {told['runs_per_hour']:.0f} runs{left}")
     if not (settings.seed_arg or settings.seed_env or exact):
         lines.append(
             "the command takes no seed, so claims hold only for the seed that it fixes; pass seeds with --seed-arg"
         )
     if told["interrupted"]:
-        lines.append(f"{counted(told['interrupted'], 'run')} ended without a record and started again")
+        lines.append(f"{counted(told['interrupted'], 'run')} ended without a record and had to be restarted")
     lines.append("")
     if told["path"]:
         table = [("run", "champion", "fresh mean", "", "")]

@@ -1,4 +1,4 @@
-"""The git repository of a campaign: which code a commit is, and a folder of its own for each run."""
+"""The git repository of a campaign: identifies the code of a commit, and gives each run a separate folder."""
 
 import ast
 import hashlib
@@ -21,7 +21,7 @@ _OF_HOOKS = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GI
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without the variables that lead git to another repository."""
+    """Return this process's environment without the variables that point git to another repository."""
     return {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
 
 
@@ -37,14 +37,14 @@ class Repository:
         except (TrackerError, ValueError):
             problem, remedy = (
                 "is not in a git repository",
-                "change to a repository, or create one: git init; git add -A; git commit",
+                "change to a repository, or create one with `git init; git add -A; git commit`",
             )
             raise ConfigError(place.absolute(), "", None, problem, remedy) from None
         self.folder = (place / own).resolve() / "ablation-campaign"  # of this worktree
         self.root, self._exclude = Path(top), (place / exclude).resolve()
 
     def git(self, *arguments: str, index: Path | None = None) -> str:
-        """Return what a git command prints. Raises TrackerError with what it complains about."""
+        """Return the output of a git command. Raises TrackerError with git's error message."""
         own = environment() | ({"GIT_INDEX_FILE": str(index)} if index else {})
         try:
             done = subprocess.run([*_GIT, "-C", str(self.root), *arguments], capture_output=True, check=True, env=own)
@@ -64,7 +64,7 @@ class Repository:
             raise ConfigError(self.root, "", name, problem, remedy) from None
 
     def snapshot(self) -> tuple[str, list[str]]:
-        """Return HEAD and no files; or, if there are uncommitted changes, a commit of them, and their files."""
+        """Return HEAD and no files or, if there are uncommitted changes, a commit with them and the changed files."""
         head = self.commit("HEAD")
         status = self.git("status", "--porcelain", "-z", "--ignore-submodules=none").split("\0")
         files = [entry[3:] for entry in status if entry[2:3] == " "]
@@ -80,7 +80,7 @@ class Repository:
         return self.git(*_AUTHOR, "commit-tree", tree, "-p", head, "-m", "uncommitted changes").strip(), files
 
     def identity(self, base: str, commit: str) -> str:
-        """Return a digest of what a commit changes of the base, by which equal code is known under any name.
+        """Return a digest of what a commit changes from the base; commits with equal code have the same digest.
 
         Comments, docstrings and layout of Python files do not count.
         """
@@ -119,7 +119,7 @@ class Repository:
         return place
 
     def remember(self, commit: str, tag: str = "") -> None:
-        """Keep a commit when the loop resets its branch; with a tag, under that name, too."""
+        """Keep a commit even if the loop resets its branch; with `tag`, also tag it."""
         self.git("update-ref", f"refs/ablation/{commit[:16]}", commit)
         if tag:
             self.git("tag", "--force", tag, commit)
@@ -132,12 +132,12 @@ class Repository:
         self._exclude.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def tracked(self, paths: Iterable[str]) -> list[str]:
-        """Return those of some paths that are files or folders of HEAD."""
+        """Return those of the paths that are files or folders of HEAD."""
         return [path for path in paths if ".." not in path and self.git("ls-tree", "HEAD", "--", path.rstrip("/"))]
 
 
 def imported(files: Iterable[Path]) -> set[str]:
-    """Return the top modules that Python files import."""
+    """Return the top-level modules that Python files import."""
     found: set[str] = set()
     for file in files:
         with suppress(OSError, ValueError, SyntaxError):
@@ -150,7 +150,7 @@ def imported(files: Iterable[Path]) -> set[str]:
 
 
 def files_below(place: Path) -> dict[str, str]:
-    """Return {path: digest} of a file, or of all files of a folder but caches; links are followed."""
+    """Return {path: digest} of a file, or of all files of a folder except caches; links are followed."""
     if place.is_file():
         return {"": sha256(place)}
     found: dict[str, str] = {}

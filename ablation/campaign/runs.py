@@ -1,4 +1,4 @@
-"""One run of a commit in a worktree of its own: the metric that it printed, or the mean of the items that it wrote."""
+"""One run of a commit in a separate worktree: the metric that it prints, or the mean of the items that it writes."""
 
 import hashlib
 import json
@@ -27,12 +27,12 @@ _SHOWN = 20  # last lines of a run that has no metric
 
 
 class Refused(Exception):
-    """A trial that does not count: it touched what is locked, or its value is not a run's."""
+    """Raised for a trial that does not count: it changed locked files, or its value does not come from a real run."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left: its value, or why there is none. refused: the value is there and does not count."""
+    """The outcome of a run: its value, or why it has none. refused: the run has a value that does not count."""
 
     value: float | None
     seconds: float = 0.0
@@ -93,7 +93,7 @@ def run_once(
         if settings.metric_file and not text:
             why = f"did not write {settings.metric_file}"
     if value is not None and seconds < (settings.min_seconds or 0):
-        least = f"a training takes at least {settings.min_seconds or 0:.2g} s"
+        least = f"a training run takes at least {settings.min_seconds or 0:.2g} s"
         why = f"ended after {seconds:.2g} s with a value, but {least}"
         value, refused = None, True
     memory = re.findall(r"^peak_vram_mb\s*[:=]\s*(\d+(?:\.\d*)?)\s*$", text, re.MULTILINE)
@@ -103,7 +103,7 @@ def run_once(
 
 
 def _locked(place: Path, locked: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the files of each locked path in a worktree. Raises Refused or ConfigError where they differ."""
+    """Return the files of each locked path in a worktree. Raises Refused or ConfigError if they differ."""
     found = {path: files_below(place / path) for path in locked}
     for path, files in found.items():
         if digest_of(files) != locked[path]:
@@ -147,12 +147,12 @@ def _execute(settings: Settings, place: Path, run: Run, log: Path) -> str:
 
 
 def digest_of(content: object) -> str:
-    """Return a short digest of what JSON can hold."""
+    """Return a short digest of JSON content."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
-    """Return the metric in a program's output; or None, why, and whether a run that prints this is refused.
+    """Return the metric in a program's output or None, the reason if None, and whether such a run is refused.
 
     It is printed once: on a line of its own (`val_bpb:  0.9979`, `val_bpb = 0.9979`), or in a line or file of JSON.
     """
@@ -171,7 +171,7 @@ def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
 
 
 def _pairs(text: str) -> list[tuple[str, Any]]:
-    """Return keys and values of an object of JSON, those that it has twice too; of any other text none."""
+    """Return the keys and values of a JSON object, repeated keys included; for any other text, nothing."""
     try:
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError):
@@ -180,7 +180,7 @@ def _pairs(text: str) -> list[tuple[str, Any]]:
 
 
 def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
-    """Return {item: value} of an evaluation; or {}, why, and whether a run that writes this is refused."""
+    """Return {item: value} of an evaluation or {}, the reason if {}, and whether such a run is refused."""
     from ablation.readers.evaluation import reader_of  # takes half a second to import
     from ablation.readers.sheet import Wanted
 
@@ -191,21 +191,21 @@ def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
     except (OSError, ValueError, TrackerError) as error:
         return {}, one_line(str(error).replace(str(file), file.name), 300), True
     if len(sheets) != 1:
-        return {}, f"wrote {len(sheets)} runs or tasks, whose weights are not known; write one of them", True
+        return {}, f"wrote {len(sheets)} runs or tasks, whose weights are not known; write only one", True
     if unscored := sheets[0].unscored:
         return {}, f"wrote no number for {len(unscored)} items, such as {next(iter(unscored))}", True
     return dict(zip(sheets[0].items, sheets[0].values.tolist(), strict=True)), "", False
 
 
 def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) -> dict[str, Any]:
-    """Write the items of a run to the campaign's folder; return what the ledger says of them."""
+    """Write the items of a run to the campaign's folder; return what the ledger records of them."""
     ordered = dict(sorted(items.items()))
     write_text(path := items_of(repository, run), json.dumps(ordered) + "\n", sync=False)
     return {"count": len(items), "ids": digest_of([*ordered]), "sha256": sha256(path)}
 
 
 def on_another_scale(value: float, known: Sequence[float]) -> bool:
-    """Whether a value is a percentage among shares, or a share among percentages, or about a hundred times all others.
+    """Return whether a value is a percentage among shares, or a share among percentages, or a hundred times all others.
 
     A share is up to 1 and a percentage more than 10: a metric without an end may well rise from 0.7 to 5.
     """
@@ -228,6 +228,6 @@ def items_of(repository: Repository, run: Run) -> Path:
 
 
 def last_lines(log: Path) -> str:
-    """Return the last lines of a run's output, to be shown."""
+    """Return the last lines of a run's output as text to print."""
     lines = tail(log, 0).replace("\r", "\n").splitlines()
     return "\n".join(f"  | {one_line(line, 200)}" for line in lines[-_SHOWN:]) or "  | (it printed nothing)"

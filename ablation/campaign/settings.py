@@ -1,4 +1,4 @@
-"""What a campaign was told at its start: `campaign.toml`, which a trial may not change."""
+"""The settings of a campaign: `campaign.toml`, which a trial may not change."""
 
 import json
 import math
@@ -18,7 +18,7 @@ _SHELL = re.compile(r"&&|\|\||[|<>;`]|\$\(")
 
 @dataclass(frozen=True)
 class Settings:
-    """One campaign.
+    """Settings of one campaign.
 
     Attributes:
         run: the command that trains and prints the metric. verify_run: another, which alone is used in verifications.
@@ -54,7 +54,7 @@ class Settings:
 
     @property
     def sign(self) -> int:
-        """Return what turns the metric into one whose larger values are better."""
+        """Factor, 1 or -1, that turns the metric into one whose larger values are better."""
         return -1 if self.direction == "min" else 1
 
     def text(self) -> str:
@@ -63,7 +63,7 @@ class Settings:
         return _HEAD + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
     def words(self, seed: int, *, verify: bool) -> list[str]:
-        """Return the command of a run; what only a shell understands is run by one."""
+        """Return the command of a run as words; if it has shell syntax, the words start a shell."""
         command = (verify and self.verify_run) or self.run
         if self.seed_arg:
             command += " " + self.seed_arg.replace("{seed}", str(seed))
@@ -71,7 +71,7 @@ class Settings:
 
     @property
     def held_out(self) -> list[str]:
-        """Return the paths that the command of verifications names and that of trials does not."""
+        """Paths that the command of verifications names, but not the command of trials."""
         return [path for path in named(self.verify_run) if path not in named(self.run)]
 
 
@@ -83,7 +83,7 @@ def named(command: str) -> list[str]:
 
 
 def checked(settings: Settings) -> Settings:
-    """Return the settings. Raises ConfigError if they cannot be a campaign's."""
+    """Return the settings. Raises ConfigError if they are not valid."""
 
     def refuse(option: str, value: Any, problem: str, remedy: str) -> None:
         raise ConfigError("campaign init", option, value, problem, remedy)
@@ -94,21 +94,21 @@ def checked(settings: Settings) -> Settings:
         except ValueError as error:
             refuse(option, command, f"is not a command ({error})", "close the quotation")
         if not words and option == "--run":
-            refuse(option, command, "is empty", 'name the command that trains: "uv run train.py"')
+            refuse(option, command, "is empty", 'name the command that trains, such as "uv run train.py"')
     if settings.seed_arg and "{seed}" not in settings.seed_arg:
         refuse("--seed-arg", settings.seed_arg, "lacks {seed}", 'write "--seed {seed}"')
     for option in ("margin", "budget", "time_limit"):
         value = getattr(settings, option)
         if value is not None and not 0 < value < math.inf:
-            refuse(f"--{option.replace('_', '-')}", value, "is not a number above 0", "correct it")
+            refuse(f"--{option.replace('_', '-')}", value, "is not a number above 0", "pass a positive number")
     pool = len(visible_devices())
     if not 0 <= settings.gpus <= (pool or settings.gpus):
-        refuse("--gpus", settings.gpus, f"is not a number of devices from 0 to {pool}", "correct it")
+        refuse("--gpus", settings.gpus, f"is not a number of devices from 0 to {pool}", "pass such a number")
     return settings
 
 
 def split_metric(text: str) -> tuple[str, str]:
-    """Return name and direction of `val_bpb:min`; the direction is empty if it is not known."""
+    """Return the name and direction in a text such as `val_bpb:min`; the direction is empty if it is not known."""
     from ablation.config.names import known_direction  # imports pydantic, which no trial needs
 
     name, _, direction = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""`results.tsv`, the table of trials in the loop's own format, as the ledger tells it."""
+"""`results.tsv`, the table of trials in the loop's own format, made from the ledger."""
 
 import sys
 from typing import Any
@@ -13,7 +13,7 @@ _STATUS = {"step": "keep", "verified": "keep", "crash": "crash"}
 
 
 def write_table(campaign: Campaign) -> None:
-    """Bring the table up to date, unless the loop writes that file, too. It is only a view: a failure is said."""
+    """Update the table, unless the loop also writes that file. A failure is only printed: the table is a view."""
     first = {run["code"]: run for run in reversed(campaign.known.values()) if not run["verify"]}
     lines = [
         f"commit\t{campaign.settings.metric}\tmemory_gb\tstatus\tdescription",

@@ -1,4 +1,4 @@
-"""`ablation try`: one commit of a loop, from its checks to an exit code and a line that says why."""
+"""`ablation try`: one commit of a loop, from its checks to an exit code and a line with the reason."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ _EXITS |= dict.fromkeys(("constant", "costly", "refused"), REFUSED)
 
 @dataclass
 class Answer:
-    """What a command says: exit code, lines, and the same for programs."""
+    """The answer of a command: exit code, lines of text, and fields for programs."""
 
     exit: int
     lines: list[str]
@@ -37,7 +37,7 @@ def locked(repository: Repository) -> Iterator[None]:
     repository.folder.mkdir(parents=True, exist_ok=True)
 
     def waits(holder: str) -> None:
-        print(f"waits for {holder}, which is trying a commit", file=sys.stderr)
+        print(f"waiting for {holder}, which is trying a commit", file=sys.stderr)
 
     handle = lock_folder(repository.folder, float("inf"), waits)
     try:
@@ -47,7 +47,7 @@ def locked(repository: Repository) -> Iterator[None]:
 
 
 def try_commit(repository: Repository, why: str, *, simplified: bool = False, margin: float | None = None) -> Answer:
-    """Try what HEAD, or the working tree, holds. Raises ConfigError."""
+    """Try the code of HEAD, or of the working tree if it has changes. Raises ConfigError."""
     commit, files = repository.snapshot()
     notes = [f"the trial includes uncommitted changes: {', '.join(files[:5])}"] if files else []
 
@@ -64,7 +64,7 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
         if earlier := next((each for each, kind in kinds if kind == same), None):
             word = earlier["decision"]["word"]
             left = _EXITS.get(word) == KEEP and code != state.provisional  # the loop is elsewhere
-            said = f"known: the same code was trial {_number(campaign, earlier)} ({_outcome(campaign, earlier)})"
+            said = f"known: trial {_number(campaign, earlier)} had the same code ({_outcome(campaign, earlier)})"
             fields = {"word": "known", "was": word}
             return Answer(RESET if left else _EXITS.get(word, RESET), [f"{said}, so nothing was run"], fields)
         if code in (state.provisional, repository.identity(base, base)):
@@ -74,7 +74,7 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
             if not closed and (pairs := state.closing(campaign.left())):
                 return _first(campaign, _verification(campaign, "last", pairs), notes, trial)
             if campaign.left() < 1:
-                raise Refused("the budget is used up; see the report: ablation campaign")
+                raise Refused("the budget is used up; run `ablation campaign` for the report")
             pending = campaign.begin("trial", commit, code, why, margin=chosen)
         return _answer(campaign, pending)
 
@@ -90,7 +90,9 @@ def verify_now(repository: Repository) -> Answer:
         if pending := campaign.pending():
             return _first(campaign, pending, notes, verification)
         if state.provisional == state.verified or state.exact:
-            why = "runs of one commit are equal, so there is no noise to test" if state.exact else "it is verified"
+            why = "the provisional champion is already verified"
+            if state.exact:
+                why = "all runs of a commit give the same value, so there is no noise to test against"
             return Answer(KEEP, [f"nothing to verify: {why}"], {"word": "nothing"})
         return _answer(campaign, _verification(campaign, "asked for", campaign.rules.most))
 
@@ -98,7 +100,7 @@ def verify_now(repository: Repository) -> Answer:
 
 
 def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
-    """Answer under the campaign's lock, with the notes before it."""
+    """Return the answer, made under the campaign's lock, with the notes before it."""
     with locked(repository):
         campaign = Campaign(repository)
         if (here := machine()) != (there := campaign.start["machine"]):
@@ -110,14 +112,14 @@ def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], A
             answer = Answer(REFUSED, [f"refused: {refusal}"], {"word": "refused", "reason": str(refusal)})
         except NoResult as error:
             seconds = campaign.of_a_run()
-            again = f"again: {error}; run it again: about {duration(seconds)}"
+            again = f"again: {error}; run the command again, which takes about {duration(seconds)}"
             answer = Answer(AGAIN, [again], {"word": "again", "seconds": seconds})
     answer.lines[:0] = notes
     return answer
 
 
 def _first(campaign: Campaign, before: Event, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
-    """Decide what comes before, an interrupted trial or the last verification, and ask again."""
+    """Decide what comes first, an interrupted trial or the last verification, then ask again."""
     _decide(campaign, before)
     notes.append(f"first: {before['why']}: {_outcome(campaign, before)}")
     return ask(Campaign(campaign.repository))
@@ -137,12 +139,14 @@ def _margin(campaign: Campaign, margin: float | None) -> float:
     """Return the margin of a simplification. Raises Refused for one that would let anything pass."""
     margin, state = campaign.settings.margin if margin is None else margin, campaign.state
     if margin is None:
-        raise Refused("--claim not-worse needs a margin: pass --margin M")
+        raise Refused("--claim not-worse needs a margin; pass --margin M")
     if not 0 < margin < abs(state.pool.of[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
         said = "is not above 0, or is as large as the metric itself; pass a smaller number above 0"
         raise Refused(f"--margin {margin:g} {said}")
     if campaign.settings.margin is not None and margin > campaign.settings.margin:
-        raise Refused(f"--margin {margin:g} is wider than the campaign's, {campaign.settings.margin:g}")
+        raise Refused(
+            f"--margin {margin:g} is wider than the campaign's, {campaign.settings.margin:g}; pass a smaller one"
+        )
     return margin
 
 
@@ -173,16 +177,19 @@ def _number(campaign: Campaign, trial: Event) -> int:
 
 
 def _outcome(campaign: Campaign, trial: Event) -> str:
-    """Return what became of a trial, with its numbers, on one line."""
+    """Return the outcome of a trial, with its numbers, on one line."""
     decided, result, sign = trial["decision"], trial.get("result"), campaign.settings.sign
     if reason := decided.get("reason"):
         return f"refused: {reason}"
-    parts = [{"step": "provisional", "back": "not verified, and lower"}.get(decided["word"], decided["word"])]
+    parts = [
+        {"step": "provisional", "back": "not verified, and not better on average"}.get(decided["word"], decided["word"])
+    ]
     if isinstance(result, Decision):
         if result.word == "costly":
             return f"refused: showing that it is not worse would take {result.cost} runs; pass a larger --margin"
         if result.word == "constant":
-            return "refused: three seeds gave one value although runs of the baseline differ, so it fixes its own seed"
+            said = "three seeds gave the same value although runs of the baseline differ"
+            return f"refused: {said}; make the code use the seed that it is given"
         if result.value is not None:
             parts.append(f"{shown(sign * result.value)} against {shown(sign * result.against)} +- {result.error:.2g}")
         if result.again is not None:
@@ -198,14 +205,14 @@ def in_words(done: Verification) -> str:
     low, high = done.interval()
     pairs, gain = counted(done.pairs, "fresh pair"), f"{done.gain:+.3g} [{low:+.3g}, {high:+.3g}]"
     if not done.shown:
-        return f"not shown by {pairs}: {gain}, p {done.p:.2g} above {done.level:.2g}"
+        return f"not shown by {pairs}: {gain}, p {done.p:.2g} is above {done.level:.2g}"
     if done.margin is not None:
         return f"equivalent within {done.margin:g}, by {pairs}: {gain}"
     return f"verified by {pairs}: {done.stated:+.3g} (measured {gain})"
 
 
 def verification_fields(campaign: Campaign, done: Verification) -> dict[str, Any]:
-    """Return a verification for programs."""
+    """Return the fields of a verification for programs."""
     low, high = done.interval()
     own = {name: getattr(done, name) for name in ("shown", "pairs", "p", "level", "margin")}
     commits = {"old": campaign.commits[done.old], "new": campaign.commits[done.new]}
@@ -213,17 +220,19 @@ def verification_fields(campaign: Campaign, done: Verification) -> dict[str, Any
 
 
 def next_step(campaign: Campaign) -> str:
-    """Return what the campaign waits for."""
+    """Return the next step of the campaign."""
     state = campaign.state
     if state.exact:
-        return "runs of one commit are equal, so differences are exact for this machine and nothing is claimed"
+        return (
+            "all runs of a commit give the same value, so differences are exact for this machine and nothing is claimed"
+        )
     if state.provisional == state.verified:
-        return "a trial that is better"
+        return "find a better trial"
     steps = counted(max(1, campaign.rules.patience - state.steps), "more step")
     pairs = state.pairs_for(state.ahead()) if state.ahead() > 0 else campaign.rules.most
     return f"verification after {steps}, or when the lead is larger (now it would take {2 * pairs} runs)"
 
 
 def shown(value: float) -> str:
-    """Return a value of the metric, as loops print it."""
+    """Return a value of the metric as text."""
     return f"{value:.6g}"

@@ -1,4 +1,4 @@
-"""Redraws the page of a served results folder, in a process of its own that gives way to the grid's.
+"""Redraws the page of a served results folder, in a separate process with a lower priority than the grid's.
 
     python -m ablation.serve.draw RESULTS FOLDER PARENT SECONDS
 
@@ -34,7 +34,7 @@ LOOKED_AT = 60.0  # seconds after a request, while the page still counts as look
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw until the parent ends; what cannot be drawn is one line on stderr, and is tried again."""
+    """Draw until the parent process ends; a failure is one line on stderr, and drawing is tried again."""
     results, folder, every = Path(arguments[0]), Path(arguments[1]), float(arguments[3])
     end_with_parent(int(arguments[2]))
     os.nice(max(0, NICENESS - os.nice(0)))
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def drawn_from(results: Path) -> Any:
-    """Return what a page is drawn from, to be compared: the sources of its database, and what running stages logged."""
+    """Return a value that changes with what the page shows: sources of the database, and logs of running stages."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
     stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
     return sources_now(results), stamps
@@ -82,7 +82,7 @@ def database_now(results: Path, folder: Path) -> Path:
 
 
 def _is_current(results: Path) -> bool:
-    """Whether the results' own database can be opened and is complete, while no stage runs."""
+    """Return whether the results' own database can be opened and is complete, and no stage is running."""
     sources = sources_now(results)
     if noted_sources(results) != sources:
         return False

@@ -34,7 +34,7 @@ _WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page in `folder`, with what runs in `results` on top. Raises TrackerError if it cannot listen."""
+    """Server of the page in `folder`, with what runs in `results` on top. Raises TrackerError if it cannot listen."""
 
     daemon_threads = True
 
@@ -55,11 +55,11 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The page's address."""
+        """Address of the page."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
     def now(self) -> str:
-        """The text of `ablation status`, a few seconds old where looking takes long."""
+        """Return the text of `ablation status`; it may be a few seconds old if reading the state takes long."""
         with self._alone:
             if time.monotonic() >= self._due:
                 before = time.thread_time()
@@ -76,7 +76,7 @@ class Server(ThreadingHTTPServer):
             return f"The stages cannot be read: {error}\n"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away in the middle of an answer is not an error."""
+        """Ignore a browser that disconnects in the middle of an answer; report other errors."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60.0
 
     def do_GET(self) -> None:
-        """Answer with the page, or with what runs now and the version of the page that there is."""
+        """Answer with the page, or with what is running now and the version of the page."""
         if re.sub(r":\d*$", "", self.headers.get("Host", "").lower()) not in NAMES:
             self._send(HTTPStatus.FORBIDDEN, "plain", f"this server answers only to {' and '.join(NAMES)}\n")
             return
@@ -119,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Do not reveal versions."""
+        """Return no version, so that none is revealed."""
         return "ablation"
 
     def log_message(self, format: str, *arguments: Any) -> None:

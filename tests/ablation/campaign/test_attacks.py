@@ -40,7 +40,7 @@ def test_a_module_that_a_locked_one_would_import_in_place_of_pythons_is_refused(
     loop.begin("--locked", "tools/score.py")
     for name in ("tools/json.py", "tools/yaml/__init__.py", "tools/random.so"):
         loop.write(name, "")
-        assert f"refused: adds {name}, which would be imported in place" in tried(loop)[1]
+        assert f"refused: adds {name}, which would shadow a module" in tried(loop)[1]
         git(loop.folder, "reset", "--hard", "-q", "HEAD~1")
     for name in ("json.py", "tools/test/data", "tools/other.py"):
         loop.write(name, "")

@@ -45,8 +45,8 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
-        (("i < 4", "i < 3"), 13, "has 3 items and the baseline 4 items; they must be the same"),
-        (('print i ","', 'print i + 1 ","'), 13, "has 4 items and the baseline 4 items; they must be the same"),
+        (("i < 4", "i < 3"), 13, "has 3 items, but the baseline has 4 items; evaluate the same"),
+        (('print i ","', 'print i + 1 ","'), 13, "has 4 items, but the baseline has 4 items; evaluate the same"),
         (
             ("> items.csv", "> items.csv; tail -1 items.csv >> items.csv"),
             13,
@@ -70,4 +70,4 @@ def test_a_baseline_of_other_items_each_time_cannot_begin(loop):
     loop.write("train.sh", TRAIN.replace("i < 4", "i < 4 + s"))
     loop.commit()
     status, _, err = loop.say(*INIT, *MORE, "--items", "items.csv")
-    assert (status, "wrote other items than the one before" in err) == (2, True), err
+    assert (status, "wrote different items than the first run" in err) == (2, True), err

@@ -47,7 +47,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
         (
             HEAD + "a\t0.9\t4\tmaybe\tx\n",
             ["--sd", "1"],
-            "fewer than two attempts with a value; left out: 1 (status 'maybe')",
+            "fewer than two attempts with a value; left out: 1 (unknown status 'maybe')",
         ),
         (HEAD + "a\t0.9\n", ["--sd", "1"], "no column of numbers looks like a metric"),
         (
@@ -138,7 +138,7 @@ def test_a_last_number_without_a_line_end_may_be_cut_off(file, capsys, end, cham
     file.write_text(f"{head}a\tkeep\t0.99\nb\tkeep\t0.95\nc\tkeep\t0.9{end}", newline="")
     said = output(capsys, "campaign", file, "--sd", "0.001")
     assert f"from a to {champion}" in said
-    assert ("left out: 1 (the last line has no end, so its number may be cut off)" in said) == (end == "")
+    assert ("left out: 1 (the last line has no newline, so its number may be cut off)" in said) == (end == "")
 
 
 def test_repeats_of_a_metric_of_few_values_may_be_equal(file, capsys):

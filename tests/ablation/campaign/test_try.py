@@ -16,7 +16,7 @@ from tests.repository import ROOT
 def test_a_gain_is_kept_and_verified_and_a_loss_is_reset(loop):
     said = loop.begin("--tag")
     assert "score, larger is better; 0 trials; one run has sd" in said
-    assert "no measuring code is locked, so a trial may change it" in said
+    assert "no file is locked, so a trial may change the code" in said
     status, out, _ = loop.attempt(5, "wider")
     assert (status, "step 1: verified, " in out, "against " in out) == (0, True, True)
     assert git(loop.folder, "rev-parse", "verified/1") == git(loop.folder, "rev-parse", "HEAD")
@@ -53,7 +53,7 @@ def test_equal_code_is_known_whatever_it_is_called(loop):
     loop.write("model.py", '"""Another name."""\n\nWIDTH  =  2  # once more\n')
     loop.commit("something else")
     status, out, _ = loop.attempt()
-    assert (status, "known: the same code was trial 1 (reset, " in out) == (10, True)
+    assert (status, "known: trial 1 had the same code (reset, " in out) == (10, True)
     assert len(loop.ledger()) == lines
     git(loop.folder, "reset", "--hard", "-q", "HEAD~2")
     assert "this is the champion's code" in loop.attempt()[1]
@@ -77,7 +77,7 @@ def test_uncommitted_changes_are_tried_and_named(loop):
         ("echo score: high", 12, "which is not a number"),
         ("echo score: 9; echo score: 9", 13, "refused: printed score 2 times"),
         ("echo '{\"score\": 9}'; echo score: 9", 13, "refused: printed score 2 times"),
-        ("echo score: 9", 13, "refused: three seeds gave one value"),
+        ("echo score: 9", 13, "refused: three seeds gave the same value"),
         ("echo '{\"score\": true}'", 12, "printed score = True, which is not a number"),
         ("kill -9 $$", 11, "again: the command was ended by SIGKILL"),
     ],
@@ -121,7 +121,7 @@ def test_a_run_that_is_much_too_short_did_not_train(loop, monkeypatch):
     loop.write("train.sh", "echo score: 9.$2")
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "a training takes at least 1.5 s" in out) == (13, True)
+    assert (status, "a training run takes at least 1.5 s" in out) == (13, True)
 
 
 def test_a_time_limit_ends_a_trial(loop):
@@ -171,7 +171,7 @@ def test_a_percentage_among_shares_is_refused(loop):
     loop.write("train.sh", loop.folder.joinpath("train.sh").read_text().replace("g + x", "100 * (g + x)"))
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "is on another scale than 0.6, such as a percentage among shares" in out) == (13, True), out
+    assert (status, "is not on the scale of 0.6; print all values as shares" in out) == (13, True), out
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_simplification_is_not_worse(loop):
 def test_the_budget_ends_with_a_verification(loop):
     loop.begin("--budget", 1e-9)
     status, out, _ = loop.attempt(5)
-    assert (status, out) == (13, "refused: the budget is used up; see the report: ablation campaign\n")
+    assert (status, out) == (13, "refused: the budget is used up; run `ablation campaign` for the report\n")
 
 
 def test_the_ledger_is_a_chain(loop):
@@ -260,7 +260,7 @@ def test_two_callers_at_once_take_turns(loop):
     loop.commit()
     both = [try_in_a_process(loop, SLEEP="0.2") for _ in range(2)]
     answers = [(*process.communicate(), process.returncode) for process in both]
-    assert sorted(out.startswith("known: the same code") for out, _, _ in answers) == [False, True]
+    assert sorted(out.startswith("known: ") for out, _, _ in answers) == [False, True]
     assert [status for _, _, status in answers] == [0, 0]
     assert sum(json.loads(line)["event"] == "trial" for line in loop.ledger()) == 1
 
@@ -313,7 +313,7 @@ def test_another_machine_is_said(loop, monkeypatch):
 def test_runs_of_one_value_claim_nothing(loop):
     loop.write("train.sh", "echo score: $(cat gain)")
     loop.commit()
-    assert "nothing\nis claimed about others" in loop.begin()
+    assert "and\nnothing is claimed about others" in loop.begin()
     assert loop.attempt(0.5)[0] == 0
     assert loop.attempt(0.4)[0] == 10
     status, out, _ = loop.say("campaign", "verify")
@@ -377,7 +377,7 @@ def test_no_repository_no_campaign_no_commit(loop, tmp_path_factory, monkeypatch
 def test_a_campaign_that_begins_anew_keeps_the_old_ledger(loop):
     loop.begin()
     old = loop.ledger()
-    assert "started again" not in loop.begin("--locked", "evaluate.py")
+    assert "had to be restarted" not in loop.begin("--locked", "evaluate.py")
     assert (loop.folder / "campaign-1.jsonl").read_text().splitlines() == old
     assert len(loop.ledger()) == 4
 
