@@ -145,5 +145,5 @@ def test_the_light_install_compares_and_says_what_it_lacks(wheel, tmp_path):
     assert refused.returncode == 2
     assert "needs tensorboard, which is not installed: pip install 'ablation-tracker[tensorboard]'" in refused.stdout
     said = well(program, "init", "project", cwd=tmp_path)
-    assert "Snakemake is not installed yet: pip install 'ablation-tracker[grid]'" in said
+    assert "Snakemake is not installed yet; run: pip install 'ablation-tracker[grid]'" in said
     assert "4 variants, 20 runs" in well(program, "validate", cwd=tmp_path / "project")

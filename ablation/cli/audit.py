@@ -61,7 +61,7 @@ def _audit_table(arguments: argparse.Namespace) -> int:
         columns=tuple(arguments.columns or ()),
     )
     if arguments.runs is not None and arguments.runs < 1:
-        raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "write a number of at least 1")
+        raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "pass a number of at least 1")
     return _print(arguments, str(arguments.table), read_table(arguments.table, options), None)
 
 

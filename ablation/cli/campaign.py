@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="PATH",
-        help="files that measure the metric; neither a trial nor a run may change them",
+        help="files that compute the metric; trials and runs may not change them",
     )
     add(
         "--link",
@@ -54,11 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MIN",
         help="time limit of a run in minutes (default: 3 times the baseline's time)",
     )
-    said = "shortest time in seconds that a training run may take (default: a tenth of the baseline's time)"
+    said = "refuse runs that end within this many seconds (default: a tenth of the baseline's time)"
     add("--min-seconds", type=float, metavar="S", help=said)
     add("--gpus", type=int, default=1, metavar="N", help="devices per run, if the machine has any (default: 1)")
     add("--tag", action="store_true", help="tag verified champions in git as verified/N")
-    said = "when to verify: steps: when it is worth the runs; confirm: after every step (default: steps)"
+    said = "steps: verify when it is worth the runs; confirm: verify every step (default: steps)"
     add("--policy", choices=("steps", "confirm"), default="steps", help=said)
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
     seed(
@@ -132,7 +132,9 @@ def _init(arguments: argparse.Namespace) -> int:
         write_table(campaign)
     print(in_words(campaign))
     if len(campaign.start["locked"]) == 2:
-        print("no measuring code is locked, so a trial may change it; name the files that measure with --locked")
+        print(
+            "no file is locked, so a trial may change the code that computes the metric; name its files with --locked"
+        )
     if settings.verify_run and not repository.tracked(settings.held_out):
         print(
             "every file that --verify-run names is also named by --run, so nothing is hidden from trials; "

@@ -20,10 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("study", metavar="STUDY", nargs="?")
     add("variant", metavar="VARIANT", nargs="?")
-    add("--seed", type=int, help="default: the plan's first seed")
+    add("--seed", type=int, help="seed of the run (default: the plan's first seed)")
     add("--part", metavar="NAME", help="a model other than the trained one, such as `critic`")
-    add("--stage", metavar="STAGE", help="default: the last stage that left the model")
-    add("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
+    add("--stage", metavar="STAGE", help="stage that wrote the model (default: the last one that did)")
+    add("--step", type=int, help="a step whose checkpoint was kept (keep_checkpoints); default: the end of the stage")
     add("--from", dest="source", type=Path, metavar="DIR", help="export this folder instead of a run")
     add(
         "--hf-model",
@@ -31,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder with the config and tokenizer, if they are not beside the weights",
     )
-    add("--precision", choices=("float32", "bfloat16", "float16"), help="default: the type of the weights")
+    add(
+        "--precision",
+        choices=("float32", "bfloat16", "float16"),
+        help="type of the exported weights (default: that of the model)",
+    )
     add("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")
 
 
@@ -53,5 +57,5 @@ def run(arguments: argparse.Namespace) -> int:
     options = [("--hf-model", arguments.hf_model), ("--precision", arguments.precision)]
     status = export(model, arguments.output, *(word for name, value in options if value for word in (name, str(value))))
     if status == 0:
-        print(f"{arguments.output}: the model of {model}")
+        print(f"{arguments.output}: exported from {model}")
     return status

@@ -13,7 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
     add_reports(parser)
     kinds = ("svg", "pdf", "png")
-    parser.add_argument("--format", nargs="+", choices=kinds, default=["svg", "pdf"], help="default: svg pdf")
+    parser.add_argument(
+        "--format", nargs="+", choices=kinds, default=["svg", "pdf"], help="file formats (default: svg pdf)"
+    )
     parser.add_argument(
         "--style", type=Path, metavar="FILE", help="a matplotlib style sheet to apply on top of the tracker's own"
     )

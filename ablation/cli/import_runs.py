@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_results(parser)
     add_json(parser)
-    add("format", metavar="FORMAT", help="what wrote the runs")
+    add("format", metavar="FORMAT", help="format of the runs, one of those listed below")
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
     add("--study", metavar="S", help="name of the imported study, or its study.yaml")
     add(
@@ -57,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
-        "allow=prompt, metrics.NEW=, columns.ROLE=: docs/how-to/import.md",
+        "allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)",
     )
-    add("--metric", nargs="+", metavar="NAME", help="the primary final metric")
-    add("--items", nargs="+", metavar="P/S/N", help="the primary items: protocol/subset/name")
+    add("--metric", nargs="+", metavar="NAME", help="primary final metric")
+    add("--items", nargs="+", metavar="P/S/N", help="primary items, as protocol/subset/name")
     add("--direction", metavar="D", help="max, min or target:0.5")
     add("--margin", type=float, metavar="M", help="the smallest difference that matters")
     add(

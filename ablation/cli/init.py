@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     print(f"wrote {folder}, with a study in configs/studies/example; run it with `{there}snakemake --cores 2`")
     if find_spec("snakemake") is None:
-        print(f"Snakemake is not installed yet: {install('snakemake')}")
+        print(f"Snakemake is not installed yet; run: {install('snakemake')}")
     return 0
 
 

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except OSError as error:  # standard output is a file, and its disk is full
         _discard(sys.stdout)
-        print(f"error: standard output: {error.strerror}", file=sys.stderr)
+        print(f"error: standard output cannot be written ({error.strerror})", file=sys.stderr)
         return 2
 
 

@@ -1,4 +1,4 @@
-"""The command `nightly`: one new run against the runs that we have."""
+"""The command `nightly`: judges a new run against past runs."""
 
 import argparse
 import math
@@ -36,13 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--new", nargs="+", type=Path, metavar="RUN", required=True, help="the new run, then its reruns")
     watched = (
         "metric to watch: NAME:max if larger is better, NAME:min if smaller is, NAME:both if "
-        "neither; the direction of a common NAME is known"
+        "neither; well-known NAMEs need no direction"
     )
     add("--metric", nargs="+", metavar="NAME[:max]", required=True, help=watched)
-    add("--window", metavar="last:N", help="mean of the last N values (default: last)")
+    add("--window", metavar="last:N", help="judge the mean of the last N values (default: the last value)")
     kept = "step of the values: last, best (by the first metric) or a number (default: the step of the kept model"
     add("--at", metavar="STEP", help=f"{kept} if it is known, else the last)")
-    add("--update", action="store_true", help="append a run that passes to PAST")
+    add("--update", action="store_true", help="if the run passes, append it to PAST")
     add_json(parser)
 
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]
     if len(runs) != len(arguments.new):
-        problem = f"hold {len(runs)} runs, but {len(arguments.new)} were named"
+        problem = f"has {counted(len(runs), 'run')} in {counted(len(arguments.new), 'path')}"
         raise ConfigError("nightly", "--new", listed([name for name, _ in runs]), problem, "name each run's own folder")
     new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
     if len({digest(run) for _, run in runs}) < len(runs):
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _watched(texts: Sequence[str]) -> dict[str, Direction]:
-    """Return {name: direction} of `NAME:min`, or of a NAME that is known. Raises ConfigError for any other."""
+    """Return {name: direction} of texts such as `NAME:min` or a well-known NAME. Raises ConfigError for any other."""
     watched: dict[str, Direction] = {}
     for text in texts:
         head, _, end = text.rpartition(":")
@@ -107,7 +107,7 @@ def _watched(texts: Sequence[str]) -> dict[str, Direction]:
 
 
 def _name(run: ImportedRun, place: Path) -> str:
-    """Return the name by which a run is known in the file of past runs: of the path that was named, and what it logged.
+    """Return the name of a run in the file of past runs, made from its path and a digest of what it logged.
 
     A folder may hold another run each night, with the same value of a coarse metric.
     """
@@ -141,7 +141,7 @@ def _past(path: Path, names: Sequence[str], window: Window, *, new: Set[str], no
 
 
 def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> Iterator[Value]:
-    """Yield the values of the runs in a folder that ended well."""
+    """Yield the values of the runs in a folder that finished."""
     for run in read_runs([path], names, note):
         if run.state != "finished":
             note(f"{run.name}: left out of the past runs because it is {run.state}")
@@ -153,7 +153,7 @@ def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> 
 
 
 def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
-    """Return why a past run does not count; `seen`: the identities of the runs that do, and of the new ones."""
+    """Return why a past run does not count; empty if it does. `seen`: identities of the counted and new runs."""
     same = seen.get(values[0].identity)
     if same is not None:
         return f"it is a copy of {same}" if same else "it is the new run"
@@ -161,12 +161,12 @@ def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[s
         if not math.isfinite(value.value):
             return f"{value.metric} is {value.value}"
         if value.last_step < usual[value.metric]:
-            return f"{value.metric} ends at step {value.last_step}, but at {usual[value.metric]} in most runs"
+            return f"{value.metric} ends at step {value.last_step}, but in most runs at step {usual[value.metric]}"
     return ""
 
 
 def _check(path: Path, past: Sequence[Value]) -> None:
-    """Raise ConfigError for values of one metric on two scales, or that are copies of each other under other names."""
+    """Raise ConfigError if values of a metric are on two scales, or are copies of each other under other names."""
     if why := unlike([np.array([value.value]) for value in sorted(past, key=lambda value: value.value)]):
         most = max(past, key=lambda value: value.value)
         raise ConfigError(path, most.metric, most.value, f"{most.run}: {why}", "correct the value, or remove the run")
@@ -181,7 +181,7 @@ def _check(path: Path, past: Sequence[Value]) -> None:
 
 
 def _usual_end(steps: Iterable[int]) -> int:
-    """Return the step at which most runs end; where ends vary, the first."""
+    """Return the step at which most runs end or, without a majority, the first at which one ends."""
     ends = Counter(steps)
     step, count = max(ends.items(), key=lambda each: (each[1], each[0]), default=(0, 0))
     return step if 2 * count > ends.total() else min(ends, default=0)
@@ -192,7 +192,7 @@ def _fault(
 ) -> str:
     """Return why a new run cannot be compared; empty if it can."""
     if run.state != "finished":
-        how = "has not ended: it is still running, or was killed" if run.state == "running" else "failed"
+        how = "has not ended (it is still running, or was killed)" if run.state == "running" else "failed"
         return f"{values[0].run}: the run {how}"
     for value in values:
         logged = run.metrics.filter(pc.equal(run.metrics["name"], value.metric))["value"]
@@ -202,10 +202,11 @@ def _fault(
         past_values = past[value.metric]
         steps = [each.last_step for each in past_values]
         if steps and value.last_step < min(steps):
-            ended = f"ends at step {value.last_step}, but at {min(steps)} or later in all past runs"
+            ended = f"ends at step {value.last_step}, but in all past runs at step {min(steps)} or later"
             return f"{value.run}: {value.metric} {ended}"
         if steps and value.last_step > max(steps):
-            note(f"{value.run}: {value.metric} goes on to step {value.last_step}, past runs only to {max(steps)}")
+            further = f"goes on to step {value.last_step}, but past runs only to step {max(steps)}"
+            note(f"{value.run}: {value.metric} {further}")
         both = sorted([value.value, *(each.value for each in past_values)])
         if past_values and (why := unlike([np.array([each]) for each in both])):
             return f"{value.run}: {value.metric}: {why}"

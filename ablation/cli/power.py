@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--power", type=float, default=POWER, metavar="P", help="probability of detecting it (default: 0.8)")
     pilot = "what the noise is estimated from: another results folder, or evaluations of a baseline and a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=pilot)
-    add("--metric", metavar="NAME", help="metric of these evaluations, as for `compare`")
+    add("--metric", metavar="NAME", help="metric of the --pilot evaluations, as for `compare`")
     add("--item", metavar="NAME", help="the column that names a table's items, as for `compare`")
     add(
         "--seed-sd",
@@ -57,12 +57,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--item-sd",
         type=float,
         metavar="SD",
-        help="how much that difference varies between items, averaged over many seeds",
+        help="stated noise: how much this difference varies between items, averaged over many seeds",
     )
-    said = "how much two samples of an item differ (default: estimated, if samples are right or wrong)"
+    said = (
+        "stated noise: how much the difference between two samples of an item varies "
+        "(default: estimated, if samples are right or wrong)"
+    )
     add("--sample-sd", type=float, metavar="SD", help=said)
-    add("--checkpoint-sd", type=float, metavar="SD", help="how much that difference varies between checkpoints")
-    add("--family", type=int, default=1, metavar="N", help="number of comparisons, with stated noise (default: 1)")
+    add(
+        "--checkpoint-sd",
+        type=float,
+        metavar="SD",
+        help="stated noise: how much this difference varies between checkpoints",
+    )
+    add(
+        "--family",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with stated noise: number of comparisons to correct for (default: 1)",
+    )
     add(
         "--seeds",
         type=int,

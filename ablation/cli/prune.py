@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{id}: {counted(len(bytes_each), 'stage')}, {sum(bytes_each) / 1e6:,.1f} MB")
     total = sum(map(sum, sizes.values())) / 1e6
     done = "would be removed" if arguments.dry_run else "removed"
-    print(f"{counted(len(unneeded), 'stage')} ({total:,.1f} MB) {done}; neither a plan nor the database needs them")
+    print(f"{done}: {counted(len(unneeded), 'stage')} ({total:,.1f} MB) that neither a plan nor the database needs")
     return 0
 
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The page is updated while the grid runs."
     )
     add_results(parser)
-    parser.add_argument("--port", type=int, default=8642, help="default: 8642; 0: any free port")
+    parser.add_argument("--port", type=int, default=8642, help="port of the server (default: 8642; 0: any free port)")
     said = "shortest time between two updates (default: 30)"
     parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=said)
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("--why", required=True, metavar="TEXT", help="description of the change, for the ledger")
-    said = "better; or not-worse for a simplification, which must be equivalent within the margin (default: better)"
+    said = "better, or not-worse for a simplification, which must be equivalent within the margin (default: better)"
     add("--claim", choices=("better", "not-worse"), default="better", help=said)
     add("--margin", type=float, metavar="M", help="margin of --claim not-worse (default: the campaign's)")
     add_json(parser)

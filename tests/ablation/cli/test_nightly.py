@@ -146,9 +146,9 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        ({"steps": 60}, "ends at step 60, but at 100 or later in all past runs"),
+        ({"steps": 60}, "ends at step 60, but in all past runs at step 100 or later"),
         ({"last": math.nan}, "reward is nan"),
-        ({"steps": 60, "planned": 100}, "the run has not ended: it is still running, or was killed"),
+        ({"steps": 60, "planned": 100}, "the run has not ended (it is still running, or was killed)"),
     ],
 )
 def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
@@ -163,7 +163,7 @@ NIGHT = ["--new", "nights/night0"]
     ("words", "said"),
     [
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
-        (["--new", "nights", "--metric", "reward"], "hold 6 runs, but 1 were named; name each run's own folder"),
+        (["--new", "nights", "--metric", "reward"], "has 6 runs in 1 path; name each run's own folder"),
         ([*NIGHT, "--metric", "rewad:max"], "did you mean 'reward'"),
         ([*NIGHT, "--metric", "kl"], "write kl:max if larger is better, kl:min if smaller is, kl:both if neither"),
         ([*NIGHT, "--metric", "kl:both", "--at", "best"], "is not defined for kl:both"),
@@ -268,10 +268,10 @@ def test_a_past_run_that_ended_early_excuses_no_other(tmp_path, capsys):
     file = past_file(tmp_path / "past.csv", GOOD, steps=[50, *[100] * 5])
     words = ("nightly", file, "--metric", "reward", "--new")
     said = output(capsys, *words, ended(tmp_path / "short", 0.7, steps=50), status=12)
-    assert "ends at step 50, but at 100 or later in all past runs" in said
-    assert "n0: left out of the past runs because reward ends at step 50, but at 100 in most runs" in said
+    assert "ends at step 50, but in all past runs at step 100 or later" in said
+    assert "n0: left out of the past runs because reward ends at step 50, but in most runs at step 100" in said
     said = output(capsys, *words, ended(tmp_path / "long", 0.7, steps=150), status=0)
-    assert "reward goes on to step 150, past runs only to 100" in said
+    assert "reward goes on to step 150, but past runs only to step 100" in said
 
 
 def test_what_a_run_logged_oddly_is_told(tmp_path, capsys):
