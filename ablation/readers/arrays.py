@@ -60,7 +60,9 @@ class Values:
     def _words(self, name: str, otherwise: Sequence[Any], count: int) -> list[str]:
         given = otherwise if (words := getattr(self, f"{name}s")) is None else words
         if len(given) != count:
-            raise ConfigError("judge", f"{name}s", len(given), f"is not the number of items, {count}", "name each item")
+            raise ConfigError(
+                "judge", f"{name}s", len(given), f"is not the number of items ({count})", "name each item"
+            )
         return list(map(str, np.asarray(given).tolist()))
 
 

@@ -99,7 +99,7 @@ def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) ->
     exact = [column for column in having if column == names[0]]
     if len(having) > 1 and not exact:
         problem = f"each of the columns {', '.join(having)} may be the {names[0]}"
-        raise ConfigError(path, "", None, problem, f"choose one: {option} {having[0]}")
+        raise ConfigError(path, "", None, problem, f"choose one with {option}, such as {option} {having[0]}")
     return next(iter(exact or having), None)
 
 

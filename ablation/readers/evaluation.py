@@ -59,10 +59,12 @@ def reader_of(path: Path) -> ModuleType:
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
     if _MEANS.fullmatch(path.name):
-        problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl"
+        problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl files"
         raise ConfigError(path, "", None, problem, remedy)
     if path.suffix in _COMPRESSED:
-        raise ConfigError(path, "", None, "is compressed", "unpack it, as with gunzip, and name what was in it")
+        raise ConfigError(
+            path, "", None, "is compressed", "unpack it, for example with gunzip, and name the unpacked file"
+        )
     *titles, last = (each.title for each in formats_of("compare").values())
     remedy = f"name {', '.join(titles)}, or {last}"
     if folder := objects.folder_of(path):
@@ -100,13 +102,19 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     beside |= {*evaluations, *(file for file in others if _EXPLAINS.fullmatch(file.name))}
     unread = [file for file in others if file not in beside and not wholes & set(file.parents)]
     if left := [file.relative_to(folder).as_posix() for file in sorted(unread)]:
-        named = "" if tables or not any(file.match(p) for file in unread for p in table.FILES) else "; name tables"
-        problem(f"{folder}: {counted(len(left), 'other file')} not read: {shortened(left)}{named}")
+        named = (
+            ""
+            if tables or not any(file.match(p) for file in unread for p in table.FILES)
+            else "; to read tables, name them"
+        )
+        were = "was" if len(left) == 1 else "were"
+        problem(f"{folder}: {counted(len(left), 'other file')} {were} not read ({shortened(left)}){named}")
     if not evaluations:
         if means := next((file for file in others if not tables and _MEANS.fullmatch(file.name)), None):
             reader_of(means)  # says what to do
         if packed := next((file for file in sorted(folder.rglob("*")) if file.suffix in _COMPRESSED), None):
-            raise ConfigError(folder, "", None, "holds compressed files only", f"unpack them, such as {packed.name}")
+            remedy = f"unpack them, for example {packed.name}"
+            raise ConfigError(folder, "", None, "holds compressed files only", remedy)
         patterns = ", ".join(pattern for pattern in _IN_FOLDERS if not {*"[?"} & {*pattern})
         if tables:
             remedy = f"name a folder with {patterns}, or with tables ({', '.join(table.FILES)}) of item and value"
@@ -139,7 +147,7 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
         last, newest, _ = max(attempts)
         for created, file, status in attempts:
             if created < last:
-                problem(f"{file}: replaced by a later try, {newest.name} (this try has status {status})")
+                problem(f"{file}: left out, because {newest.name} is a later try (this one has status {status})")
                 replaced.add(file)
             elif file != newest and file.with_suffix("") == newest.with_suffix(""):
                 problem(f"{file}: left out, because {newest.name} is the same log")
@@ -246,7 +254,7 @@ def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterato
         )
         if number == 0 and several:
             problem(
-                f"{folder}: {model} was evaluated several times on the same task; each evaluation is a run, "
+                f"{folder}: {model} was evaluated several times on the same task; each evaluation is read as a run, "
                 "in order of time"
             )
 
@@ -264,7 +272,8 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
     for sheet in reader.sheets(file, Wanted()):
         if sheet.unscored:
             item, why = next(iter(sheet.unscored.items()))
-            problem(one_line(f"{file}: {len(sheet.unscored)} items without a score are left out ({item}: {why})", 400))
+            count = len(sheet.unscored)
+            problem(one_line(f"{file}: items without a score are left out ({count}, such as {item}: {why})", 400))
         yield sheet.metric, sheet
 
 

@@ -26,7 +26,9 @@ _FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, an
 # As inspect_ai's value_to_float reads them.
 _WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _WHOLE = "check that the file is complete and has this format"
-_RETRY = "run `inspect eval-retry` or remove the log; if another log of its task ended, --latest leaves this one out"
+_RETRY = (
+    "run `inspect eval-retry`, or remove the log; if another log of the task ended, pass --latest to leave this one out"
+)
 _ZSTANDARD = 93
 _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
@@ -120,7 +122,7 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
         problem = "is missing, because the evaluation did not end"
         raise ConfigError(path, "header.json", None, problem, _RETRY) from None
     except _DAMAGE as error:
-        smaller = "convert the log with `inspect log convert --to eval`, which is read sample by sample"
+        smaller = "convert the log with `inspect log convert --to eval`; that format is read sample by sample"
         remedy = smaller if "bytes long" in str(error) else _WHOLE
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
 
@@ -131,8 +133,8 @@ def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
     total, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
     if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or total > most:
-        said = f"{len(members):,} members of {total >> 20:,} MiB, the largest of {largest >> 20:,} MiB"
-        bound = f"at most {_MOST_MEMBERS:,}, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB are read"
+        said = f"{len(members):,} members ({total >> 20:,} MiB in all, {largest >> 20:,} MiB in the largest)"
+        bound = f"the limits are {_MOST_MEMBERS:,} members, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB"
         raise ConfigError(path, "", None, f"unpacks to {said}; {bound}", "split the evaluation with --limit")
 
 
@@ -157,7 +159,7 @@ def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
     handle.seek(member.header_offset)
     header = handle.read(30)  # the member's own header: its name and extra field lie between it and the data
     if header[:4] != b"PK\x03\x04":
-        raise zipfile.BadZipFile("a member is not at the place that the directory states")
+        raise zipfile.BadZipFile("a member is not where the archive's directory says it is")
     handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
     packed = handle.read(member.compress_size)
     unpacked = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
@@ -181,7 +183,7 @@ def _samples(rows: Iterator[dict[str, Any]], task: str, remark: Callable[[str], 
         scored_with_error += bool(error and values)
         yield Sample(task, str(row.get("id")), values, text, int(row.get("epoch", 1)), choices, said)
     if scored_with_error:
-        remark(f"{task}: {scored_with_error} samples ended with an error but have a score, which is used")
+        remark(f"{task}: the scores of samples that ended with an error are used ({scored_with_error})")
 
 
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _PREDICTED = ("pred", "prediction", "predictions", "predicted", "y_pred")
 _CLASSES = {"label", "labels", "class", "gold", "y", "y_true", *_PREDICTED}
 _IDS = ("id", "idx", "index", "item_id", "doc_id", "example_id", "sample_id", "question_id", "qid", "uid")
 _NOT_VALUES = {*_WORDS, *_TEXTS, *_CLASSES, *_IDS, "seed", "value", ""}
-_EACH = "write a number for each item, or call a column of words `text`"
+_EACH = "write a number for each item, or rename a column of words to `text`"
 
 
 def read(
@@ -40,7 +40,7 @@ def read(
     numbers = set(values) or numeric - _NOT_VALUES
     if unread := sorted(numeric & _CLASSES - numbers):
         problem(
-            f"{file}: not read, because they may be class numbers: {', '.join(unread)}; to read them, "
+            f"{file}: columns that may hold class numbers are not read ({', '.join(unread)}); to read them, "
             "list them in `values`"
         )
     long = not values and any("value" in row for _, row in rows)
@@ -48,7 +48,7 @@ def read(
         if row.get("item") in ("", None):
             id_column = next((name for name in _IDS if row.get(name) not in ("", None)), None)
             called = (
-                f", or name the column that does: `{{items: {{path: {file.name}, item: {id_column}}}}}`"
+                f", or name the column that holds the item: `{{items: {{path: {file.name}, item: {id_column}}}}}`"
                 if id_column
                 else ""
             )
@@ -63,7 +63,7 @@ def read(
             raise ConfigError(file, f"line {line}: {longer}", labels[longer], said, "use a number or a digest")
         cells = {labels["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
         if not cells:
-            remedy = "add a column `value`, or list the columns to read: `values: [...]`"
+            remedy = "add a column `value`, or list the columns to read as `values: [...]`"
             raise ConfigError(file, f"line {line}: value", None, "is missing", remedy)
         for name, cell in cells.items():
             value = number(cell)

@@ -81,16 +81,20 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     metrics = tuple(row.get("metrics") or numbers)  # samples need not list them
     metric = wanted.metric or next(iter(metrics), "")
     if metric not in metrics:
-        raise ConfigError(path, "metric", metric, "the file has no such metric", f"choose from {', '.join(metrics)}")
+        raise ConfigError(
+            path, "metric", metric, "the file has no metric of this name", f"choose from {', '.join(metrics)}"
+        )
     rows = _rows(path, metric, [name for name in _HASHES if name in row])
     rows["filter"] = _filters(path, rows, metric, results.get("results", {}).get(task, {}), named="filter" in row)
     filters = tuple(dict.fromkeys(rows["filter"]))
     chosen = wanted.filter or filters[0]
     if chosen not in filters:
-        raise ConfigError(path, "filter", chosen, "the file has no such filter", f"choose from {', '.join(filters)}")
+        raise ConfigError(
+            path, "filter", chosen, "the file has no filter of this name", f"choose from {', '.join(filters)}"
+        )
     task_hash = results.get("task_hashes", {}).get(task)
     if task_hash and "digest" in rows and rows["digest"] != task_hash:
-        problem = "does not match its results file (task_hashes): rows are missing or were changed"
+        problem = "does not match its results file (task_hashes), because rows are missing or were changed"
         raise ConfigError(path, "", None, problem, "copy it again, or remove the results file")
     keep = np.flatnonzero(rows["filter"] == chosen)
     items, codes, repeats, clusters = _items(path, tuple(rows["doc_hash"][keep]), tuple(rows["doc_id"][keep]))
@@ -110,7 +114,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
             problem = (
                 f"item {item} has no value of its own, because lm-eval computes this metric from all items at once"
             )
-            raise NotPerItem(path, metric, said, problem, "name another with --metric")
+            raise NotPerItem(path, metric, said, problem, "use --metric to name another metric")
         return said or float(values[at])
 
     check_values(path, metric, rows["doc_hash"][keep], values, raw)
@@ -207,7 +211,7 @@ def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:
     """Return a digest of one field of each row's document, `doc.FIELD`, in the order of the file."""
     fields = [f"doc.{name}" for name in row.get("doc", {})]
     if field not in fields:
-        problem = "the documents have no such field"
+        problem = "the documents have no field of this name"
         raise ConfigError(path, "--cluster", field, problem, f"choose from {', '.join(fields) or 'none'}")
     value = tabular.sql_digest(f"doc->>{tabular.sql_text(field.removeprefix('doc.'))}")
     sql = f"""SELECT {value} AS value FROM read_json({{file}}, format = 'newline_delimited',

@@ -37,13 +37,15 @@ def read(
     if stepless := not any("step" in row for _, row in rows):
         column = next((name for _, row in rows for name in row if _A_STEP.fullmatch(name)), None)
         if column is not None and not values:
-            remedy = f"if {as_text(column)} is the step: `metrics: {{path: {file.name}, step: {as_text(column)}}}`"
+            remedy = (
+                f"if {as_text(column)} is the step, write `metrics: {{path: {file.name}, step: {as_text(column)}}}`"
+            )
             raise ConfigError(file, "step", None, "is missing", remedy)
         rows = [(line, {"step": 0} | row) for line, row in rows]
     numbers = {name for _, row in rows for name, cell in row.items() if number(cell) is not None} - {"step", ""}
     unread = sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""})
     if unread and not values:
-        problem(f"{file}: holds no numbers in the columns {', '.join(unread)}")
+        problem(f"{file}: columns without numbers are not read: {', '.join(unread)}")
     wide = {name: name for name in values or numbers}
     logged: list[tuple[int, str, float]] = []
     for line, row in rows:

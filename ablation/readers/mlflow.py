@@ -73,14 +73,16 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         databases = [file for file in files if file.name != _META and is_sqlite(file)]
         folders = _run_folders(path, [file for file in files if file.name == _META])
     except OSError as error:
-        raise ConfigError(path, "", None, f"cannot be read: {error}", _REMEDY) from None
+        raise ConfigError(path, "", None, f"cannot be read ({error})", _REMEDY) from None
     has_store = bool(folders)
     for file in databases:
         try:
             with open_database(file) as connection:
                 missing = next((table for table in _TABLES if not columns(connection, table)), None)
                 if missing is not None:
-                    raise ConfigError(file, "", None, f"is not an MLflow database: it has no table {missing}", _REMEDY)
+                    raise ConfigError(
+                        file, "", None, f"is not an MLflow database, because it has no table {missing}", _REMEDY
+                    )
                 has_store = True
                 runs, within = database_runs(connection, file, problem), _within(path, file.parent)
                 yield from _imported(file, runs, partial(database_points, connection), problem, within)
@@ -136,7 +138,7 @@ def _imported(
             metrics=metric_table(_numbered(logged)),
         )
     if empty:
-        problem(f"{store}: left out, because they only hold nested runs: {shortened(empty)}")
+        problem(f"{store}: runs that only hold nested runs are left out: {shortened(empty)}")
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
@@ -227,9 +229,9 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
             raise ValueError("it is not a map")
         return meta
     except FileNotFoundError:
-        problem(f"{file}: is missing, so name, start and state are not known")
+        problem(f"{file}: is missing, so the run's name, start and state are not known")
     except (OSError, ValueError) as error:
-        problem(f"{file}: cannot be read, so name, start and state are not known: {one_line(error, 200)}")
+        problem(f"{file}: cannot be read, so the run's name, start and state are not known ({one_line(error, 200)})")
     return {}
 
 
@@ -248,7 +250,7 @@ def _texts(folder: Path, problem: Problem) -> dict[str, str]:
         try:
             texts[name] = read_text(file, _MAX_BYTES)
         except (OSError, ValueError) as error:
-            problem(f"{file}: cannot be read: {one_line(error, 200)}")
+            problem(f"{file}: cannot be read ({one_line(error, 200)})")
     return texts
 
 
@@ -260,7 +262,7 @@ def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, flo
                 raise OSError("it is not a regular file")
             yield from _lines(name, file, problem)
         except OSError as error:
-            problem(f"{file}: cannot be read: {one_line(error, 200)}")
+            problem(f"{file}: cannot be read ({one_line(error, 200)})")
 
 
 def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
@@ -284,7 +286,7 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
                 continue
             yield step, name, value
     if damaged:
-        problem(f"{file}: {damaged} damaged lines are left out, the first is line {first}")
+        problem(f"{file}: damaged lines are left out ({damaged}, the first is line {first})")
 
 
 def database_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRun]:

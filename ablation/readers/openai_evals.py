@@ -36,7 +36,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
                 scored = values.setdefault(str(row["sample_id"]), {})
                 found = {name: number for name, of in row["data"].items() if (number := as_number(of)) is not None}
                 if twice := scored.keys() & found:
-                    problem = f"item {short(str(row['sample_id']))} has a second {min(twice)}"
+                    problem = f"item {short(str(row['sample_id']))} has two values of {min(twice)}"
                     raise ConfigError(path, f"line {line}", None, problem, REPEATED)
                 scored |= found
             elif row.get("type") == "error":
@@ -48,7 +48,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         for item in dict.fromkeys([*values, *errors])
     ]
     if not samples:
-        raise ConfigError(path, "", None, "holds no event match or metrics", "run the eval again")
+        raise ConfigError(path, "", None, "holds no event of type match or metrics", "run the eval again")
     settings = {"eval": str(spec["eval_name"]), "model": ", ".join(map(str, spec["completion_fns"]))}
     facts = Facts(tool="OpenAI evals", settings=settings)
     yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)

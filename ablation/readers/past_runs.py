@@ -75,9 +75,11 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
             return runs
         logged |= names
     if not logged:
-        remedy = f"formats: {', '.join(_FORMATS)}"
+        remedy = f"name runs in one of the formats {', '.join(_FORMATS)}"
         raise ConfigError("nightly", str(path), None, "holds no run that can be read", remedy)
-    raise ConfigError("nightly", "--metric", metrics[0], f"no run in {path} has logged it", suggest(metrics[0], logged))
+    raise ConfigError(
+        "nightly", "--metric", metrics[0], f"no run in {path} has logged this metric", suggest(metrics[0], logged)
+    )
 
 
 def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]:
@@ -86,7 +88,7 @@ def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]
     folders = {each.name for each in inside if each.is_dir() and not each.name.startswith(".")}
     read = {run.source.relative_to(path).parts[0] for run in runs if run.source != path and inside}
     if len(folders & read) > 1 and (left := sorted(folders - read)):
-        yield f"{path}: no run in the format {name} in {listed(left)}"
+        yield f"{path}: there is no run in the format {name} in {listed(left)}"
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:

@@ -45,7 +45,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read the output: a sheet for each provider and prompt. Raises ConfigError for damage, and as `sample_sheets`."""
     samples = list(_samples(path))
     if not samples:
-        raise ConfigError(path, "results", None, "holds none", "run it again")
+        raise ConfigError(path, "results", None, "is empty", "run the evaluation again")
 
     def texts(subset: str, items: Any) -> dict[str, ItemText]:
         return read_again(partial(_samples, path), subset, items)
@@ -74,7 +74,9 @@ def _samples(path: Path) -> Iterator[Sample]:
             words = ItemText(json.dumps(row["vars"]), "", str((row.get("response") or {}).get("output", "")))
             yield Sample("all", item, {} if error else values, words, repeats[place], error=error, settings=settings)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(path, "", None, f"is damaged or of an old version ({error!r})", "run it again") from None
+        raise ConfigError(
+            path, "", None, f"is damaged or of an old version ({error!r})", "run the evaluation again"
+        ) from None
 
 
 def _name(description: str | None, variables: dict[str, Any], taken: set[str]) -> str:

@@ -113,7 +113,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     Several columns, as `algorithm,beta`, can give the variant.
     """
     if path.suffix not in (*SUFFIXES, ".tsv") or not path.is_file():
-        raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join((*SUFFIXES, '.tsv'))}")
+        raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {', '.join(SUFFIXES)} or .tsv")
     rows: Sequence[Row] = list(rows_of(path))
     if not rows:
         raise ConfigError(path, "", None, "has no rows", "name a table with a row for each run or logged value")
@@ -146,7 +146,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     refuse_words(path, words, named.get("value"))
     if not metrics:
         problem = "has no column of numbers that differ between the runs of a variant"
-        remedy = "write plain numbers such as 0.5, or name the column: --map columns.value=COLUMN"
+        remedy = "write plain numbers such as 0.5, or name the column with --map columns.value=COLUMN"
         raise ConfigError(path, "", None, problem, remedy)
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
     groups = "" if {"run", "parent"} & roles.keys() else _groups(rows, roles, others, runs)
@@ -207,7 +207,7 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
             roles[role] = likeliest
     if "variant" not in roles:
         remedy = f"pass --map columns.variant=COLUMN ({listed(list(head), 8)})"
-        raise ConfigError(path, "variant", None, "there is no column with the names of the variants", remedy)
+        raise ConfigError(path, "variant", None, "no column has the names of the variants", remedy)
     return {role: roles[role] for role in ROLES if role in roles}
 
 
@@ -280,9 +280,9 @@ def _runs(
                 )
             if (before := taken.setdefault((variant, name, step, str(metric)), line)) != line:
                 if seed is None:
-                    given, remedy = f"run {name}", "runs: --map columns.run=COLUMN or columns.seed=COLUMN"
+                    given, remedy = f"run {name}", "runs with --map columns.run=COLUMN or columns.seed=COLUMN"
                 else:
-                    given, remedy = f"seed {name}", "variants: --map columns.variant=COLUMN, or COLUMN,COLUMN"
+                    given, remedy = f"seed {name}", "variants with --map columns.variant=COLUMN, or COLUMN,COLUMN"
                 given += f", step {step}" if "step" in roles else ""
                 problem = f"{metric} of {variant}, {given} occurs twice (first in line {before})"
                 raise ConfigError(path, f"line {line}", None, problem, f"name the column that distinguishes {remedy}")
@@ -352,13 +352,12 @@ def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterato
     problem(table.told())
     alone = len(table.runs) > 1 and len({run.variant for run in table.runs}) == len(table.runs)
     if alone and not table.groups:
-        what = f"each of its {len(table.runs)} variants has one run, so there is no noise estimate for a verdict"
-        problem(
-            f"{path}: {what}; add runs with other seeds, or name the column that runs share: --map columns.variant="
-        )
+        what = f"each of the {len(table.runs)} variants has one run, so there is no noise estimate for a verdict"
+        remedy = "add runs with other seeds, or name the column that runs share with --map columns.variant=COLUMN"
+        problem(f"{path}: {what}; {remedy}")
     if table.groups and "variant" not in named:
-        what = f"each of its {len(table.runs)} runs is a variant of its own; if {table.roles['variant']} names runs"
-        problem(f"{path}: {what}, name the column that runs of one variant share: --map columns.variant={table.groups}")
+        what = f"each of the {len(table.runs)} runs is a variant of its own; if {table.roles['variant']} names runs"
+        problem(f"{path}: {what}, pass --map columns.variant={table.groups}")
     for variant, parent in table.parents.items():
         if parent is not None and parent not in table.parents:
             problem(f"{path}: {variant} has no baseline, since its parent {parent} has no runs")

@@ -118,7 +118,7 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
     """Refuse options that a format does not have: {option: why}."""
     for option, why in unknown.items():
         if value := getattr(wanted, option):
-            raise ConfigError(path, option, value, why, f"leave --{option} out")
+            raise ConfigError(path, option, value, why, f"leave out --{option}")
 
 
 def check_values(
@@ -155,7 +155,7 @@ def newer(path: Path, other: Path) -> bool:
     if None in dates:
         dates = path.stat().st_mtime_ns, other.stat().st_mtime_ns
     if dates[0] == dates[1]:
-        problem = f"and {other} have the same time, so neither is the newest"
+        problem = f"has the same time as {other}, so neither is the newest"
         raise ConfigError(path, "", None, problem, "name only one of them")
     return bool(dates[0] > dates[1])
 
@@ -227,7 +227,7 @@ def sample_sheets(
     Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if the metric does not exist, a
     value is not a finite number, or an item occurs twice or more often than others.
     """
-    why = "this format does not have the option"
+    why = "this format does not have this option"
     refuse_options(path, wanted, cluster=why, filter=why)
     gathered: dict[tuple[tuple[tuple[str, str], ...], str], _Gathered] = {}
     for sample in samples:
@@ -244,7 +244,7 @@ def sample_sheets(
                 path,
                 subset,
                 None,
-                f"no item has a score: {next(iter(samples_of_system.lost.values()))}",
+                f"no item has a score ({next(iter(samples_of_system.lost.values()))})",
                 "evaluate again",
             )
         metric = wanted.metric or next(iter(samples_of_system.metrics))
@@ -306,12 +306,12 @@ class _Gathered:
                 else "evaluate again; the item has no number at all"
             )
             if metric in self.metrics:  # other items have it
-                remedy = "evaluate again, or name a metric that every item has with --metric"
+                remedy = "evaluate again, or use --metric to name a metric that every item has"
             problem = f"item {short(sample.item)} does not have this metric"
             raise ConfigError(path, "metric", metric or None, problem, remedy)
         if not isinstance(value, int | float):
-            problem = f"item {short(sample.item)} has no number for it"
-            raise ConfigError(path, metric, str(value), problem, "name another metric with --metric")
+            problem = f"item {short(sample.item)} has no number for this metric"
+            raise ConfigError(path, metric, str(value), problem, "use --metric to name another metric")
         number = as_number(value) or 0.0
         add_value(path, self.values.setdefault(sample.item, {}), sample.item, sample.repeat, number)
         if sample.cluster is not None:
@@ -349,7 +349,7 @@ def read_evaluation(path: Path) -> Any:
         content = dict(pairs)
         if len(content) < len(pairs):
             twice = next(key for key in content if sum(key == name for name, _ in pairs) > 1)
-            raise ConfigError(path, short(twice), None, "appears twice in one object", REPEATED)
+            raise ConfigError(path, short(twice), None, "occurs twice in one object", REPEATED)
         return content
 
     try:

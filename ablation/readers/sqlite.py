@@ -45,10 +45,10 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
                 yield connection
         except (sqlite3.OperationalError, OSError) as error:
-            raise ConfigError(path, "", None, f"cannot be read: {one_line(error, 200)}", remedy) from None
+            raise ConfigError(path, "", None, f"cannot be read ({one_line(error, 200)})", remedy) from None
         except _DAMAGE as error:
             remedy = "name another file, or recover this one with `sqlite3 FILE .recover`"
-            raise ConfigError(path, "", None, f"is damaged: {one_line(error, 200)}", remedy) from None
+            raise ConfigError(path, "", None, f"is damaged ({one_line(error, 200)})", remedy) from None
 
 
 def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
@@ -114,4 +114,4 @@ def rows(
     try:
         yield from connection.execute(query, parameters)
     except _DAMAGE as error:
-        problem(f"{where}: read only up to an error ({one_line(error, 200)})")
+        problem(f"{where}: only the rows before an error are read ({one_line(error, 200)})")

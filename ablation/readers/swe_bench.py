@@ -106,7 +106,7 @@ def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
     if path.is_dir():
         for folder in sorted(each for each in path.iterdir() if each.is_dir()):
             report = folder / "report.json"
-            yield from _of_instance(report) if report.is_file() else [(folder.name, "it has no report.json")]
+            yield from _of_instance(report) if report.is_file() else [(folder.name, "the instance has no report.json")]
         return
     content = read_evaluation(path)
     if "resolved_instances" in content:
@@ -147,5 +147,5 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
             if str(item) in found:
                 raise ConfigError(path, short(str(item)), name, f"is also in {found[str(item)]}", "evaluate it again")
             found[str(item)] = name
-            error = "the harness has no result: its evaluation ended with an error" if value is None else None
+            error = "the harness has no result, because the evaluation ended with an error" if value is None else None
             yield str(item), f"infrastructure: {why.get(item, 'infra_failure')}" if item in broken else error or value

@@ -125,7 +125,7 @@ def columns_of(path: Path) -> list[str]:
 def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list[Any]]]:
     """Return the names of all columns, and the cells of those that may be read. Raises ConfigError."""
     if path.suffix not in SUFFIXES:
-        raise ConfigError(path, "", None, "is not a table", f"give {', '.join(SUFFIXES)}")
+        raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {' or '.join(SUFFIXES)}")
     if not path.stat().st_size:
         raise ConfigError(path, "", None, "is empty", "name a table that holds an evaluation")
     usual = {*ITEM, *VALUE, *SAMPLE, *_OPTIONAL, *_ASKED}
@@ -155,8 +155,8 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
     export = export_of(head)
     scores = [column for column in head if export and column.startswith(export.values)]
     if len(scores) > 1 and wanted.metric is None:
-        problem = f"its columns {', '.join(scores)} may all be the value"
-        raise ConfigError(path, "", None, problem, f"choose one: --metric {scores[0]}")
+        problem = f"each of the columns {', '.join(scores)} may be the value"
+        raise ConfigError(path, "", None, problem, f"choose one with --metric, such as --metric {scores[0]}")
     item = wanted.item or (export.item if export else named(path, head, ITEM, "--item"))
     value = wanted.metric or (scores[0] if export else named(path, head, VALUE, "--metric"))
     lacking = {
@@ -216,7 +216,7 @@ def _is_no_seed(cell: Any) -> bool:
 
 def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any], rows: _Rows) -> Sheet:
     lost = group["item"][group["value"].isna()]
-    why = f", or that in column {names.export.error} is not" if names.export else ""
+    why = f", or its cell in column {names.export.error} is not" if names.export else ""
     unscored = dict.fromkeys(lost, f"its cell in column {names.value} is empty{why}")
     scored = group[~group["item"].isin(unscored)].sort_values("item", kind="stable")
     subset, seed = at.get("subset", "all"), tabular.whole(at.get("seed"))
@@ -228,9 +228,9 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
         raise _repeated(path, names, scored[twice].iloc[0], rows)
     if twice.any() or "sample" in names.others:
         scored, samples = _averaged(path, names, scored, rows)
-    remarks = [f"items are those of column {names.item}"] * (names.item != ITEM[0])
-    remarks += [f"values are those of column {names.value}"] * (names.value != VALUE[0])
-    remarks += [f"{samples} samples of each item, by {' and '.join(names.samples)}"] * (samples > 1)
+    remarks = [f"the items are those of column {names.item}"] * (names.item != ITEM[0])
+    remarks += [f"the values are those of column {names.value}"] * (names.value != VALUE[0])
+    remarks += [f"each item has {samples} samples, numbered by {' and '.join(names.samples)}"] * (samples > 1)
     items = pd.Index(scored["item"])
     return Sheet(
         path,

@@ -74,7 +74,7 @@ def file_at(path: Path, stem: str) -> Path:
             raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{alternative}")
         return files[0]
     if path.suffix not in SUFFIXES or not path.is_file():
-        raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join(SUFFIXES)}")
+        raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {' or '.join(SUFFIXES)}")
     return path
 
 
@@ -143,7 +143,7 @@ def parquet_batches(file: Path, columns: Sequence[str] | None = None) -> Iterato
 
 def _too_large(file: Path, problem: str) -> ConfigError:
     bounds = f"at most {MOST_ROWS:,} rows and {MOST_BYTES >> 30} GiB are read"
-    return ConfigError(file, "", None, f"{problem}: {bounds}", "split the file, or leave out columns of long texts")
+    return ConfigError(file, "", None, f"{problem}, but {bounds}", "split the file, or leave out columns of long texts")
 
 
 def _array(file: Path) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
             elif cells and torn is not None:
                 torn(line)
             elif cells:
-                problem = f"does not have {len(head)} cells as the heading does"
+                problem = f"has {len(cells)} cells, but the heading has {len(head)}"
                 raise ConfigError(file, f"line {line}", None, problem, _WHOLE)
 
 

@@ -40,7 +40,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(path, "", None, f"is damaged ({error!r})", "copy it again") from None
     if not samples:
-        raise ConfigError(path, "simulations", None, "holds none", "run it again")
+        raise ConfigError(path, "simulations", None, "is empty", "run the benchmark again")
     facts = Facts(tool="tau2-bench", larger_is_better=True, settings=settings)
     yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
 
@@ -53,7 +53,7 @@ def _in_folder(path: Path) -> list[dict[str, Any]]:
 def _sample(domain: str, row: dict[str, Any]) -> Sample:
     reward = row["reward"] if "reward" in row else (row.get("reward_info") or {}).get("reward")
     reason = row.get("termination_reason")
-    error = str(reason or "it has no reward") if reward is None or reason == _NOT_JUDGED else None
+    error = str(reason or "the simulation has no reward") if reward is None or reason == _NOT_JUDGED else None
     return Sample(
         domain, str(row["task_id"]), {} if error else {"reward": reward}, repeat=str(row["trial"]), error=error
     )

@@ -60,7 +60,9 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     root = path if path.is_dir() else path.parent
     files = files_of("tensorboard", path, problem)
     if not files or (path.is_file() and "tfevents" not in path.name):
-        raise ConfigError(path, "", None, "holds no event file", "name a folder with files *tfevents*, or one above")
+        raise ConfigError(
+            path, "", None, "holds no event file", "name a folder with files *tfevents*, or a folder above it"
+        )
     need("tensorboard", f"{path}: reading event files")
     files = _of_rank_0(root, files, problem)
     trainer_folders = {file.parent.parent for file in files if _is_by_trainer(file)}
@@ -116,7 +118,7 @@ def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
     }
     if others:
         shown = shortened(sorted(name_below(root, folder) for folder in others))
-        problem(f"{root}: only rank 0 of folders by rank is read; left out: {shown}")
+        problem(f"{root}: of the folders of several ranks only those of rank 0 are read; left out: {shown}")
     return [file for file in files if others.keys().isdisjoint(file.parents)]  # parts of theirs, too
 
 
@@ -329,7 +331,7 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
                 rows.append([places[others], np.full(len(others), code), steps, values])
                 left = np.setdiff1d(left, others, assume_unique=True)
     if damaged:
-        problem(f"{path}: {damaged} damaged records are left out")
+        problem(f"{path}: damaged records are left out ({damaged})")
     log.first = begins[1] if begins else None
     log.tags = list(codes)
     if rows:

@@ -99,7 +99,7 @@ class EventFile:
         count = int(wrong[0]) if len(wrong) else len(heads)
         if (place := borders[count]) < end:
             rest = end - place
-            self.problem(f"{self.path}: cut off or damaged after byte {place}; the last {rest} bytes are not read")
+            self.problem(f"{self.path}: is cut off or damaged after byte {place}; the last {rest} bytes are not read")
         return heads[:count] + 12, np.diff(borders)[:count] - 16
 
     def alike(self) -> Iterator[tuple[Any, Bytes]]:
@@ -120,7 +120,7 @@ class EventFile:
                 intact = _sums(events) == np.ascontiguousarray(rows[:, size:]).view("<u4")[:, 0] if size else None
                 if intact is not None and not intact.all():
                     for place in self.places[lengths[~intact]]:
-                        self.problem(f"{self.path}: the record at byte {place - 12} is damaged and left out")
+                        self.problem(f"{self.path}: the record at byte {place - 12} is damaged, so it is left out")
                     lengths, events = lengths[intact], events[intact]
                 yield lengths, events
 

@@ -48,7 +48,7 @@ def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
         if not is_sqlite(file):
             raise ConfigError(file, "", None, "is not an SQLite file", _REMEDY)
     except OSError as error:
-        raise ConfigError(file, "", None, f"cannot be read: {error}", _REMEDY) from None
+        raise ConfigError(file, "", None, f"cannot be read ({error})", _REMEDY) from None
     with open_database(file) as connection:
         if not columns(connection, "metrics") >= {"run_name", "step", "metrics", "timestamp"}:
             raise ConfigError(file, "", None, "is not a trackio file", _REMEDY)
@@ -92,7 +92,7 @@ def _read_config(connection: Connection, identity: tuple[str, str], where: str, 
                 name: value for name, value in config.items() if not name.startswith("_")
             }  # trackio's own: _Created
         except (ValueError, AttributeError, RecursionError) as error:
-            problem(f"{where}: its configuration is not a JSON object: {one_line(error, 100)}")
+            problem(f"{where}: the configuration is not a JSON object ({one_line(error, 100)})")
     return {}
 
 
@@ -113,6 +113,6 @@ def _points(logged: Iterator[tuple[Any, ...]], where: str, problem: Problem) -> 
             elif value is not None:
                 others.add(name)
     if damaged:
-        problem(f"{where}: {damaged} rows without a JSON object are left out, the first has id {first}")
+        problem(f"{where}: rows without a JSON object are left out ({damaged}, the first has id {first})")
     if others:
-        problem(f"{where}: left out, because they are not numbers: {shortened(sorted(others))}")
+        problem(f"{where}: values that are not numbers are left out: {shortened(sorted(others))}")

@@ -148,7 +148,7 @@ def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[t
             if name != "step" and (number := as_number(value)) is not None:
                 yield step, name, number
     if without:
-        problem(f"{folder / STATE}: {without} rows of log_history are left out, because they have no step")
+        problem(f"{folder / STATE}: rows of log_history without a step are left out ({without})")
 
 
 def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
@@ -162,12 +162,12 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
         content = json.loads(text)
     except (ValueError, RecursionError):
         rows = _complete_rows(text)
-        problem(f"{path}: cut off or damaged; {len(rows)} rows of its log_history can be read")
+        problem(f"{path}: is cut off or damaged; {len(rows)} rows of log_history can be read")
         content = {"log_history": rows, "global_step": max((as_step(row.get("step")) or 0 for row in rows), default=0)}
         return content if rows else None
     history = content.get("log_history") if isinstance(content, dict) else None
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
-        problem(f"{path}: there is no log_history")
+        problem(f"{path}: has no log_history")
         return None
     return content
 
@@ -271,8 +271,10 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
         return settings
     except Exception as error:  # whatever a damaged pickle can raise
         why = one_line(error, 200) or type(error).__name__
-        remedy = 'in the script, Path("training_args.json").write_text(trainer.args.to_json_string())'
-        problem(f"{path}: not read, because {why}; to import the settings, write them to the output folder: {remedy}")
+        remedy = 'Path("training_args.json").write_text(trainer.args.to_json_string())'
+        problem(
+            f"{path}: is not read, because {why}; to import the settings, write them to the output folder with {remedy}"
+        )
         return {}
 
 

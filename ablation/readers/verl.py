@@ -50,7 +50,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         remedy = "name a file of verl's logger `file`, or a folder of such files"
         raise ConfigError(path, "", None, 'holds no line {"step": ..., "data": {...}}', remedy)
     if others := sorted(file.relative_to(root).as_posix() for file in {*named} - {*logs}):
-        problem(f"{root}: {len(others)} left out (do not begin with a line of the logger `file`): {shortened(others)}")
+        problem(f"{root}: files that do not begin with a line of the logger `file` are left out: {shortened(others)}")
     for log in logs:
         alone = sum(other.parent == log.parent for other in logs) == 1
         place = name_below(root, log.with_suffix(""))
@@ -77,7 +77,7 @@ def _is_log(path: Path) -> bool:
 
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
     """Yield the lines that can be read; a half-written one is named by its number."""
-    return (row for _, row in json_rows(path, lambda number: problem(f"{path}:{number}: cut off or damaged")))
+    return (row for _, row in json_rows(path, lambda number: problem(f"{path}:{number}: is cut off or damaged")))
 
 
 def _logged(path: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
@@ -123,7 +123,7 @@ def _samples(path: Path, problem: Problem) -> pa.Table | None:
     damaged: list[str] = []
     table = item_table(_sample_rows(path, damaged.append))
     if damaged:
-        problem(ItemsLost(f"{damaged[0]}: the samples of this step are left out"))
+        problem(ItemsLost(f"{damaged[0]}, so the samples of this step are left out"))
     return table if table.num_rows and not damaged else None
 
 

@@ -44,7 +44,7 @@ def files_below(
         others += sorted(walk.others)
     for reason, places in walk.left_out.items():
         shown = listed([one_line(place, 80) for place in sorted(places)])
-        problem(f"{root}: {len(places):,} left out ({reason}): {shown}")
+        problem(f"{root}: {reason} are left out ({len(places):,}): {shown}")
     return sorted(walk.matches)
 
 
@@ -57,7 +57,7 @@ _HIDDEN = "hidden files, temporary files or backup copies"
 _TWICE = "links to files that are read anyway"
 _BROKEN = "broken links"
 _UNREADABLE = "folders that cannot be read"
-_NO_FILES = "not regular files"
+_NO_FILES = "files that are not regular"
 
 
 class _Walk:

@@ -95,7 +95,7 @@ class Run:
             except (ValueError, RecursionError):
                 damaged += 1
         if damaged:
-            self._problem(f"{file}: {damaged} damaged records are left out")
+            self._problem(f"{file}: damaged records are left out ({damaged})")
 
     def _read(self, record: Any) -> None:
         self.name = text(record.run.display_name) or self.name
@@ -161,9 +161,8 @@ class Run:
         if not self._resumes or step or not len(steps):
             return 0
         last = max(steps)
-        self._problem(
-            f"{self._files[-1]}: resumed offline; W&B's steps begin at 0 again and are counted on from step {last}"
-        )
+        what = "was resumed offline, so W&B's steps begin at 0 again"
+        self._problem(f"{self._files[-1]}: {what}; they continue from step {last} here")
         return last + 1
 
     def _step_metric(self, name: str) -> str:
@@ -184,9 +183,8 @@ class Run:
             for name, value in self._only_in_summary():
                 yield last, name, value
         if self._others:
-            self._problem(
-                f"{self._files[-1]}: {label}: left out, because they are not numbers: {shortened(sorted(self._others))}"
-            )
+            others = shortened(sorted(self._others))
+            self._problem(f"{self._files[-1]}: {label}: values that are not numbers are left out: {others}")
 
     def _placed(self) -> pd.DataFrame:
         """Return the rows: file, code (of the name), axis, step on this axis, value; the axis "" is W&B's own step."""
@@ -207,7 +205,7 @@ class Run:
             again = kept & (rows["file"] < number) & (rows["step"] >= rows["axis"].map(starts))  # of no start: NaN
             if again.any():
                 begun = starts[rows["axis"][again].unique()].min()
-                what = f"{again.sum()} values that were logged earlier from that step on are replaced"
+                what = f"values that were logged earlier from that step on are replaced ({again.sum()})"
                 self._problem(f"{file}: {label} begins again at step {begun}; {what}")
                 kept &= ~again
         return kept
@@ -284,7 +282,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             if not is_wandb(path) and not _just_begun(path):
                 raise ConfigError(path, "", None, "is not a W&B file", _REMEDY)
     except OSError as error:
-        raise ConfigError(path, "", None, f"cannot be read: {one_line(error, 200)}", _REMEDY) from None
+        raise ConfigError(path, "", None, f"cannot be read ({one_line(error, 200)})", _REMEDY) from None
     if not files:
         raise ConfigError(path, "", None, "does not hold a W&B file", _REMEDY)
     yield from _read_files(files, problem)
@@ -304,7 +302,7 @@ def _read_files(files: list[Path], problem: Problem) -> Iterator[ImportedRun]:
                 raise OSError("it does not begin like a W&B file")
             head = read_head(file)
         except OSError as error:
-            problem(f"{file}: cannot be read: {one_line(error, 200)}")
+            problem(f"{file}: cannot be read ({one_line(error, 200)})")
             continue
         heads.setdefault((head.project, head.run), []).append(head)
     ids = [run for _, run in heads]
@@ -320,7 +318,7 @@ def _imported(key: str, heads: list[Head], problem: Problem) -> ImportedRun:
         try:
             run.add(head.file)
         except OSError as error:
-            problem(f"{head.file}: cannot be read to its end: {one_line(error, 200)}")
+            problem(f"{head.file}: cannot be read to its end ({one_line(error, 200)})")
     source = heads[0].file  # stable when the run is resumed: a later import finds the run by it
     started = next((head.started for head in heads if head.started), None)
     return ImportedRun(

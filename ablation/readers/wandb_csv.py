@@ -56,9 +56,13 @@ def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[I
                 seen[run.name] += 1
                 runs[key] = _joined(runs[key], run) if key in runs else run
         except (ConfigError, OSError) as error:
-            problem(f"{error}; left out" if isinstance(error, ConfigError) else f"{file}: {error}; left out")
+            problem(
+                f"{error}; the file is left out"
+                if isinstance(error, ConfigError)
+                else f"{file}: {error}; the file is left out"
+            )
     if not runs:
-        raise ConfigError(root, "", None, "holds no CSV that W&B exports", _REMEDY)
+        raise ConfigError(root, "", None, "holds no CSV file exported by W&B", _REMEDY)
     yield from runs.values()
 
 
@@ -78,7 +82,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         try:
             header = next(csv.reader(file), [])
         except csv.Error as error:
-            raise ConfigError(path, "", None, f"is not a CSV: {error}", _REMEDY) from None
+            raise ConfigError(path, "", None, f"is not a CSV file ({error})", _REMEDY) from None
     rows = _rows(path, problem)
     of_page = {"Name", "State"} <= set(header)  # whose columns may include `_step`
     if "_step" in header and not of_page:
@@ -96,7 +100,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         remedy = "read it with `ablation import table`, or begin their names with `config.` and `summary.`"
         raise ConfigError(path, "", None, what, remedy)
     else:
-        raise ConfigError(path, "", None, "is not a CSV that W&B exports", _REMEDY)
+        raise ConfigError(path, "", None, "is not a CSV file exported by W&B", _REMEDY)
 
 
 def _rows(path: Path, problem: Problem) -> Iterator[Row]:
@@ -106,7 +110,7 @@ def _rows(path: Path, problem: Problem) -> Iterator[Row]:
         yield line, {name: cell for name, cell in row.items() if name and cell != ""}
     if torn:
         what = "lines with more or fewer cells than the first"
-        problem(f"{path}: {what} are left out: {len(torn)}, first line {torn[0]}")
+        problem(f"{path}: {what} are left out ({len(torn)}, the first is line {torn[0]})")
 
 
 def _wide(path: Path, rows: Iterable[Row], step: str, names: Mapping[str, str], problem: Problem) -> pa.Table:
@@ -120,9 +124,9 @@ def _wide(path: Path, rows: Iterable[Row], step: str, names: Mapping[str, str], 
 
     metrics = metric_table(points(rows, step, names, refuse))
     if without:
-        problem(f"{path}: rows without a whole number in the column {one_line(step, 80)} are left out: {len(without)}")
+        problem(f"{path}: rows without a whole number in the column {one_line(step, 80)} are left out ({len(without)})")
     if others:
-        problem(f"{path}: cells that are not numbers are left out, in the columns {shortened(list(others))}")
+        problem(f"{path}: cells that are not numbers are left out (columns: {shortened(list(others))})")
     return metrics
 
 
@@ -150,12 +154,12 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
     lower = {name.lower(): name for name in header}
     name_column, key_column = lower.get("name", ""), lower.get("id", "")
     if not name_column and not key_column:
-        raise ConfigError(path, "", None, "has no column name or id", "export the names of the runs too")
+        raise ConfigError(path, "", None, "has no column name or id", "export the names of the runs, too")
     seen: Counter[str] = Counter()
     for _, row in rows:
         key = row.get(key_column) or row.get(name_column) or ""
         if not key:
-            problem(f"{path}: a run without name and id is left out")
+            problem(f"{path}: a run without a name and an id is left out")
             continue
         seen[key] += 1
         if seen[key] > 1:

@@ -66,7 +66,8 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
     if begun is not None:
         lost, first_lost = lost + 1, first_lost or place
     if lost:
-        problem(f"{path}: cut off or damaged in {lost} place{'s' * (lost > 1)}, first at byte {first_lost} of {place}")
+        places = f"{lost} place{'s' * (lost > 1)}"
+        problem(f"{path}: is cut off or damaged in {places}, the first at byte {first_lost} of {place}")
 
 
 def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:

@@ -64,7 +64,7 @@ def test_samples_of_the_real_lm_eval(tmp_path):
 def test_plain_metrics(tmp_path, capsys, name, text):
     (tmp_path / name).write_text(text)
     assert collected(tmp_path, {"reader": "metrics"})[0] == {(1, "loss"): 0.5, (2, "loss"): 0.25, (2, "lr"): 0.001}
-    assert ("holds no numbers in the columns note" in capsys.readouterr().err) == ("hi" in text)
+    assert ("columns without numbers are not read: note" in capsys.readouterr().err) == ("hi" in text)
 
 
 @pytest.mark.parametrize(
@@ -181,18 +181,22 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
         ("items.csv", "item|acc\na|1\n", "item: is missing; name the item of each row; the columns are item|acc"),
         ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
         ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a number or a digest"),
-        ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "call a column of words `text`"),
+        ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "rename a column of words to `text`"),
         ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),
         ("items.csv", "item,acc\na,1\nb,1_0\n", "line 3: acc = '1_0': is not a number"),
         ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': is the name of two columns"),
-        ("items.csv", "item,acc\na,1\nb,0,1\n", "line 3: does not have 2 cells"),
+        ("items.csv", "item,acc\na,1\nb,0,1\n", "line 3: has 3 cells, but the heading has 2"),
         ("items.csv", 'item,acc\na,1\n"b,0\nc,1\n', "cannot be read (unexpected end of data)"),
         ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b", "ac\n', "line 2"),
         ("items.jsonl", "[" * 100_000 + "\n", "line 1"),
         ("items.parquet", "no parquet", "cannot be read"),
         ("metrics.csv", "loss\n1\n2\n", "step: is missing, but a metric has several values; write a step in each row"),
-        ("metrics.csv", "epoch,loss\n3,0.5\n", "if epoch is the step: `metrics: {path: metrics.csv, step: epoch}`"),
-        ("metrics.csv", "Step,loss\n100,0.5\n", "if Step is the step: "),
+        (
+            "metrics.csv",
+            "epoch,loss\n3,0.5\n",
+            "if epoch is the step, write `metrics: {path: metrics.csv, step: epoch}`",
+        ),
+        ("metrics.csv", "Step,loss\n100,0.5\n", "if Step is the step, write "),
         ("metrics.jsonl", '{"global_step": 500, "loss": 0.5}\n', "{path: metrics.jsonl, step: global_step}"),
         (
             "metrics.csv",

@@ -443,15 +443,15 @@ FAULTS: dict[str, list[tuple[str, Harm, str]]] = {
     ],
     "an id twice": [
         (REPORT, with_json(lambda of: of["unresolved_ids"].__setitem__(0, of["resolved_ids"][0])), "is also in"),
-        (PRO, replaced(agents.A[1], agents.A[0]), "appears twice"),
-        (INSTANCE, lambda path: path.write_text(f"{path.read_text()[:-1]}, {path.read_text()[1:]}"), "appears twice"),
+        (PRO, replaced(agents.A[1], agents.A[0]), "occurs twice"),
+        (INSTANCE, lambda path: path.write_text(f"{path.read_text()[:-1]}, {path.read_text()[1:]}"), "occurs twice"),
         (TAU2, with_json(lambda of: of["simulations"].append(of["simulations"][0])), "occurs twice"),
         (TRIAL, repeated_trial(""), "occurs twice"),
         (ATTEMPT, repeated_trial(""), "occurs twice"),
         (PROMPTFOO, with_json(lambda of: of["results"]["results"].append(of["results"]["results"][0])), UNEQUAL),
         (OBJECT, replaced("t3", "t4"), "occurs 2 times"),
         ("langsmith.csv", last_line_again, "occurs 2 times"),
-        ("oaieval.jsonl", last_line_again, "has a second correct"),
+        ("oaieval.jsonl", last_line_again, "has two values of correct"),
     ],
     "an id and its error": [
         (REPORT, with_json(lambda of: of.update(infra_failure_ids=of["resolved_ids"][:1])), "infrastructure"),

@@ -292,7 +292,7 @@ def test_nights_without_a_table_are_named(tmp_path, capsys):
         (tmp_path / f"nights/n{night}/metrics.csv").rename(tmp_path / f"nights/n{night}/log.csv")
     new = ended(tmp_path / "new", 0.7005)
     said = output(capsys, "nightly", tmp_path / "nights", "--new", new, "--metric", "reward", status=0)
-    assert "nights: no run in the format metrics in n5, n6" in said
+    assert "nights: there is no run in the format metrics in n5, n6" in said
 
 
 def test_the_gate_names_the_command(capsys):

@@ -68,7 +68,7 @@ def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):
     said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *groups)
     assert "from the noise of 1 comparison, 3 seeds with 60 items" in said
     words = "power", "--effect", "0.1", "--pilot", *groups, "--metric", "none"
-    assert "the file has no such" in refused(capsys, *words)
+    assert "the file has no metric of this name" in refused(capsys, *words)
 
 
 def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):

@@ -158,7 +158,7 @@ def test_a_table_of_langsmith_is_read_by_its_columns(suffix, tmp_path, capsys):
     assert "errors: a 0 of 30, b 1 of 30" in refused(capsys, a, "--with", b)
     assert read(capsys, a, "--with", b, "--errors", "fail")["effect"] == pytest.approx(2.5 / 30)
     langsmith(b, range(5, 28), keys=("correct", "short"))
-    assert "choose one: --metric feedback.correct" in refused(capsys, a, "--with", b)
+    assert "choose one with --metric, such as --metric feedback.correct" in refused(capsys, a, "--with", b)
     assert read(capsys, a, "--with", b, "--metric", "feedback.correct")["effect"] == pytest.approx(3 / 30)
     b.write_text(b.read_text().replace("r7-1", "r7-0"))
     assert "item e7 occurs 2 times" in refused(capsys, a, "--with", b, "--metric", "feedback.correct")
@@ -200,9 +200,9 @@ def test_logs_of_the_evals_of_openai(tmp_path, capsys):
     assert "APIError: down; errors: a 0 of 30, b 2 of 30" in refused(capsys, a, "--with", b)
     again = b.read_text().splitlines()
     b.write_text("\n".join([*again, again[2]]))
-    assert "has a second correct" in refused(capsys, a, "--with", b)
+    assert "has two values of correct" in refused(capsys, a, "--with", b)
     b.write_text(again[0])
-    assert "holds no event match or metrics" in refused(capsys, a, "--with", b)
+    assert "holds no event of type match or metrics" in refused(capsys, a, "--with", b)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_an_object_of_items_is_no_summary_of_metrics(tmp_path, capsys):
     (tmp_path / "c.json").write_text('{"accuracy": 0.5, "f1": 0.4}')
     assert "is not a readable evaluation" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
     (tmp_path / "c.json").write_text('{"q1": true, "q1": false}')
-    assert "q1: appears twice in one object" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
+    assert "q1: occurs twice in one object" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
     (tmp_path / "c.json").write_text('{"q1": true, "q2": "maybe"}')
     assert "is neither right nor wrong" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
 
@@ -468,7 +468,7 @@ def test_a_folder_with_an_object_for_each_item(form, tmp_path, capsys):
         ('{"score": 1}', f"{file}: task_id: is missing"),
         ("[1]", f"{file}: is not a JSON object"),
         ('{"task_id": "t4", "score": 1}', "item t4 occurs 2 times"),
-        ('{"task_id": "t3", "score": 1, "passed": true}', "choose one: --metric score"),
+        ('{"task_id": "t3", "score": 1, "passed": true}', "choose one with --metric, such as --metric score"),
         ('{"task_id": "t3", "score": "high"}', "is not a number"),
     ):
         file.write_text(text)

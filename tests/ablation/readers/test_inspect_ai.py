@@ -106,8 +106,11 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
         (log({"a": [1, 1], "b": [1]}), "item a has 2 samples, but item b has 1"),
         (log(samples=[]), "the log holds no samples; evaluate without --no-log-samples"),
         (log(samples=[log()["samples"][0] | {"scores": None}]), "does not have this metric"),
-        (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "or name a metric"),
-        (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number for it"),
+        (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "use --metric to name a metric"),
+        (
+            log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]),
+            "has no number for this metric",
+        ),
         (
             log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]),
             "no item has a score",
@@ -132,7 +135,9 @@ def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_groups_
         assert (found["items"], abs(found["effect"])) == (2, 0.5)  # of b and c, in both epochs
         assert any("letters: 1 item that some run lacks is left out" in note for note in found["notes"])
     content["samples"][1] |= {"scores": {"match": {"value": "I"}}}  # --score-on-error
-    assert "1 samples ended with an error" in str(read(capsys, a, "--with", write_log(b, content))["notes"])
+    assert "the scores of samples that ended with an error are used (1)" in str(
+        read(capsys, a, "--with", write_log(b, content))["notes"]
+    )
 
 
 def about(task_id, day, task="letters", model="mock/a", **more):
@@ -156,8 +161,8 @@ def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(t
     assert (found["paired_seeds"], found["effect"]) == ([0, 1], pytest.approx(1 / 3))
     assert [note.replace(f"{tmp_path}/", "") for note in found["notes"][:3]] == [
         "b/seed_0/again.eval: left out, because again.json is the same log",
-        "b/seed_0/z.eval: replaced by a later try, again.json (this try has status error)",
-        "b/seed_1.eval: replaced by a later try, y.eval (this try has status started)",
+        "b/seed_0/z.eval: left out, because again.json is a later try (this one has status error)",
+        "b/seed_1.eval: left out, because y.eval is a later try (this one has status started)",
     ]
 
 
@@ -224,7 +229,7 @@ def test_an_archive_is_opened_once_for_all_its_samples_and_none_is_unpacked_beyo
     with zipfile.ZipFile(large, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("samples/large_epoch_1.json", b" " * (257 << 20))
     assert large.stat().st_size < 1 << 20
-    assert "at most" in refused(capsys, path, "--with", large)
+    assert "the limits are" in refused(capsys, path, "--with", large)
 
 
 @pytest.mark.peers

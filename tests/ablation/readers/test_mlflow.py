@@ -69,7 +69,7 @@ def test_parameters_tags_states_and_deleted_runs(folder, store):
 def test_a_run_that_only_holds_others_is_left_out_and_named(folder):
     runs, [line] = read_all(read, folder / "study/mlflow.db")
     assert sorted(run.name for run in runs.values()) == [f"sweep / {v}-{s}" for v in ("base", "fast") for s in range(3)]
-    assert "only hold nested runs: sweep (" in line
+    assert "only hold nested runs are left out: sweep (" in line
 
 
 def test_a_folder_with_both_an_experiment_and_a_run(written):
@@ -97,7 +97,7 @@ def test_stores_in_subfolders_are_read_by_their_names(written, tmp_path):
     ]
     assert len(runs) == 9
     assert [line for line in problems if "deleted" not in line] == [
-        f"{tmp_path}/b/other.db: is not an MLflow database: it has no table experiments; "
+        f"{tmp_path}/b/other.db: is not an MLflow database, because it has no table experiments; "
         "name mlflow.db, mlruns/ or a folder that holds one of them"
     ]
 

@@ -97,10 +97,13 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
     [
         ("item,points\na,1\n", "has no column 'value', only item, points"),
         ("seed,points\n0,1\n", "has no column 'item' or 'value', only seed, points"),
-        ("id,qid,score\na,b,1\n", "each of the columns id, qid may be the item; choose one: --item id"),
+        (
+            "id,qid,score\na,b,1\n",
+            "each of the columns id, qid may be the item; choose one with --item, such as --item id",
+        ),
         (
             "item,score,correct\na,1,1\n",
-            "each of the columns score, correct may be the value; choose one: --metric score",
+            "each of the columns score, correct may be the value; choose one with --metric, such as --metric score",
         ),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "occurs 2 times"),
@@ -186,7 +189,7 @@ def test_the_repeats_of_an_item_are_found_by_their_column(tmp_path, capsys):
     assert (found["low"], found["high"]) == pytest.approx(
         stats.ttest_1samp(difference, 0).confidence_interval(0.95), rel=0.02
     )
-    assert "5 samples of each item, by epoch" in " ".join(found["notes"])
+    assert "each item has 5 samples, numbered by epoch" in " ".join(found["notes"])
     (tmp_path / "c.csv").write_text("".join((tmp_path / "a.csv").read_text().splitlines(keepends=True)[:-1]))
     assert "has 5 samples" in refused(capsys, tmp_path / "a.csv", "--with", tmp_path / "c.csv")
 

@@ -74,13 +74,13 @@ def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(written, 
     (tmp_path / "run/trainer_state.json").write_text("")
     runs, [problem] = read(trainer_state, tmp_path)
     assert len(course(runs["run"], "loss")) == 4  # of checkpoint-4
-    assert "run/trainer_state.json: cut off or damaged; 0 rows" in problem
+    assert "run/trainer_state.json: is cut off or damaged; 0 rows" in problem
     for path in tmp_path.glob("run/checkpoint-*/*"):
         path.unlink()
     (tmp_path / "run/trainer_state.json").write_text(whole[: whole.index('"step": 4')])
     runs, problems = read(trainer_state, tmp_path)
     assert [step for step, _ in course(runs["run"], "loss")] == [1, 2, 3]
-    assert "4 rows of its log_history can be read" in problems[0]
+    assert "4 rows of log_history can be read" in problems[0]
 
 
 def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
@@ -160,7 +160,7 @@ def test_a_pickle_of_something_else_is_refused_with_the_line_to_add(pickled, why
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("archive/data.pkl", pickled)
     runs, [problem] = read(trainer_state, tmp_path)
-    assert f"{file}: not read, " in problem
+    assert f"{file}: is not read, " in problem
     assert why in problem
     assert "trainer.args.to_json_string()" in problem
     assert "learning_rate" not in runs["run"].config
@@ -225,10 +225,11 @@ def test_a_torn_line_of_verls_log_is_named_and_the_others_are_read(written, tmp_
     log.write_bytes((written / "verl/grpo/seed_0.jsonl").read_bytes()[:-30])
     runs, [problem] = read(verl, tmp_path)
     assert [step for step, _ in course(runs["run one"], "critic/score/mean")] == [1, 2, 3, 4, 5]
-    assert f"{log}:6: cut off" in problem
+    assert f"{log}:6: is cut off" in problem
     (tmp_path / "two.jsonl").write_bytes(b'{"step": 1, "da\n' + log.read_bytes())
     assert (
-        f"{tmp_path}: 1 left out (do not begin with a line of the logger `file`): two.jsonl" in read(verl, tmp_path)[1]
+        f"{tmp_path}: files that do not begin with a line of the logger `file` are left out: two.jsonl"
+        in read(verl, tmp_path)[1]
     )
 
 
@@ -322,12 +323,12 @@ def test_a_torn_and_a_flipped_event_file(tmp_path):
     file.write_bytes(whole[:5007])
     runs, [problem] = read(tensorboard, tmp_path)
     assert 50 < len(course(runs["torn"], "loss")) < 300
-    assert f"{file}: cut off or damaged after byte" in problem
+    assert f"{file}: is cut off or damaged after byte" in problem
     middle = whole.index(b"loss", 3000) + 6  # within a record's data
     file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
     runs, [problem] = read(tensorboard, tmp_path)
     assert len(course(runs["torn"], "loss")) == 299
-    assert "is damaged and left out" in problem
+    assert "is damaged, so it is left out" in problem
 
 
 def accumulated(folder):
@@ -409,5 +410,6 @@ def test_folders_that_are_parts_of_a_run(tmp_path):
         "plain/other": {"loss": 0.5},
     }
     assert problems == [
-        f"{tmp_path}: only rank 0 of folders by rank is read; left out: ddp/seed_0/rank_1, ddp/seed_0/rank_2"
+        f"{tmp_path}: of the folders of several ranks only those of rank 0 are read; "
+        "left out: ddp/seed_0/rank_1, ddp/seed_0/rank_2"
     ]

@@ -116,7 +116,7 @@ def test_several_columns_give_the_variant(tmp_path):
         (
             "a,b\n1,2\n",
             {},
-            "there is no column with the names of the variants; pass --map columns.variant=COLUMN (a, b)",
+            "no column has the names of the variants; pass --map columns.variant=COLUMN (a, b)",
         ),
         (WIDE, {"variant": "rekord"}, "columns.variant = 'rekord': is not a column of"),
         (WIDE, {"varient": "record"}, "columns.varient = 'record': is not a role; did you mean 'variant'"),
@@ -152,7 +152,7 @@ def test_settings_of_variants_with_one_run_each_are_no_metrics(tmp_path):
     assert (found.metrics, found.settings) == (["val_acc"], ["lr", "dropout"])
     said = []
     list(read_runs(found.path, said.append, {}))
-    assert "each of its 4 variants has one run, so there is no noise estimate for a verdict" in said[1]
+    assert "each of the 4 variants has one run, so there is no noise estimate for a verdict" in said[1]
     named = table(tmp_path, GRID, variant="lr")
     assert named.settings == ["lr"]
     assert [(run.variant, run.config) for run in named.runs][::2] == [("0.1", {"lr": "0.1"}), ("0.2", {"lr": "0.2"})]

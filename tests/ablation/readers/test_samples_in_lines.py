@@ -69,7 +69,7 @@ def test_lmms_eval(tmp_path):
     assert sheet.texts(["1"])["1"].answered == "A"
     (scored,) = sheets(path, Wanted(metric="mme_score"))
     assert scored.values.tolist() == [100.0, 0.0, 100.0]
-    with pytest.raises(ConfigError, match=r"submission.*no number for it"):
+    with pytest.raises(ConfigError, match=r"submission.*no number for this metric"):
         sheets(path, Wanted(metric="submission"))
     with pytest.raises(ConfigError, match=r"does not have this metric; choose from exact_match, mme_score"):
         sheets(path, Wanted(metric="anls"))

@@ -34,8 +34,8 @@ def test_links_are_followed_once_and_a_file_itself_comes_before_a_link_to_it(tmp
     found, told = walked(tmp_path / "runs", "*.csv")
     assert found == ["again/a.csv", "one.csv", "seed_0/a.csv", "seed_3/a.csv"]
     assert told == [
-        "1 left out (broken links): gone",
-        "2 left out (links to files that are read anyway): seed_1, seed_2",
+        "broken links are left out (1): gone",
+        "links to files that are read anyway are left out (2): seed_1, seed_2",
     ]
     assert walked(tmp_path / "runs/seed_1", "*.csv")[0] == ["a.csv"]  # the folder that is named may be a link
 
@@ -64,7 +64,7 @@ def test_hidden_and_backup_files_are_left_out_and_counted(tmp_path):
     assert found == ["a/x.csv", "a/y (1).csv"]  # of `y (1).csv` there is no original
     hidden = "__MACOSX/a/x.csv, a.bak/x.csv, a/._x.csv and 2 more"
     assert set(told) == {
-        f"5 left out (hidden files, temporary files or backup copies): {hidden}",
+        f"hidden files, temporary files or backup copies are left out (5): {hidden}",
     }
     assert walked(tmp_path, "*.csv", depth=1) == ([], [])
     assert walked(tmp_path / "a/.ipynb_checkpoints", "*.csv")[0] == ["x-checkpoint.csv"]  # named, so it is wanted

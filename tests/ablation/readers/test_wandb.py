@@ -36,7 +36,7 @@ def test_configuration_name_and_state(folder, told):
         "cut4": ("cut4", 4, "running"),
     }
     assert all(run.started.startswith("20") and run.started.endswith("+00:00") for run in runs.values())
-    assert any("abc1: left out, because they are not numbers: hist, table, text" in line for line in problems)
+    assert any("abc1: values that are not numbers are left out: hist, table, text" in line for line in problems)
 
 
 def test_numbers_of_every_kind_by_the_step_that_counts(folder):
@@ -53,7 +53,7 @@ def test_several_files_of_a_run(folder):
     assert points(runs["res2"]) == {(s, "loss"): float(s) if s < 6 else 10.0 + s for s in range(9)}
     second = file_of(folder, "res2", 1).resolve()
     line = (
-        f"{second}: run res2 begins again at step 6; 4 values that were logged earlier from that step on are replaced"
+        f"{second}: run res2 begins again at step 6; values that were logged earlier from that step on are replaced (4)"
     )
     assert line in problems
     alone, _ = read_all(read, second)
@@ -92,7 +92,7 @@ def test_a_run_that_was_resumed_offline(resume, first, expected, tmp_path):
         file.write_bytes(as_file([each.SerializeToString() for each in (head, *rows)]))
     runs, problems = read_all(read, tmp_path)
     assert points(runs["x"]) == {(step, "loss"): value for step, value in expected.items()}
-    assert [("are counted on from step 2" in line, "begins again" in line) for line in problems] == {
+    assert [("they continue from step 2" in line, "begins again" in line) for line in problems] == {
         (True, 0): [(True, False)],
         (True, 3): [],
     }.get((resume, first), [(False, True)])

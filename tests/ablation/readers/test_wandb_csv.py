@@ -28,7 +28,7 @@ def test_a_history(tmp_path):
     assert (run.id, run.name, run.config) == ("my run", "my run", {})
     loss = {(0, "loss"): 1.0, (1, "loss"): -math.inf, (10, "loss"): 0.25}
     assert points(run) == loss | {(0, ODD): 2.0, (0, "ok"): 1.0, (1, "ok"): 0.0}
-    assert problems == [f"{tmp_path / 'my run.csv'}: cells that are not numbers are left out, in the columns text"]
+    assert problems == [f"{tmp_path / 'my run.csv'}: cells that are not numbers are left out (columns: text)"]
 
 
 def test_a_chart_of_several_runs(tmp_path):
@@ -66,7 +66,7 @@ def test_a_folder_of_exports(tmp_path):
     (tmp_path / "runs/notes.csv").write_text("a,b\n1,2\n")
     runs, [problem] = read_all(read, tmp_path / "runs")
     assert sorted(runs) == ["base/seed_0", "base/seed_1", "new/seed_0"]
-    assert problem.startswith(f"{tmp_path}/runs/notes.csv: is not a CSV that W&B exports; ")
+    assert problem.startswith(f"{tmp_path}/runs/notes.csv: is not a CSV file exported by W&B; ")
     charts = tmp_path / "charts"
     charts.mkdir()
     (charts / "loss.csv").write_text("Step,a-s0 - loss,a-s0 - loss__MIN,b-s0 - loss\n1,0.5,0.5,0.7\n")
@@ -115,14 +115,14 @@ def test_a_table_of_runs_with_a_column_each(tmp_path):
     }
     assert runs["a1"].config == {"lr": 0.001, "seed": 1, "flag": True, "model": "small"}
     assert any("the id a3 occurs twice" in line for line in problems)
-    assert any("without name and id" in line for line in problems)
+    assert any("without a name and an id" in line for line in problems)
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "is not a CSV that W&B exports"),
-        ("a,b\n1,2\n", "is not a CSV that W&B exports"),
+        ("", "is not a CSV file exported by W&B"),
+        ("a,b\n1,2\n", "is not a CSV file exported by W&B"),
         ("_step,loss,loss\n1,2,3\n", "line 1 .*: is the name of two columns"),
         ("config,summary\n{},{}\n", "has no column name or id"),
         ("\x00\x01\x02", "is not a CSV"),

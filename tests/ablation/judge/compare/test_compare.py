@@ -124,7 +124,7 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
     allow = said[said.index("--without") :].split()[:2]
     assert main(["compare", *required, *allow]) == 0
     assert "seed 6 of new is left out, as --without permits" in " ".join(capsys.readouterr().out.split())
-    assert "no such run" in refused(capsys, *groups, "--without", "new:7")
+    assert "the run does not exist" in refused(capsys, *groups, "--without", "new:7")
     assert "does not name a run" in refused(capsys, *groups, "--without", "7")
 
 
@@ -329,7 +329,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     assert found["effect"] == pytest.approx((1 - 0.75) / 4)  # 1 - C(1, 3) / C(4, 3), and 1 - C(3, 3) / C(4, 3)
     assert found["metric"] == "pass@3 of value"
     assert read(capsys, *groups, "--cons-at", 3)["effect"] == pytest.approx((1 - 0) / 4)
-    assert "--pass-at = 5: items have 4 samples" in refused(capsys, *groups, "--pass-at", 5)
+    assert "--pass-at = 5: each item has only 4 samples" in refused(capsys, *groups, "--pass-at", 5)
     assert "--pass-at = 0: is not a valid number of samples" in refused(capsys, *groups, "--pass-at", 0)
     assert "cannot be combined with --pass-at" in refused(capsys, *groups, "--pass-at", 2, "--cons-at", 2)
     odd = tmp_path / "c.csv"
@@ -379,7 +379,7 @@ def test_a_weighting_that_turns_the_sign_is_named(tmp_path, capsys):
     """As of MMLU: by tasks a gain of .2111, by documents, as lm-eval prints it, a loss of .0250."""
     words = by_documents(tmp_path, capsys)
     assert read(capsys, *words)["effect"] == pytest.approx((0.4 + 0.3 - 12 / 180) / 3)
-    line = "with items counted equally, new against base is undecided, -0.0250 (--weight items)"
+    line = "with items counted equally, new against base is undecided (-0.0250); to see it, pass --weight items"
     assert line in " ".join(told(capsys, *words).split())
     assert line in told(capsys, *words, "--markdown").replace("\\", "")
     assert json.loads(told(capsys, *words, "--json"))["notes"][0] == line

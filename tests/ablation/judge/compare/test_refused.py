@@ -185,9 +185,9 @@ def test_what_a_folder_holds_besides_its_evaluations_is_counted(groups, tmp_path
     assert found["paired_seeds"] == [0, 1, 2]
     assert found["tasks"][0]["after"] == pytest.approx(np.mean([hits(seed, 0.25) for seed in range(3)]))
     notes = [note.removeprefix(f"{new}: ") for note in found["notes"]]
-    assert "3 other files not read: log.txt, notes.json, table.csv; name tables" in notes
+    assert "3 other files were not read (log.txt, notes.json, table.csv); to read tables, name them" in notes
     assert any(
-        note.startswith("3 left out (hidden files, temporary files or backup copies): seed0/._results")
+        note.startswith("hidden files, temporary files or backup copies are left out (3): seed0/._results")
         for note in notes
     )
 
@@ -202,9 +202,7 @@ def test_the_latest_is_by_the_date_in_any_writers_name_and_a_tie_is_refused(tmp_
     assert read(capsys, base.parent, "--with", new.parent, "--latest")["effect"] == 1
     (new.parent / "again").mkdir()
     new.rename(new.parent / "again" / old.name)
-    assert "have the same time, so neither is the newest" in refused(
-        capsys, base.parent, "--with", new.parent, "--latest"
-    )
+    assert "so neither is the newest" in refused(capsys, base.parent, "--with", new.parent, "--latest")
 
 
 def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(groups, capsys):

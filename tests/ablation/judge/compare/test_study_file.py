@@ -75,7 +75,7 @@ def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
         ("variants: {a: {runs: [base]}}", "variants"),
         (f"analysis: {{comparisons: []}}\n{TWO}", "must be different pairs"),
         (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
-        (f"analysis: {{protocol: x}}\n{TWO}", "cannot name values of evaluation files"),
+        (f"analysis: {{protocol: x}}\n{TWO}", "does not name values of evaluation files"),
         (f"analysis: {{margins: 1}}\n{TWO}", "did you mean 'margin'?"),
         ("variants: {a: {runs: [base]}, b: {parent: a, runs: [gone]}}", "no file has this name"),
     ],
