@@ -47,7 +47,7 @@ class Rule:
 
 
 def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
-    """Chances of the undecided comparisons at the interim analyses still to come; past the last one there are none."""
+    """Return the chances of the undecided comparisons at the remaining interim analyses; empty after the last one."""
     analysis = study.analysis
     weights = interim_weights(analysis.interim_analyses)
     left = level_left(study, comparisons)
@@ -76,7 +76,7 @@ def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
 
 
 def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
-    """Probability that the mean over `rule.seeds` seeds is significant, or its interval inside the margin.
+    """Return the probability that the mean over `rule.seeds` seeds is significant, or its interval inside the margin.
 
     Integrated over what the true seed variance may be, its estimate times df / chi2_df. The new seeds are taken to show
     the spread that they have.
@@ -100,7 +100,7 @@ def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
 
 
 def predicted_mean(observed: Observed, seed_variance: float, seeds: int, effect_variance: float) -> tuple[float, float]:
-    """Mean and standard deviation of the mean over `seeds` seeds, given that over the first ones.
+    """Return mean and standard deviation of the mean over `seeds` seeds, given the mean over the first ones.
 
     Old and new seeds meet the same items, so the effect on these items is what repeats: it is spread as the effects
     are, and by the items. It is shrunk towards 0 by its share of seed noise.
@@ -119,7 +119,7 @@ def effect_variance(observed: Sequence[Observed]) -> float:
 
 
 def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
-    """The level that the family leaves to a comparison that is not significant yet: those that are have stepped down.
+    """Return the level that the correction leaves to a comparison that is not significant yet.
 
     Comparisons before their first interim analysis join the family at it. With `error: fdr`, each better or worse found
     leaves what the next one asks.
@@ -138,13 +138,13 @@ def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
 
 
 def _observed(comparison: Comparison) -> Observed:
-    """The estimate from all its seeds, with the noise that an interim analysis at just these would use."""
+    """Return the estimate from all seeds of a comparison, with the noise that an interim analysis at them would use."""
     assert comparison.estimate is not None
     return Observed(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.unseen_share)
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:
-    """Probability that a normal number is at most `inside` from 0, or at least `significant`."""
+    """Return the probability that a normal number is at most `inside`, or at least `significant`, in absolute value."""
     if sd == 0:
         return float(abs(mean) <= inside or (abs(mean) >= significant and mean != 0))
     if inside >= significant:
@@ -180,7 +180,7 @@ class Prices:
         return Prices(hours, first.groupby("variant", sort=False)["key"].agg(frozenset).to_dict())
 
     def paid(self, counts: Mapping[str, int]) -> dict[Unit, int]:
-        """Seeds that each unit has where the variants have `counts`."""
+        """Return the number of seeds that each unit already has if the variants have `counts` seeds."""
         paid: dict[Unit, int] = {}
         for variant, units in self.units.items():
             for unit in units:
@@ -188,17 +188,17 @@ class Prices:
         return paid
 
     def missing(self, variants: Iterable[str], seeds: int, paid: Mapping[Unit, int]) -> float:
-        """Device-hours that bring these variants to `seeds` seeds."""
+        """Return the device-hours needed to bring these variants to `seeds` seeds."""
         return sum(max(seeds - paid[unit], 0) * self.hours.get(unit, 0.0) for unit in self.units_of(variants))
 
     def units_of(self, variants: Iterable[str]) -> list[Unit]:
-        """The units of some variants, each once."""
+        """Return the units of some variants, each once."""
         return sorted({unit for variant in variants for unit in self.units.get(variant, ())})
 
 
 @dataclass(frozen=True)
 class Offer:
-    """More seeds for one comparison, up to an interim analysis: the chance of a decision there, and hours to pay."""
+    """More seeds for one comparison, up to an interim analysis: the chance of a decision there, and the hours."""
 
     child: str
     parent: str
@@ -219,7 +219,7 @@ class Offer:
 def choose(
     chances: Chances, taken: Mapping[tuple[str, str], int], counts: Mapping[str, int], prices: Prices, hours: float
 ) -> list[Offer]:
-    """Offers of all comparisons, the chosen ones first in the order of choice; together they cost at most `hours`.
+    """Return the offers of all comparisons, the chosen ones first; together they cost at most `hours`.
 
     Greedy: each time the comparison and interim analysis that decide most per device-hour; stages that chosen
     comparisons already pay for are free. `chances` holds the interim analyses still to come, `taken` a comparison's
@@ -230,7 +230,9 @@ def choose(
     waiting = dict(chances)
 
     def offers(comparison: tuple[str, str]) -> list[Offer]:
-        """Offers of a comparison, one for each interim analysis that is left, at what is still to pay."""
+        """Return the offers of a comparison, one for each remaining interim analysis, with the cost that is still to be
+        paid.
+        """
         first = min(waiting[comparison], default=0)
         return [
             Offer(*comparison, taken[comparison], interim, first, chance, prices.missing(comparison, interim, paid))
@@ -262,7 +264,7 @@ def choose(
 
 
 def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str, int]:
-    """Seeds per variant for the next interim analyses of the chosen comparisons; later ones wait for their outcome."""
+    """Return the seeds per variant for the next interim analyses of the chosen comparisons."""
     wanted: dict[str, int] = {}
     for offer in offers:
         if offer.chosen:
@@ -273,7 +275,7 @@ def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str
 
 
 def table(offers: Iterable[Offer]) -> str:
-    """One line per comparison: chance, device-hours still to pay, comparisons per device-hour, and what happens."""
+    """Return one line per comparison: chance, device-hours to pay, comparisons per device-hour, and what happens."""
     rows = [("comparison", "seeds", "chance", "device time", "comparisons per hour", "")]
     for offer in offers:
         rate = "free" if offer.per_hour == inf else f"{offer.per_hour:.3g}"

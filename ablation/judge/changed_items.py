@@ -18,7 +18,7 @@ _EQUAL = 1e-9  # of a subset's largest change: what differs by less is equal but
 
 
 class Beside(NamedTuple):
-    """One item in a run of each variant: of one seed, or where runs share nothing, the first, the second, and so on."""
+    """One item in a run of each variant: runs of one seed, or the n-th run of each if seeds are independent."""
 
     parent_seed: int
     child_seed: int
@@ -42,11 +42,11 @@ class ChangedItem:
 
     @property
     def order(self) -> tuple[float, int, str, str]:
-        """The largest change first; of equal changes, the one in which more seeds agree."""
+        """Sort key: the largest change first; of equal changes, the one in which more seeds agree."""
         return self.rank, self.against - self.agreeing, self.subset, self.item
 
     def telling(self) -> list[Beside]:
-        """The item's values, the pair of runs with the largest change in the item's direction first."""
+        """Return the item's values, the pair of runs with the largest change in the item's direction first."""
         direction = np.sign(self.after - self.before)
         return sorted(self.values, key=lambda pair: (-direction * (pair.after - pair.before), pair.parent_seed))
 
@@ -65,12 +65,12 @@ class ChangedItems:
     lost: list[ChangedItem]
 
     def most(self, count: int) -> list[ChangedItem]:
-        """The items with the largest changes, in either direction."""
+        """Return the items with the largest changes, in either direction."""
         return sorted([*self.gained, *self.lost], key=lambda changed: changed.order)[:count]
 
 
 def find_changed_items(study: Measurements, parent: str, child: str, pool: int = POOL) -> ChangedItems:
-    """Compare two variants item by item: in the seeds that both have, or all runs where these share nothing."""
+    """Compare two variants item by item: in their common seeds, or in all runs if seeds are independent."""
     seeds = [
         sorted(seed for seed in study.seeds(name) if (name, seed) in study.values.keys() - study.duplicates)
         for name in (parent, child)
@@ -120,7 +120,7 @@ def find_changed_items(study: Measurements, parent: str, child: str, pool: int =
 
 
 def improving(before: Array, after: Array, analysis: Analysis) -> int:
-    """Whether a larger value of an item improves (1) or not (-1); before, after: values of a subset's items.
+    """Return 1 if a larger value of an item is an improvement, else -1; before, after: values of a subset's items.
 
     Towards a target, the side on which the subset's mean lies says it.
     """
@@ -130,7 +130,8 @@ def improving(before: Array, after: Array, analysis: Analysis) -> int:
 
 
 def _aligned(parents: Sequence[Column | None], children: Sequence[Column | None]) -> tuple[np.ndarray, Array, Array]:
-    """Return the items that all runs have, and the values of both groups, [runs, items]; none if a run lacks a subset.
+    """Return the items that all runs have, and the values of both groups [runs, items]; no items if a run lacks a
+    subset.
 
     Items with a value that is not finite are left out.
     """

@@ -95,7 +95,7 @@ class Comparison(Judged):
 
     @cached_property
     def checkpoints(self) -> Estimate | None:
-        """Estimate of the comparison for these runs only, with the items as the only sample."""
+        """Estimate of the comparison for these runs only: items are the only source of noise."""
         if self.estimate is None:
             return None
         groups = comparable(self.of, self.pair).groups
@@ -115,7 +115,7 @@ class Comparison(Judged):
 
     @property
     def in_seeds(self) -> float:
-        """The least share of seeds that a decided verdict covers: the rest may behave differently."""
+        """Smallest share of seeds that a decided verdict covers: the others may behave differently."""
         verdict, interim = self.decision
         if self.of.design.claim == "checkpoints":
             return _NAN
@@ -125,7 +125,7 @@ class Comparison(Judged):
 
     @cached_property
     def why(self) -> str:
-        """The reason for the verdict."""
+        """Reason for the verdict."""
         numbers, analysis = self.estimate, self.of.analysis
         if self.problem or numbers is None:
             return self.problem.text
@@ -141,7 +141,7 @@ class Comparison(Judged):
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
 
     def _in_how_many(self, verdict: str, interim: Interim) -> str:
-        """Return in how many seeds the verdict holds, if there are seeds in which it does not."""
+        """Return the number of seeds in which the verdict holds, as a clause; empty if it holds in all."""
         apart = np.sign(interim.estimate.per_seed) == (1 if verdict == "better" else -1)
         if verdict not in ("better", "worse") or not len(apart) or apart.all():
             return ""
@@ -149,7 +149,7 @@ class Comparison(Judged):
 
     @property
     def _of_checkpoints(self) -> str:
-        """The statement about these runs only, and what it does not show."""
+        """Statement about these runs only, and what it cannot show."""
         numbers, alpha = self.checkpoints, self.of.analysis.alpha
         assert numbers is not None
         if numbers.items_only:
@@ -192,7 +192,9 @@ class Comparison(Judged):
         return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:
-        """The reason for no decision, and what would settle the comparison if the true effect equals the estimate."""
+        """Return the reason for no decision, and what would settle the comparison if the true effect equals the
+        estimate.
+        """
         if _no_difference(numbers):
             return "no item differs in any seed, but so few items cannot rule out a rare difference"
         few = f"{numbers.clusters} clusters or items are too few; at least {{}} are needed"
@@ -229,7 +231,7 @@ class Comparison(Judged):
 
     @property
     def reason(self) -> str:
-        """The reason for the verdict, with further remarks, in one sentence."""
+        """Reason for the verdict, with further remarks, in one sentence."""
         return "; ".join(filter(None, (self.why, *self.notes, *map(str, self.warnings))))
 
     @cached_property
@@ -258,14 +260,14 @@ class Comparison(Judged):
 
     @property
     def _correlated(self) -> Iterator[str]:
-        """Yield the correlation over seeds that were declared to be paired."""
+        """The correlation over seeds that were declared to be paired, as a remark."""
         if self.of.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
             found = f"correlation {self.seed_correlation:.2f} over {len(self.paired)} seeds"
             yield f"paired seeds: {found} (pairing gains power if it is above about 0.3)"
 
     @property
     def _few_runs(self) -> Iterator[str]:
-        """Runs that are missing, or the same under several seeds."""
+        """Remarks on runs that are missing, left out, or equal under several seeds."""
         for variant in self.pair:
             if seeds := [str(seed) for name, seed in self.missing if name == variant]:
                 several = "s" * (len(seeds) > 1)
@@ -284,19 +286,19 @@ class Comparison(Judged):
 
     @property
     def identical(self) -> bool:
-        """Whether two evaluations that somebody gave have the same values throughout, as a file and its copy have."""
+        """Whether the two given evaluations have identical values, as a file and its copy would."""
         given = not self.of.planned and "identical" not in self.of.allowed
         return given and self.estimate is not None and _no_difference(self.estimate)
 
     @property
     def compared_runs(self) -> list[Run]:
-        """The runs of both variants that are compared, the parent's first."""
+        """Runs of both variants that are compared, the parent's first."""
         by_variant = zip(reversed(self.pair), reversed(self.runs), strict=True)
         return [(variant, seed) for variant, seeds in by_variant for seed in seeds]
 
     @property
     def missing(self) -> list[Run]:
-        """Missing runs of seeds that the other variant has, where no plan tells why and nobody allowed it."""
+        """Runs missing for seeds that the other variant has, unless a plan explains them or the user allowed them."""
         return without_partner(self.of, *self.pair)
 
     @cached_property
@@ -306,7 +308,7 @@ class Comparison(Judged):
 
     @cached_property
     def mde(self) -> float:
-        """The minimum detectable effect, with 80% power, at the level that the family leaves; NaN if not known."""
+        """Minimum detectable effect with 80% power, at the level that the correction leaves; NaN if not known."""
         if self.latest is None or _no_difference(self.latest.estimate):
             return _NAN
         return minimal_detectable_effect(self.latest.estimate.verdict_noise, self.correction.level * self.latest.weight)
@@ -330,7 +332,7 @@ class Comparison(Judged):
 
     @cached_property
     def _since_root(self) -> Measured | None:
-        """The child against the first of its ancestors, compared directly.
+        """Direct comparison of the child with its first ancestor.
 
         Nothing if a comparison between them was not tested.
         """
@@ -350,12 +352,12 @@ class Comparison(Judged):
 
     @property
     def root(self) -> str:
-        """The first of the child's ancestors; empty if the two cannot be compared."""
+        """First ancestor of the child; empty if the two cannot be compared."""
         return self._since_root.parent if self._since_root else ""
 
     @property
     def root_effect(self) -> float:
-        """The effect of all changes since the root."""
+        """Effect of all changes since the root."""
         return self._since_root.effect if self._since_root else _NAN
 
     @property
@@ -370,12 +372,12 @@ class Comparison(Judged):
 
 
 def judge_comparisons(study: Measurements) -> list[Comparison]:
-    """Verdicts of one study's comparisons, in the order of its variants or as the analysis plan lists them."""
+    """Return the judged comparisons of one study, in the order of its variants or of the analysis plan."""
     return Comparison.all_of(study)
 
 
 def may_differ(comparisons: Sequence[Comparison]) -> str:
-    """Return the largest share of seeds in which verdicts may not hold, as a clause; nothing if none was decided.
+    """Return, as a clause, the largest share of seeds that may behave differently; empty if nothing was decided.
 
     Verdicts on checkpoints say nothing of other seeds.
     """
@@ -391,7 +393,7 @@ def may_differ(comparisons: Sequence[Comparison]) -> str:
 
 
 def too_few(seeds: int, analysis: Analysis) -> str:
-    """Why a verdict that needs more seeds is not given."""
+    """Return the reason why the number of seeds is too small for a verdict."""
     share = max_undetected_share(seeds, analysis.alpha)
     needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would reduce that share to {analysis.rare:.0%}"
     return f"{seeds} seeds cannot rule out that {share:.0%} of seeds behave differently; {needed}"
@@ -411,7 +413,9 @@ def _these_items(numbers: Estimate, analysis: Analysis) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """One comparison: `comparison.detail` is its verdict if it were the only one; `differing` the keys, by factor."""
+    """One comparison; `comparison.detail` is its verdict if it were the only one; `differing`: the changed keys, by
+    factor.
+    """
 
     comparison: Comparison
     differing: dict[str, list[tuple[str, Any, Any]]]  # factor: (key, the parent's value, the child's)
@@ -438,6 +442,6 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
 
 
 def factor_among(key: str, factors: Mapping[str, str]) -> str:
-    """The factor that a key counts as, {changed key: factor} of a study's variants; the key where none covers it."""
+    """Return the factor of a key, given a study's {changed key: factor}; the key itself if no factor covers it."""
     above = [changed for changed in factors if dotted.covers(changed, key)]
     return factors[max(above, key=len)] if above else key

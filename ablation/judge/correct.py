@@ -22,7 +22,7 @@ CORRECTIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """The correction for the number of comparisons that were tested: adjusted p-values, and the level left to each."""
+    """Correction for the number of tested comparisons: adjusted p-values, and the level left to each comparison."""
 
     study: Measurements
     tested: Sequence[Measured]
@@ -52,7 +52,7 @@ class Correction:
 
     @cached_property
     def family(self) -> Family | None:
-        """The tested comparisons, where their correlation is known."""
+        """The tested comparisons with their correlation; None if it is not known."""
         if self.covariances is None:
             return None
         noises = [comparison.interims[-1].estimate.noise for comparison in self.tested]
@@ -69,7 +69,7 @@ class Correction:
 
     @cached_property
     def level(self) -> float:
-        """The level at which each comparison may be tested alone; with `error: fdr`, for one further verdict."""
+        """Level at which each comparison may be tested alone; with `error: fdr`, the level for one further verdict."""
         alpha, count = self.study.analysis.alpha, len(self.tested)
         if self.name == "bh":
             return self._share * min(self._rejected + 1, count)
@@ -79,7 +79,7 @@ class Correction:
 
     @property
     def joint(self) -> float:
-        """The level of intervals for all comparisons at once; with `error: fdr`, for the verdicts found.
+        """Level of intervals for all comparisons at once; with `error: fdr`, for those that are better or worse.
 
         Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
         """

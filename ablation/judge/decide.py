@@ -28,13 +28,13 @@ from ablation.store.database import DATABASE, Store
 
 @dataclass(frozen=True)
 class Tally:
-    """Comparisons that are better, worse or equivalent, and the device-hours of the study's stages."""
+    """The number of decided comparisons (better, worse or equivalent), and the device-hours of the study's stages."""
 
     decided: int
     hours: float
 
     def __sub__(self, before: "Tally") -> "Tally":
-        """Return what was decided and spent between two counts."""
+        """Return the decisions and hours added since an earlier count."""
         return Tally(self.decided - before.decided, self.hours - before.hours)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome: why it ended, the study's comparisons, and decisions and cost before and after."""
+    """Result of `decide`: why it ended, the comparisons, and the counts before and after."""
 
     why: str
     comparisons: list[Comparison]
@@ -61,13 +61,13 @@ class Outcome:
         return self.after.hours - self.before.hours
 
     def report(self) -> str:
-        """Comparisons decided per device-hour before, after, and by the added seeds alone."""
+        """Return comparisons decided per device-hour: before, after, and by the added seeds alone."""
         names = {"before": self.before, "after": self.after, "added seeds": self.after - self.before}
         return "\n".join(f"{name}: {tally}" for name, tally in names.items())
 
 
 def grid_command(study: str, cores: str, gpus: int, settings: Sequence[str]) -> list[str]:
-    """The Snakemake call of one round; `settings` are key=value pairs of `--config`."""
+    """Return the Snakemake call of one round; `settings` are key=value pairs of `--config`."""
     config = [*(pair for pair in settings if not pair.startswith("study=")), f"study={study}"]
     pool = ["--cores", cores, "--resources", f"gpu={gpus}"]
     return [sys.executable, "-m", "snakemake", *pool, "--rerun-incomplete", "--keep-going", "--config", *config]
@@ -87,7 +87,7 @@ def decide(
     *,
     dry_run: bool = False,
 ) -> Outcome:
-    """Run rounds until every comparison is decided, the last interim analysis is done, or more seeds cost too much.
+    """Run rounds until all comparisons are decided, the last interim analysis is done, or more seeds cost too much.
 
     `run_grid` runs what the plan asks for and rebuilds the database. It may fail for some runs (their comparisons are
     invalid), but must leave a database. With `dry_run` nothing is run or added: it says what the next round would be.
@@ -128,7 +128,7 @@ def decide(
 
 
 def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) -> str:
-    """Why no further round is run."""
+    """Return the reason why no further round is run."""
     reasons = {offer.why_not for offer in offers}
     if not reasons:
         return "every comparison is decided or cannot be judged"
@@ -140,7 +140,7 @@ def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) 
 
 
 def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
-    """The judged study, the interim analyses that it declares, and the cost of more seeds."""
+    """Return the judged study, the interim analyses that it declares, and the cost of more seeds."""
     with Store(database) as store:
         if study not in store.studies():
             raise ConfigError(
@@ -156,7 +156,7 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
 
 
 def read_seeded_stages(store: Store, study: str) -> pd.DataFrame:
-    """Rows (variant, stage, key, seed, hours) of the stages that each seed pays for, in the order of the plan."""
+    """Return rows (variant, stage, key, seed, hours) of the stages that each seed pays for, in plan order."""
     return store.sql(
         """SELECT r.variant, r.stage, r.key, r.seed, s.device_hours AS hours
            FROM run_stages r JOIN stages s USING (key)

@@ -22,7 +22,7 @@ Claim = Literal["recipe", "checkpoints"]
 
 @dataclass(frozen=True)
 class Design:
-    """Which runs vary together, and what the verdict is about."""
+    """Whether seeds are paired or independent, and whether verdicts are about the recipe or the checkpoints."""
 
     seeds: Seeds = "paired"
     claim: Claim = "recipe"
@@ -35,14 +35,15 @@ class Design:
 
 @dataclass(frozen=True)
 class ItemVariance:
-    """The items' variance of a contrast: of the mean of these runs, and the part of it that more runs do not remove."""
+    """The items' variance of a contrast, and the part of it that more runs do not remove."""
 
     mean: float
     shared: float
 
 
 def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[GroupNoise, ...]:
-    """The noise of each group's weighted mean, from the variance of one run [groups]; none if no group has two runs.
+    """Return the noise of each group's weighted mean, from each group's variance of one run; empty if no group has two
+    runs.
 
     A group of one run is taken to vary as the others do (the prediction of a further run).
     """
@@ -85,6 +86,8 @@ def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool
 
 
 def _shared(covariances: Array) -> float:
-    """The mean covariance between two runs, from all of them [runs, runs]; the variance if there is one run."""
+    """Return the mean covariance between two different runs, from all covariances [runs, runs]; with one run, its
+    variance.
+    """
     runs, total = len(covariances), float(covariances.sum())
     return (total - float(np.trace(covariances))) / (runs * (runs - 1)) if runs > 1 else total

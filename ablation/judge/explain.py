@@ -39,13 +39,13 @@ class Part:
     seeds_needed: int | None = None  # that show it with 80%, if it is as measured; None: shown, or 1,000 do not
 
     def name(self, factors: Sequence[str], join: str = " x ") -> str:
-        """The factors' names: `lr`, `lr x kl`, `lr x kl or beta x gamma`."""
+        """Return the factors' names: `lr`, `lr x kl`, or `lr x kl or beta x gamma`."""
         return " or ".join(join.join(factors[index] for index in sorted(corner)) for corner in self.sets)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """An answer: the whole effect of A -> B, the parts of the factors (or groups of them), and joint effects."""
+    """The result of `explain`: the whole effect of A -> B, the parts of factors or groups, and joint effects."""
 
     total: Part
     parts: tuple[Part, ...]
@@ -57,11 +57,11 @@ class Explanation:
 
     @property
     def carriers(self) -> list[Part]:
-        """The parts that are shown, the largest first."""
+        """Parts with a significant effect, the largest first."""
         return sorted((part for part in self.parts if part.shown), key=lambda part: -abs(part.effect))
 
     def in_words(self, factors: Sequence[str]) -> str:
-        """The answer in a sentence."""
+        """Return the explanation in a sentence."""
         carriers = self.carriers
         opposed = len({part.effect > 0 for part in carriers}) > 1  # shares of what cancels exceed the whole
         named = [_named(part, factors, shares=not opposed) for part in carriers]
@@ -100,7 +100,7 @@ class Explanation:
 
 
 def group_name(part: Part, factors: Sequence[str]) -> str:
-    """The name of a factor, or of the first and the last of a group."""
+    """Return the name of a factor, or of the first and the last factor of a group."""
     (group,) = part.sets
     return " to ".join(dict.fromkeys([factors[min(group)], factors[max(group)]]))
 
@@ -117,7 +117,7 @@ def _shares(part: Part) -> str:
 
 
 class _Contrasts:
-    """Contrasts of some variants' runs, which are paired once."""
+    """Contrasts of the runs of some variants; the runs are paired once."""
 
     def __init__(self, study: Measurements, runs: Sequence[str]) -> None:
         self.study, self.runs, self.alpha = study, runs, study.analysis.alpha
@@ -131,7 +131,7 @@ class _Contrasts:
         self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 
     def part(self, sets: Sequence[Corner], weights: Array, level: float = 0.0) -> Part:
-        """Return the weighted sum of the runs, with the seeds needed to reach `level` if it is given."""
+        """Return the weighted sum of the runs, and the seeds needed to reach `level` if it is given."""
         estimate = self._estimate(weights)
         p, interval = estimate.p, estimate.interval(self.alpha)
         needed = seeds_needed(estimate.effect, estimate.noise, self.seeds, level) if 0 < level < p else None
@@ -239,6 +239,6 @@ def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Expl
 
 
 def next_cuts(explanation: Explanation) -> list[int]:
-    """Return where groups that are shown to have an effect are split next; none: nothing is left to be tested."""
+    """Return where the groups with a significant effect are split next; empty if nothing is left to test."""
     groups = [part.sets[0] for part in explanation.parts if part.shown]
     return [(min(group) + max(group) + 1) // 2 for group in groups if len(group) > 1]

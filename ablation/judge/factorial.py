@@ -36,12 +36,12 @@ def design(n: int) -> list[Corner]:
 
 
 def runs_of(n: int) -> int:
-    """Return how many runs are made before there is an answer; beyond eight factors the fewest, for one factor."""
+    """Return the number of runs needed for an answer; beyond eight factors, the smallest number."""
     return 2 ** min(n, FULL) if n <= FRACTION else 2 + (n - 1).bit_length()
 
 
 def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
-    """Return how to tell the factors of a comparison apart, and the cost; `hours`: of what the child does not share."""
+    """Return the command that separates the factors of a comparison, with its cost; `hours`: per new variant."""
     new = runs_of(n) - 2
     cost = f", about {device_time(new * hours)}" if hours > 0 else ""
     least = "at least" if n > FRACTION else "up to"  # some may exist
@@ -67,7 +67,7 @@ def shapley_weights(n: int, runs: Sequence[Corner]) -> Array:
 
 
 def joint_effects(n: int, runs: Sequence[Corner]) -> dict[tuple[Corner, ...], Array]:
-    """Return the weights of main effects and interactions, those together that the runs cannot tell apart.
+    """Return the weights of main effects and interactions; effects that the runs cannot separate share one entry.
 
     An interaction of two factors is what one adds where the other is as in B, minus what it adds where that is as in A,
     on average over the other factors; of three it is the difference of two such interactions, and so on.

@@ -24,7 +24,8 @@ _MOST_DF = 1e6  # represents a known variance
 
 
 def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Array, Array] | None:
-    """Return (of seeds, of items): covariances [tested, tested] of the effects; None if the seeds' are not known.
+    """Return the covariances [tested, tested] of the effects, over seeds and over items; None if the seeds' are
+    unknown.
 
     Two comparisons share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
     equally noisy, parent and grandchild by -1/2. Few seeds cannot estimate these numbers, so they are computed from the
@@ -73,7 +74,9 @@ def _correlation(covariance: Array) -> Array:
 
 
 def degrees(noise: Noise) -> float:
-    """Degrees of freedom of both variances together (Satterthwaite 1946); they shape the family's tail only."""
+    """Return the degrees of freedom of both variances together (Satterthwaite 1946), for the tail of the distribution
+    only.
+    """
     squares = noise.seed_variance**2 / noise.seed_df + noise.item_variance**2 / noise.item_df
     return min(noise.total**2 / squares, _MOST_DF) if squares > 0 else _MOST_DF
 
@@ -102,7 +105,7 @@ class Family:
 
     @cached_property
     def _draws(self) -> Array:
-        """|t|, or t of one-sided tests, [draws, members] under no effect."""
+        """Draws [draws, members] of |t| under no effect; of t if tests are one-sided."""
         generator = np.random.default_rng([DRAW_SEED, len(self.df)])
         values, vectors = np.linalg.eigh(self.correlation)
         # The symmetric root: unlike eigenvectors, it does not turn with the rounding of equal eigenvalues.
@@ -114,7 +117,7 @@ class Family:
         return np.abs(normal, out=normal) if self.sides == 2 else normal
 
     def _exceeded(self, p: float, df: Array, draws: Array) -> float:
-        """Chance that the smallest p of some members is at most `p`, at any interim analysis (Bonferroni over them)."""
+        """Return the chance that the smallest p of some members is at most `p` at any interim analysis (Bonferroni)."""
         total = 0.0
         for weight in self.weights:
             critical = -special.stdtrit(df, np.maximum(p * weight, 1e-300) / self.sides)
@@ -123,7 +126,7 @@ class Family:
         return min(total, 1.0)
 
     def adjusted(self, p: Sequence[float]) -> Array:
-        """Step-down adjusted p-values, NaN if p is; each at most Holm's, and at least its own."""
+        """Return step-down adjusted p-values, NaN for NaN; each is at least the original p, and at most Holm's."""
         raw, by_holm = np.asarray(p, dtype=float), holm(p)
         tested = np.flatnonzero(~np.isnan(raw))
         order, least = tested[np.argsort(raw[tested], kind="stable")], 0.0
@@ -136,7 +139,7 @@ class Family:
         return result
 
     def level(self, alpha: float) -> float:
-        """The level at which each member may be tested, or its interval drawn, with alpha over all of them.
+        """Return the level at which each member may be tested, or its interval drawn, with alpha over all of them.
 
         Never below alpha / members.
         """

@@ -31,7 +31,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one comparison's requirement; only `passed` lets it pass."""
+    """The answer for one comparison: it passes only if the outcome is `passed`."""
 
     comparison: Comparison
     outcome: str  # one of STATUS
@@ -40,12 +40,12 @@ class Answer:
 
 
 def most_severe(results: Sequence[Answer]) -> str:
-    """The outcome of all together."""
+    """Return the most severe outcome of all answers."""
     return next(outcome for outcome in STATUS if any(answer.outcome == outcome for answer in results))
 
 
 def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comparison]:
-    """The comparisons of these names (CHILD or PARENT:CHILD), or all.
+    """Return the comparisons with these names (CHILD or PARENT:CHILD), or all.
 
     Raises:
         ConfigError: no comparison has such a name, or several have.
@@ -64,7 +64,7 @@ def _names(comparison: Comparison) -> set[str]:
 
 
 def compared_with(ancestor: str, study: Measurements) -> Measurements:
-    """The study with each descendant of a variant compared with it.
+    """Return the study with `ancestor` as the baseline of each of its descendants.
 
     Raises:
         ConfigError: the variant does not exist, or it has no descendants.
@@ -80,7 +80,7 @@ def compared_with(ancestor: str, study: Measurements) -> Measurements:
 def answers(
     study: Measurements, comparisons: Sequence[Comparison], required: str, asked: Sequence[Comparison]
 ) -> list[Answer]:
-    """Answer for the comparisons `asked`, which are among the study's judged `comparisons`."""
+    """Return an answer for each comparison of `asked`; `comparisons` are all that were judged."""
     # Without a margin there is no bound to test, and only the verdicts answer.
     testable = required in ("not-worse", "better") and study.analysis.margin is not None
     tests, correction = not_worse(study, comparisons) if testable else ({}, "")
@@ -90,7 +90,7 @@ def answers(
 
 
 def check_margins(comparisons: Sequence[Comparison], guarded: Mapping["Pair", Sequence["Guarded"]]) -> None:
-    """Refuse a plan whose margin, or a guardrail's, lets everything pass, or that states none. Raises ConfigError."""
+    """Raise ConfigError for a margin that is not stated or lets everything pass, of the study or of a guardrail."""
     for comparison in comparisons:
         rails = [rail.comparison for rail in guarded.get(comparison.pair, ())]
         for each in (comparison, *rails):
@@ -103,14 +103,14 @@ def check_margins(comparisons: Sequence[Comparison], guarded: Mapping["Pair", Se
 
 @dataclass(frozen=True)
 class NotWorse:
-    """The test of one comparison: its p, over interim analyses and corrected, and the seeds that it rests on."""
+    """The non-inferiority test of one comparison: p, corrected and over interim analyses, and the number of seeds."""
 
     p: float
     seeds: int
 
 
 def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[dict[tuple[str, str], NotWorse], str]:
-    """The test of every comparison that could be tested, and the name of the correction."""
+    """Return the non-inferiority test of each comparison that could be tested, and the name of the correction."""
     analysis, p, seeds = study.analysis, [], []
     tested = sorted((each for each in comparisons if not np.isnan(each.p)), key=lambda each: each.pair)
     for comparison in tested:
@@ -156,7 +156,7 @@ def _answer(
 
 
 def _unless_other_units(answer: Answer) -> Answer:
-    """Let nothing pass whose runs seem to be in different units."""
+    """Return the answer, or an invalid one if it passed but its runs seem to be in different units."""
     comparison = answer.comparison
     why = unlike_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
     remedy = "convert them to one unit, leave out some runs, or pass --allow scale"
@@ -164,7 +164,7 @@ def _unless_other_units(answer: Answer) -> Answer:
 
 
 def _why_invalid(comparison: Comparison) -> str:
-    """Return why the runs of a comparison allow no answer; empty if they allow one."""
+    """Return why the runs of a comparison do not allow an answer; empty if they do."""
     if comparison.detail in NOT_COMPARED:
         return f"{comparison.detail}: {comparison.why}"
     if runs := comparison.missing:
@@ -183,7 +183,9 @@ RAIL_COLUMNS += ["margin", "p_not_worse", "why"]
 
 @dataclass(frozen=True)
 class Guarded:
-    """One guardrail of one comparison; `comparison` is of its values, and positive effects are improvements of them."""
+    """One guardrail of one comparison; `comparison` is of the guardrail's metric, and positive effects are
+    improvements.
+    """
 
     metric: str
     verdict: str  # holds, worse, undecided, invalid or not run
@@ -208,7 +210,7 @@ def read_guardrails(store: Store, name: str) -> list[Measurements]:
 
 
 def as_guardrail(study: Measurements, rail: Guardrail, count: int) -> Measurements:
-    """The measurements with the plan of one of `count` guardrails."""
+    """Return the measurements with the analysis plan of one of `count` guardrails."""
     plan: dict[str, Any] = {"direction": rail.direction, "margin": rail.margin, "guardrails": []}
     plan |= {"alpha": study.analysis.alpha / count}
     return replace(study, analysis=study.analysis.model_copy(update=plan))
@@ -238,7 +240,7 @@ def _guarded(analysis: Analysis, comparison: Comparison, test: NotWorse | None) 
 
 
 def rails_in_words(guarded: Sequence[Guarded]) -> str:
-    """The guardrails' addition to a comparison's verdict; empty without guardrails."""
+    """Return what the guardrails add to a comparison's verdict; empty without guardrails."""
     for verdict, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
         if names := [rail.metric for rail in guarded if rail.verdict == verdict]:
             return said.format(" and ".join(names))
@@ -246,7 +248,7 @@ def rails_in_words(guarded: Sequence[Guarded]) -> str:
 
 
 def apply_guardrails(results: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
-    """The answers, changed where a guardrail is worse, or not shown to be no worse."""
+    """Return the answers, with another outcome if a guardrail is worse, or is not shown to be no worse."""
     changed = []
     for answer in results:
         rails = guarded.get(answer.comparison.pair, ()) if answer.outcome == "passed" else ()

@@ -12,7 +12,7 @@ from ablation.judge.paths import path_level
 
 @dataclass(frozen=True)
 class JointSteps:
-    """The joint effect of the steps from an ancestor to a variant; positive is an improvement."""
+    """The joint effect of the steps from an ancestor to a variant; a positive effect is an improvement."""
 
     ancestor: str
     child: str
@@ -23,7 +23,7 @@ class JointSteps:
 
 
 def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
-    """The longest such sequences among a study's comparisons of each variant with its parent."""
+    """Return the longest sequences of steps that are significant together although none is alone."""
     if not comparisons or comparisons[0].of.analysis.comparisons != "parent":
         return []
     correction, study = comparisons[0].correction, comparisons[0].of

@@ -27,12 +27,12 @@ class Judged(Measured):
 
     @classmethod
     def of_family(cls, measured: Measured, correction: Correction) -> Self:
-        """The comparison as one of its family."""
+        """Return the measured comparison with the correction for all comparisons of its study."""
         return cls(**{each.name: getattr(measured, each.name) for each in fields(measured)}, correction=correction)
 
     @classmethod
     def all_of(cls, study: Measurements) -> list[Self]:
-        """The comparisons that the analysis plan declares, in the order of the variants or as it lists them."""
+        """Return the comparisons that the analysis plan declares, in its order or in the order of the variants."""
         pairs = compared(study.analysis.comparisons, study.parents)
         measured = [measure(study, child, parent) for child, parent in pairs]
         correction = Correction.of(study, measured)
@@ -45,7 +45,7 @@ class Judged(Measured):
 
     @cached_property
     def significant(self) -> bool:
-        """Whether the adjusted p is at most alpha. The family is asked only where the comparison's own p is."""
+        """Whether the adjusted p is at most alpha; it is computed only if the comparison's own p is at most alpha."""
         return self.p <= self.of.analysis.alpha and self.p_adjusted <= self.of.analysis.alpha
 
     @cached_property
@@ -77,7 +77,7 @@ class Judged(Measured):
 
     @property
     def smallest_p(self) -> Interim:
-        """The interim analysis of the smallest p relative to its share of alpha: the one that says better or worse."""
+        """Interim analysis with the smallest p relative to its share of alpha; it decides better or worse."""
         return min(
             (interim for interim in self.interims if not np.isnan(interim.p)),
             key=lambda interim: interim.p / interim.weight,
@@ -85,7 +85,7 @@ class Judged(Measured):
 
     @cached_property
     def equivalent_at(self) -> Interim | None:
-        """The first interim analysis whose interval lies inside the margin; it stays decided.
+        """First interim analysis whose interval lies inside the margin; the comparison then stays decided.
 
         An interim analysis at too few seeds to call anything equivalent decides nothing; it is the last resort here, so
         that the reason can say so, unless a later one calls the comparison better or worse.

@@ -19,7 +19,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Interim:
-    """An interim analysis: a comparison with this many of its seeds, and the share of alpha that it may spend."""
+    """An interim analysis: a comparison at this number of seeds, and the share of alpha that it may spend."""
 
     seeds: int
     weight: float
@@ -34,7 +34,7 @@ class Interim:
 
 @dataclass(frozen=True)
 class Measured:
-    """One comparison, without the family; numbers in units of the statistic, positive is an improvement."""
+    """One comparison before any correction; numbers are in units of the statistic, and positive is an improvement."""
 
     of: Measurements = field(repr=False, compare=False)
     parent: str
@@ -62,7 +62,7 @@ class Measured:
 
     @property
     def latest(self) -> Interim | None:
-        """The last interim analysis, or before the first all that there is."""
+        """Last interim analysis; before the first one, the analysis of all seeds so far, if any."""
         return self.interims[-1] if self.interims else self.all_seeds
 
     @property
@@ -77,21 +77,21 @@ class Measured:
 
     @property
     def unseen_in_full(self) -> bool:
-        """Whether better and worse allow in full for other items on which the variants may differ far more."""
+        """Whether the verdicts better and worse allow in full for unseen items with far larger differences."""
         return self.estimate is None or self.estimate.counts or self.estimate.unseen_share == 1
 
     @property
     def runs(self) -> tuple[tuple[int, ...], ...]:
-        """The seeds of the child's runs and of the parent's, in the order in which they were added."""
+        """Seeds of the child's runs and of the parent's, in the order in which they were added."""
         return self.all_seeds.runs if self.all_seeds else ((), ())
 
     @property
     def effect(self) -> float:
-        """Mean over seeds; NaN if no runs can be paired."""
+        """Mean effect over seeds; NaN if no runs can be paired."""
         return self.estimate.effect if self.estimate else _NAN
 
     def interval_at(self, level: float) -> tuple[float, float]:
-        """The interval at the last interim analysis's share of a level; it always holds the effect that is shown."""
+        """Return the interval at the last interim analysis's share of a level; it always contains the effect."""
         if self.latest is None:
             return _NAN, _NAN
         low, high = self.latest.estimate.interval(level * self.latest.weight)
@@ -99,12 +99,12 @@ class Measured:
 
     @property
     def paired(self) -> tuple[int, ...]:
-        """The seeds that were paired; none if runs are independent."""
+        """Seeds that were paired; none if runs are independent."""
         return self.runs[0] if self.of.design.paired else ()
 
     @property
     def seeds(self) -> int:
-        """The smaller number of runs of the two variants."""
+        """Smaller number of runs of the two variants."""
         return min(map(len, self.runs))
 
     @property
@@ -114,7 +114,7 @@ class Measured:
 
 
 def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:
-    """One comparison without the family: effect, its interim analyses, and the p over them.
+    """Return one comparison before correction: the effect, its interim analyses, and the p over them.
 
     The study's other variants inform the seeds' variance only where the family is corrected for: alone, a child that is
     several times as noisy as they are would err too often.
@@ -147,7 +147,7 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
 
 
 def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Estimate:
-    """A difference, or a contrast with this sum of squared weights, with moderated noise: see `SeedPrior.moderated`.
+    """Return the estimate with moderated noise (`SeedPrior.moderated`); `squares`: the sum of squared weights.
 
     It is as it was without a prior, or with one seed.
     """
@@ -160,7 +160,7 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
 
 
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
-    """The factors that differ on the way from one to the other, through their last common ancestor."""
+    """Return the factors that differ on the path from child to parent through their last common ancestor."""
     factors_of = {variant.name: variant.factors for variant in study.variants}
     child_path, parent_path = ([name, *ancestors(name, study.parents)] for name in (child, parent))
     steps = [name for name in child_path if name not in parent_path] + [
@@ -174,5 +174,5 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
 
 
 def interim_shares(analysis: Analysis) -> list[float]:
-    """Each interim analysis's share of alpha; all of it for one analysis where none is planned."""
+    """Return the share of alpha of each interim analysis; one share of 1 if none is planned."""
     return list(interim_weights(analysis.interim_analyses).values()) or [1.0]

@@ -40,14 +40,14 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """Values by item: the part of a pandas series that judging uses, built in a twentieth of the time."""
+    """Values by item: the part of a pandas series that judging uses; it is built 20 times as fast."""
 
     index: pd.Index  # the same object where runs have the same items
     values: Array
 
 
 class RunRow(NamedTuple):
-    """A row of the frame of runs; rows stand in the order in which the runs were added."""
+    """A row of the frame of runs; rows are in the order in which the runs were added."""
 
     variant: str
     seed: int
@@ -91,7 +91,7 @@ class Items:
 
 
 class Environment(NamedTuple):
-    """The environment of a stage of a run, by its provenance; None if unknown."""
+    """The environment of a stage of a run, from its provenance; None if unknown."""
 
     key: str  # of the stage: equal where two variants share it
     torch: str | None
@@ -113,7 +113,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurements:
-    """The measurements of one study's runs, as verdicts need them: read once."""
+    """The measurements of one study's runs, as verdicts need them; they are read once."""
 
     name: str
     analysis: Analysis
@@ -141,13 +141,13 @@ class Measurements:
 
     @property
     def direction(self) -> Direction:
-        """The direction of improvement, as `ablation.judge.statistics` takes it."""
+        """Direction of improvement, in the form that `ablation.judge.statistics` takes."""
         wanted = self.analysis.direction
         return {"target": wanted.target} if isinstance(wanted, Target) else wanted
 
     @cached_property
     def design(self) -> Design:
-        """Which runs vary together, and what verdicts are about, as the analysis plan declares."""
+        """Whether seeds are paired, and whether verdicts are about recipe or checkpoints, by the analysis plan."""
         return Design(self.analysis.seeds or "paired", self.analysis.claim or "recipe")
 
     @cached_property
@@ -156,7 +156,7 @@ class Measurements:
         return {variant.name: variant.parent for variant in self.variants}
 
     def seeds(self, variant: str) -> list[int]:
-        """Planned seeds of a variant in the order in which the plan added them: that of the interim analyses."""
+        """Return the planned seeds of a variant in the order in which they were added, as in interim analyses."""
         return self._by_variant.get(variant, [])
 
     @cached_property
@@ -168,12 +168,12 @@ class Measurements:
 
     @cached_property
     def faults(self) -> dict[Run, str]:
-        """The problem of each run, or nothing."""
+        """What is wrong with each run; empty if nothing is."""
         return {run: _fault(self, run) for run in self.states}
 
     @cached_property
     def item_lists(self) -> dict[Run, int]:
-        """The number of each sound run's list of items: equal where they are the same items in the same order."""
+        """A number for each sound run's list of items, equal for runs with the same items in the same order."""
         lists: list[list[pd.Index]] = []
         numbers: dict[Run, int] = {}
         for run in (run for run in self.states if not self.faults[run]):
@@ -185,7 +185,7 @@ class Measurements:
 
     @cached_property
     def item_clusters(self) -> dict[Run, Clusters]:
-        """The clusters of each sound run's items, the same object where the items are the same."""
+        """Clusters of each sound run's items; runs with the same items share one object."""
         clusters: dict[int, Clusters] = {}
         for run, number in self.item_lists.items():
             if number not in clusters:
@@ -195,12 +195,12 @@ class Measurements:
 
     @cached_property
     def prior(self) -> SeedPrior | None:
-        """The prior of the seeds' noise, from all variants; with interim analyses, from the seeds of the first."""
+        """Prior of the seed noise, from all variants; with interim analyses, from the seeds of the first one only."""
         return None if self.analysis.variance == "own" else _seed_prior(self)
 
     @cached_property
     def stage_hours(self) -> dict[str, dict[str, float]]:
-        """Device-hours of each stage that a variant's runs used, by its key."""
+        """Device-hours of each stage that a variant's runs used, by the stage's key."""
         hours: dict[str, dict[str, float]] = {}
         columns = (self.stages[name].tolist() for name in ("variant", "key", "hours"))
         for name, key, spent in zip(*columns, strict=True):
@@ -208,7 +208,7 @@ class Measurements:
         return hours
 
     def group(self, variant: str, seeds: Sequence[int], clusters: Clusters) -> Group:
-        """The sound runs of a variant in these seeds, the same object for all comparisons."""
+        """Return the sound runs of a variant with these seeds; all comparisons share the object."""
         key = (variant, tuple(seeds), clusters)
         if key not in self._groups:
             runs = [self.values[variant, seed] for seed in seeds]
@@ -234,7 +234,7 @@ def measurements_of(
     clusters: Iterable[tuple[str, str, str]] = (),
     **further: Any,
 ) -> Measurements:
-    """Return the measurements of a study from its frames, whoever made these: a grid, an import, files or arrays.
+    """Return the measurements of a study from its frames, of a grid, an import, files or arrays.
 
     samples: of an item, that its value is the mean of, by variant; clusters: (subset, item, cluster), as often as one
     likes; further: what only a grid or an import knows, fields of Measurements.
@@ -258,7 +258,7 @@ def measurements_of(
 
 
 def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dict[str, str]], str]:
-    """Return {subset: cluster by item} from (subset, item, cluster), and the first item with two clusters in words."""
+    """Return {subset: {item: cluster}} from (subset, item, cluster), and a message if an item is in two clusters."""
     clusters: dict[str, dict[str, str]] = {}
     fault = ""
     for subset, item, cluster in rows:
@@ -269,7 +269,7 @@ def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dic
 
 
 def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
-    """Put the plan's outcome, if it has one, in place of the items' means; return why it cannot be in some runs."""
+    """Replace the items' means by the plan's outcome, if it has one; return why that is impossible for some runs."""
     if not analysis.k:
         return {}
     outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
@@ -291,7 +291,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
 
 @dataclass(frozen=True)
 class Problem:
-    """The reason why runs cannot be compared; `waiting` if some have just not ended."""
+    """The reason why runs cannot be compared; `waiting` if some runs have only not ended yet."""
 
     text: str = ""
     waiting: bool = False
@@ -302,7 +302,7 @@ class Problem:
 
 
 class Compared(NamedTuple):
-    """The compared runs of several variants: `runs` are the seeds of each group, in the order they were added."""
+    """The compared runs of several variants; `runs`: the seeds of each group, in the order they were added."""
 
     groups: list[Group]
     runs: list[list[int]]
@@ -310,7 +310,7 @@ class Compared(NamedTuple):
 
 
 def comparable(study: Measurements, variants: Sequence[str], *, paired: bool | None = None) -> Compared:
-    """The runs of several variants that are compared; `paired`: by seed, in place of what the study's design says.
+    """Return the runs of several variants that can be compared; `paired` overrides the design of the study.
 
     If there is a problem, they are the runs that can be compared all the same, or none.
     """
@@ -328,7 +328,7 @@ def comparable(study: Measurements, variants: Sequence[str], *, paired: bool | N
 
 
 def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """Return the sound runs of each variant, the problems, and whether these are only that runs have not ended."""
+    """Return the sound runs of each variant, the problems, and whether all problems are runs that have not ended."""
     problems = [study.cluster_fault] if study.cluster_fault else []
     sound, waiting = [], not problems
     for variant in variants:
@@ -344,7 +344,9 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
 
 
 def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """Return the seeds in which the runs of all variants are sound and have the same items."""
+    """Return the seeds in which the runs of all variants are sound and have the same items, the problems, and whether
+    these are only runs that have not ended.
+    """
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
     paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]
@@ -376,7 +378,7 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
 
 
 def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
-    """Return, in words, which two seeds of a variant have the same values."""
+    """Say which two seeds of a variant have the same values."""
     assert group.copy is not None
     one, other = (seeds[place] for place in group.copy)
     told = f"seeds {one} and {other} of {variant} have the same value on every item, so they may be one run"
@@ -384,14 +386,16 @@ def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
 
 
 def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
-    """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem)."""
+    """Return the paired runs of several variants: one array [variants, seeds, items] per subset, the seeds, and the
+    problem.
+    """
     groups, runs, problem = comparable(study, variants, paired=True)
     values = [np.concatenate(by_group) for by_group in zip(*(group.values for group in groups), strict=True)]
     return values, runs[0] if runs else [], problem
 
 
 def runs_named(command: str, words: Sequence[str]) -> frozenset[Run]:
-    """Return (variant, seed) of each VARIANT:SEED. Raises ConfigError."""
+    """Return (variant, seed) for each VARIANT:SEED. Raises ConfigError."""
     runs = []
     for word in words:
         variant, _, seed = word.rpartition(":")
@@ -402,7 +406,7 @@ def runs_named(command: str, words: Sequence[str]) -> frozenset[Run]:
 
 
 def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
-    """The study where these runs may be missing or have failed. Raises ConfigError for one that cannot be."""
+    """Return the study in which these runs may be missing or failed. Raises ConfigError if one does not exist."""
     names = list(study.parents)
     seeds = {seed for _, seed in study.states}
     for variant, seed in sorted(without):
@@ -413,7 +417,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
 
 
 def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
-    """The runs that are missing beside one of the same seed: nobody knows whether they failed.
+    """Return the runs that are missing although the other variant has their seed; they may have failed.
 
     A plan knows which runs there should be, and `add-seeds` may plan more of one variant.
     """
@@ -425,7 +429,7 @@ def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
 
 
 def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]:
-    """Number of the cluster of each item, one array [items] per subset, in the order of `paired_values`.
+    """Return the cluster number of each item, one array [items] per subset, in the order of `paired_values`.
 
     One name is one cluster, in every subset. An item without a cluster is one of its own.
     """
@@ -464,7 +468,7 @@ def _fault(study: Measurements, run: Run) -> str:
 
 
 def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
-    """The reason why sound runs cannot be paired item by item."""
+    """Return the reasons why sound runs cannot be paired item by item."""
     if len({study.item_lists[run] for run in runs}) < 2:
         return []
     (first, first_seed), faults = runs[0], []
@@ -490,7 +494,7 @@ def _seed_prior(study: Measurements) -> SeedPrior | None:
 
 @dataclass(frozen=True)
 class Warned:
-    """A rule of severity warn, and the runs that broke it; it does not change a verdict."""
+    """A health rule of severity warn, and the runs that broke it; it does not change a verdict."""
 
     rule: Rule
     runs: tuple[str, ...]
@@ -501,7 +505,7 @@ class Warned:
 
 
 def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]:
-    """Return the rules of severity warn that runs of the variants broke."""
+    """Return the health rules of severity warn that runs of the variants broke."""
     runs: dict[Rule, list[str]] = {}
     for variant in variants:
         for seed in sorted(study.seeds(variant)):

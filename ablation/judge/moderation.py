@@ -39,7 +39,7 @@ _MEDIAN = {1: 1.0, 2: 0.5, 3: 0.44867, 4: 0.29820, 5: 0.28683, 6: 0.21472, 7: 0.
 
 @dataclass(frozen=True)
 class SeedPrior:
-    """The prior of the noise of one run, from a study's variants."""
+    """The prior of the noise of one run, estimated from a study's variants."""
 
     variance: float  # of one run's gain from seed to seed
     df: float  # how much it counts, in degrees of freedom
@@ -49,7 +49,8 @@ class SeedPrior:
     def moderated(
         self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0, squares: float = 2.0
     ) -> Noise:
-        """The noise of a difference of two variants, or of a contrast with this sum of squared weights, moderated.
+        """Return the moderated noise of a difference of two variants, or of a contrast with this sum of squared
+        weights.
 
         Its own variance is used with fewer than three seeds, for unstable variants, and if two variants agree so
         closely (equal runs, above all) that its probability under the prior is below 0.001. `hidden`: variance of one
@@ -65,7 +66,7 @@ class SeedPrior:
         return replace(noise, seed_variance=variance, seed_df=df)
 
     def _moderated_groups(self, noise: Noise, variants: Sequence[str]) -> Noise:
-        """Each group's variance moderated, but for those that keep their own."""
+        """Return the noise with each group's variance moderated, except for groups that keep their own."""
         if any(group.runs < FEWEST_SEEDS for group in noise.groups) or len(noise.groups) != len(variants):
             return noise
         groups = []
@@ -80,14 +81,16 @@ class SeedPrior:
         return replace(noise, seed_variance=seeds.seed_variance, seed_df=seeds.seed_df, groups=seeds.groups)
 
     def _toward(self, prior: float, variance: float, df: float) -> tuple[float, float]:
-        """A variance and its degrees of freedom, moderated unless it is improbably small under the prior."""
+        """Return a variance and its degrees of freedom, moderated unless the variance is improbably small under the
+        prior.
+        """
         if special.fdtr(df, _ANY_DF, variance / prior) < QUIET:
             return variance, df
         return (self.df * prior + df * variance) / (self.df + df), df + self.df
 
 
 def trigamma_inverse(value: float) -> float:
-    """The y with trigamma(y) = value, by Newton's method on 1 / trigamma (Smyth 2004, appendix)."""
+    """Return the y with trigamma(y) = value, by Newton's method on 1 / trigamma (Smyth 2004, appendix)."""
     if value > 1e7:
         return 1 / float(np.sqrt(value))
     if value < 1e-6:
@@ -103,7 +106,7 @@ def trigamma_inverse(value: float) -> float:
 
 
 def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
-    """Prior variance and its degrees of freedom (infinite if the variances do not differ) by log moments.
+    """Return the prior variance and its degrees of freedom (infinite if the variances do not differ), by log moments.
 
     As limma's fitFDist (Smyth 2004, section 6.2): log variances have the variance trigamma(df / 2) + trigamma(prior df
     / 2). Where they vary less than by chance the prior variance is the plain mean.
@@ -117,14 +120,14 @@ def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
 
 
 def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array:
-    """Posterior variances, as limma's squeezeVar (Smyth 2004, equation 5): means weighted by degrees of freedom."""
+    """Return posterior variances, weighted means as in limma's squeezeVar (Smyth 2004, equation 5)."""
     if prior_df == inf:
         return np.full_like(variances, prior)
     return (prior_df * prior + df * variances) / (prior_df + df)
 
 
 def spreads(gains: Array) -> tuple[Array, Array]:
-    """Variance over seeds of each variant's runs and its degrees of freedom, from gains [variants, seeds].
+    """Return the variance over seeds of each variant's runs and its degrees of freedom, from gains [variants, seeds].
 
     NaN without runs. A seed's effect on all variants is not noise of a difference: the median of the other variants is
     subtracted from each seed, and the median's own noise from the variance.
@@ -147,20 +150,20 @@ def spreads(gains: Array) -> tuple[Array, Array]:
 
 
 def _plain_spreads(gains: Array) -> tuple[Array, Array]:
-    """Return the plain variance over each variant's runs, for runs whose seeds have no meaning."""
+    """Return the plain variance over each variant's runs, for independent runs."""
     count = (~np.isnan(gains)).sum(axis=1)
     away = gains - np.nansum(gains, axis=1, keepdims=True) / count[:, None]
     return np.nansum(away**2, axis=1) / np.maximum(count - 1, 1), np.maximum(count - 1.0, 0.0)
 
 
 def _median_noise(counts: NDArray[np.int64]) -> Array:
-    """Variance of the median of this many values, in units of a single one's; 0 for none."""
+    """Return the variance of the median of so many values, in units of the variance of one; 0 for none."""
     exact = np.array([_MEDIAN.get(count, np.pi / 2 / max(count, 1)) for count in range(int(counts.max()) + 1)])
     return np.where(counts > 0, exact[counts], 0.0)
 
 
 def seed_prior(gains: Mapping[str, Mapping[int, float]], *, paired: bool = True) -> SeedPrior | None:
-    """The prior of a study's runs, {variant: {seed: gain}}; None if there are too few.
+    """Return the prior from a study's runs, {variant: {seed: gain}}; None if there are too few.
 
     Runs of one seed have something in common only where seeds are paired.
     """

@@ -11,7 +11,7 @@ from ablation.judge.significance import Array
 
 @dataclass(frozen=True)
 class Outcome:
-    """`pass`, `cons` or `all`, of k samples drawn without replacement from an item's: exact, and without bias.
+    """`pass`, `cons` or `all` of k samples drawn without replacement from an item's samples: exact and unbiased.
 
     pass@k: the chance that any is right, 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, arXiv 2107.03374);
     cons@k: the chance that most are; a tie counts half;
@@ -23,11 +23,11 @@ class Outcome:
 
     @property
     def option(self) -> str:
-        """The outcome's option of the command `compare`."""
+        """Option of the command `compare` for this outcome."""
         return f"--{self.kind}-at"
 
     def of(self, samples: int) -> list[float]:
-        """The outcome of an item by the number of its samples that are right, 0 to all."""
+        """Return the outcome of an item for each possible number of right samples, from 0 to all."""
         return [
             sum(self._weight(j) * _drawn(right, samples, j, self.k) for j in range(self.k + 1))
             for right in range(samples + 1)
@@ -42,12 +42,14 @@ class Outcome:
 
 
 def _drawn(right: int, samples: int, j: int, k: int) -> float:
-    """The chance that j of k drawn samples are right."""
+    """Return the chance that j of k drawn samples are right."""
     return comb(right, j) * comb(samples - right, k - j) / comb(samples, k)
 
 
 def outcome_values(values: Array, samples: int, outcome: Outcome) -> tuple[Array, int | None]:
-    """The outcome of each item, [items], and the first item whose value is not a share of this many samples, if any."""
+    """Return the outcome of each item [items], and the first item whose value is not a share of so many samples, if
+    any.
+    """
     right = np.asarray(values, dtype=float) * samples
     odd = np.flatnonzero(~((abs(right - right.round()) <= 1e-6) & (right >= 0) & (right <= samples)))
     if len(odd):

@@ -17,14 +17,14 @@ _KNOWN: WeakKeyDictionary[Correction, float] = WeakKeyDictionary()  # a study as
 
 
 def path_level(correction: Correction) -> float:
-    """The level at which each path's interval may be drawn, worked out once for a family."""
+    """Return the level for the interval of each path; it is computed once per family."""
     if correction not in _KNOWN:
         _KNOWN[correction] = _path_level(correction)
     return _KNOWN[correction]
 
 
 def _path_level(correction: Correction) -> float:
-    """The level at which each path's interval may be drawn, with alpha over all paths.
+    """Return the level for the interval of each path, with alpha over all paths.
 
     The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
     A path is the sum of its comparisons, so the comparisons' covariances give the covariances of paths.
@@ -53,7 +53,7 @@ def _path_level(correction: Correction) -> float:
 
 
 def ways_up(parents: Mapping[str, str | None], comparisons: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
-    """{variant: numbers of the comparisons from it up the variant tree, as far as comparisons lead}."""
+    """Return {variant: numbers of the comparisons on the way from it up the variant tree}."""
     index = {comparison: number for number, comparison in enumerate(comparisons)}
     ways: dict[str, list[int]] = {}
     for variant in parents:

@@ -52,7 +52,9 @@ class Pilot:
     planned: tuple[int, int] | None = None  # samples and checkpoints of the study; None: as here
 
     def evaluated(self, samples: int, checkpoints: int, drawn: float, between: float) -> "Pilot":
-        """The pilot, of which so much of one seed's variance is due to drawing samples and to the checkpoint."""
+        """Return the pilot with the parts of one seed's variance that come from drawing samples and from the
+        checkpoint.
+        """
         drawn = min(drawn, self.sampling)
         between = min(between, self.variance - self.sampling)
         return replace(self, samples=samples, checkpoints=checkpoints, drawn=drawn, between=between)
@@ -63,15 +65,17 @@ class Pilot:
 
     @property
     def ratios(self) -> list[float]:
-        """Equally likely values of the true variance between seeds, in units of the estimate."""
+        """Return equally likely values of the true variance between seeds, in units of the estimate."""
         return (1 / variance_ratios(self.df, _TRUTHS)).tolist()
 
     def clusters(self, items: int) -> float:
-        """Return how many independent items this many items correspond to, judged by the pilot."""
+        """Return the number of independent items to which this many items correspond, judged by the pilot."""
         return (self.item_df + 1) * items / self.items
 
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
-        """The noise of a number of seeds and items if the variance between seeds were `ratio` times the estimate."""
+        """Return the noise at a number of seeds and items if the variance between seeds were `ratio` times the
+        estimate.
+        """
         fewer = self.items / items
         samples, checkpoints = self.planned or (self.samples, self.checkpoints)
         drawn = self.drawn * self.samples * self.checkpoints / (samples * checkpoints)
@@ -85,13 +89,13 @@ class Pilot:
         return Noise(variance / seeds, df, shared, item_df, unseen, residual)
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
-        """The chance to find an effect, over all that the true variance may be."""
+        """Return the chance to find an effect, averaged over the possible values of the true variance."""
         noises = (self.noise(seeds, items, ratio) for ratio in self.ratios)
         return float(np.mean([power(effect, noise, level, _ESTIMATES) for noise in noises]))
 
 
 def split(comparison: Measured) -> Pilot:
-    """The noise of a judged comparison of at least two seeds."""
+    """Return the noise of a judged comparison with at least two seeds."""
     assert comparison.estimate is not None
     noise, seeds = comparison.estimate.verdict_noise, comparison.seeds
     variance = sum(group.variance * group.runs for group in noise.groups) or noise.seed_variance * seeds
@@ -112,7 +116,8 @@ def split(comparison: Measured) -> Pilot:
 
 
 def sampling_variance(study: Measurements, comparison: Comparison) -> float | None:
-    """The variance of one seed's difference that drawing an item's samples makes, if they are independent.
+    """Return the part of the variance of one seed's difference that comes from drawing samples, if they are
+    independent.
 
     A share v of right samples has the variance v (1 - v) / (samples - 1). None if the number of samples is not
     known, is 1 or not the same in both groups, or the values are no such shares.
@@ -130,7 +135,7 @@ def sampling_variance(study: Measurements, comparison: Comparison) -> float | No
 
 
 def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float) -> tuple[float, float, float]:
-    """Return (effect, low, high): the smallest effect found with probability `wanted`.
+    """Return (effect, low, high): the smallest effect that is found with probability `wanted`.
 
     `low` and `high`: the same for small and large true noise, one in ten each.
     """
@@ -151,7 +156,7 @@ def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float
 
 
 def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: float) -> int | None:
-    """The fewest seeds that find the effect with probability `wanted`; None: not even `MOST_SEEDS` do."""
+    """Return the fewest seeds that find the effect with probability `wanted`; None if `MOST_SEEDS` do not."""
     low, high = 1, MOST_SEEDS
     if pilot.power(effect, high, items, level(high)) < wanted:
         return None
@@ -163,7 +168,7 @@ def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: 
 
 
 def fewest_items(pilot: Pilot, effect: float, seeds: int, level: float, wanted: float) -> int | None:
-    """The fewest items, to two digits, that find the effect with these seeds; None: not even `MOST_ITEMS` do."""
+    """Return the fewest items, to two digits, that find the effect with these seeds; None if `MOST_ITEMS` do not."""
     powers = (10**digits for digits in range(1, 6))
     counts = [step * power for power in powers for step in range(10, 100)]
     counts = [count for count in counts if pilot.items <= count <= MOST_ITEMS]
@@ -176,7 +181,7 @@ Evaluated = tuple[int, int, int]  # items, samples of an item, averaged checkpoi
 
 @dataclass(frozen=True)
 class Cost:
-    """Device-hours of a study's seeded stages; the last stage, the evaluation, scales with what it evaluates.
+    """Device-hours of a study's seeded stages; the last one, the evaluation, scales with what it evaluates.
 
     Where runs have a single stage, what of it is evaluation is not known, nor so what other evaluations cost.
     """
@@ -198,7 +203,7 @@ class Cost:
         return cls(prices, evaluations, bool((stages["stage"] != last).any()), paid, names, evaluated)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float | None:
-        """Device-hours of a number of seeds so evaluated, or of the part that has not run; None: not known."""
+        """Return the device-hours of a number of seeds and an evaluation of this size; None if not known."""
         if not self.apart and evaluated != self.evaluated:
             return None
         hours = 0.0

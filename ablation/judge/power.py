@@ -20,14 +20,14 @@ _ITEM_QUANTILES = 20  # of the items' one, known far better
 
 @lru_cache(maxsize=256)
 def variance_ratios(df: float, count: int) -> Array:
-    """Quantiles of an estimated variance in units of the true one: chi2_df / df."""
+    """Return quantiles of an estimated variance in units of the true one: chi2_df / df."""
     if isinf(df):
         return np.ones(1)
     return 2 * special.gammaincinv(df / 2, (np.arange(count) + 0.5) / count) / df
 
 
 def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES) -> float:
-    """Probability that `significance.p_value` is at most `level` (two-sided), the variances being the true ones.
+    """Return the probability that `significance.p_value` is at most `level` (two-sided), given the true variances.
 
     An estimated variance is the true one times chi2_df / df, integrated over; the estimate is normal given the
     variances.
@@ -42,7 +42,7 @@ def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES
 
 @lru_cache(maxsize=16)
 def _critical(noise: Noise, level: float, quantiles: int) -> Array:
-    """The least estimates that are significant, by the estimated variances; a search asks for many effects."""
+    """Return the smallest estimates that are significant, for each quantile of the estimated variances."""
     by_seed = variance_ratios(noise.seed_df, quantiles)
     by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
     critical: Array = np.sqrt(critical_square(noise, level, by_seed, by_item))
@@ -50,7 +50,8 @@ def _critical(noise: Noise, level: float, quantiles: int) -> Array:
 
 
 def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER) -> float:
-    """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound).
+    """Return the smallest true effect that is found with probability `wanted`; with one seed, a lower bound from item
+    noise.
 
     NaN with one seed if the items show no noise either.
     """
@@ -76,7 +77,7 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
 def seeds_needed(
     effect: float, noise: Noise, seeds: int, level: float, *, interims: Mapping[int, float] | None = None
 ) -> int | None:
-    """Fewest seeds that find a true effect as large as the observed one with 80% power.
+    """Return the fewest seeds that find a true effect as large as the observed one with 80% power.
 
     `noise` belongs to the mean over `seeds`; its seed variance and its residual shrink as 1 / n, the variance gains a
     degree of freedom with each seed, and the items' share does not change. None: more than 1000 seeds (more

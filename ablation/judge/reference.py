@@ -99,7 +99,7 @@ def watch(metric: str, direction: Direction, past: Sequence[float], new: Sequenc
 
 @dataclass(frozen=True)
 class _Interval:
-    """A prediction interval for the mean of new runs, `value`; without one, no bound and no p."""
+    """A prediction interval for the mean of new runs, `value`; the default has no bounds and no p."""
 
     value: float
     low: float = -math.inf

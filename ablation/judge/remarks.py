@@ -25,7 +25,7 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 
 
 def comparison_remarks(study: Measurements, child: str, parent: str, runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return one phrase per remark; `runs`: those that were compared, the parent's first."""
+    """Return one phrase per remark; `runs`: the compared runs, the parent's first."""
     common = [seed for name, seed in runs if name == child and (parent, seed) in runs]
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (
@@ -40,7 +40,7 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
 
 
 def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
-    """Final metrics of different steps, as when runs of one variant ended earlier."""
+    """Yield a remark if final metrics are from different steps, for example because some runs ended earlier."""
     steps = {run: study.steps[run] for run in runs if run in study.steps}
     if len({tuple(run_steps) for run_steps in steps.values()}) < 2:
         return
@@ -55,7 +55,9 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Runs of two seeds that differ in far fewer items than the others do: one evaluation with some items changed?"""
+    """Yield a remark on two seeds that differ in far fewer items than others: one may be a copy with a few items
+    changed.
+    """
     for variant, seeds in seeds_of.items():
         if len(seeds) < 3:
             continue
@@ -77,7 +79,7 @@ def _span(steps: Sequence[int]) -> str:
 
 
 def _planned(changes: Sequence[Change]) -> Iterator[str]:
-    """Changes that cannot matter according to the study's configuration."""
+    """Yield remarks on changes that cannot matter according to the study's configuration."""
     idle = [change for change in changes if change.no_effect]
     yield from (f"{change.key} cannot have any effect: {change.no_effect}" for change in idle)
     yield from (
@@ -122,7 +124,7 @@ def _distance(one: Weights, other: Weights) -> float:
 
 
 def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str, seeds: Sequence[int]) -> bool:
-    """Tell whether two variants measured the same models in the same way in each of these seeds.
+    """Return whether two variants measured the same models in the same way in each of these seeds.
 
     Their values are then equal on every item, unseen ones included. Stages before the last one count too, as it may
     pass on their items; but alone they say nothing about the models that the last one measured.
@@ -143,7 +145,7 @@ def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, pare
 def _environments(
     environments: Mapping[Run, Mapping[str, Environment]], child: str, parent: str, seeds: Sequence[int]
 ) -> Iterator[str]:
-    """Machines and packages that differ: stages of one name, seed by seed, unless the two variants share them."""
+    """Yield remarks on stages of one name and seed that ran on other machines or packages in the two variants."""
     for name, words in _WORDS.items() if environments else ():
         differing: dict[tuple[int, str], tuple[str, str]] = {}
         for seed in seeds:
@@ -164,7 +166,9 @@ def _environments(
 
 
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
-    """Variants that got seeds after results without planned interim analyses: chance verdicts are then more likely."""
+    """Yield a remark if seeds were added after results without planned interim analyses, which makes false findings
+    likelier.
+    """
     added = seeds_added(study.history)
     changes = [
         f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added

@@ -26,20 +26,20 @@ _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Which items are drawn together: `of_items` one array [items] per subset, with the numbers 0 to `count` - 1."""
+    """Clusters of items, which are drawn together; `of_items`: numbers from 0 on, one array [items] per subset."""
 
     of_items: tuple[Numbers, ...]
     count: int
 
     @cached_property
     def shares(self) -> Array:
-        """Share [clusters, subsets] of each subset's items that a cluster holds."""
+        """Share of each subset's items that a cluster contains [clusters, subsets]."""
         sizes = [np.bincount(of_items, minlength=self.count) / len(of_items) for of_items in self.of_items]
         return np.stack(sizes, axis=1)
 
     @cached_property
     def corrections(self) -> Array:
-        """1 / sqrt(1 - share) [clusters, subsets]: what makes the variance of clusters' sums unbiased (CR2).
+        """Factors 1 / sqrt(1 - share) [clusters, subsets] that make the variance of the clusters' sums unbiased (CR2).
 
         Bell and McCaffrey (2002, Survey Methodology 28, 169-181), for the mean of each subset. 0 if a cluster is the
         whole subset, whose noise is then unknown.
@@ -49,11 +49,11 @@ class Clusters:
 
     @cached_property
     def estimable(self) -> bool:
-        """Whether the items' noise can be estimated: no cluster is a whole subset."""
+        """Whether the items' noise can be estimated, which needs several clusters in each subset."""
         return bool(self.corrections[self.shares > 0].all())
 
     def sums(self, values: Array, subset: int) -> Array:
-        """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
+        """Return sums over clusters [clusters, ...] of values [..., items] of one subset."""
         of_items, rows = self.of_items[subset], values.reshape(-1, values.shape[-1])
         out = np.zeros((self.count, len(rows)))
         if self.single:
@@ -65,17 +65,17 @@ class Clusters:
 
     @cached_property
     def sizes(self) -> Numbers:
-        """The number of items of each cluster [clusters], over all subsets."""
+        """Number of items of each cluster [clusters], over all subsets."""
         return np.bincount(np.concatenate(self.of_items), minlength=self.count)
 
     @cached_property
     def single(self) -> bool:
-        """Whether each item is one of its own."""
+        """Whether each item is a cluster of its own."""
         return self.count == sum(map(len, self.of_items))
 
 
 def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = None) -> Clusters:
-    """Clusters numbered without gaps; without `of_items` each item is one of its own."""
+    """Return clusters numbered without gaps; without `of_items`, each item is a cluster of its own."""
     if of_items is None:
         starts = np.cumsum([0, *sizes])
         return Clusters(tuple(np.arange(a, b) for a, b in pairwise(starts)), int(starts[-1]))
@@ -86,7 +86,8 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
 
 
 def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
-    """Each cluster's contribution to the deviation of the subset means [clusters, groups, seeds, subsets], with CR2.
+    """Return each cluster's contribution to the deviation of the subset means [clusters, groups, seeds, subsets], with
+    CR2.
 
     Its sum over clusters is 0 apart from the correction; its sum of squares is the variance of the mean.
     """
@@ -99,7 +100,7 @@ def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
 
 
 def item_degrees(clusters: Clusters, together: float) -> float:
-    """Degrees of freedom of the items' variance: Satterthwaite's, after Bell and McCaffrey (2002).
+    """Return the degrees of freedom of the items' variance (Satterthwaite, after Bell and McCaffrey, 2002).
 
     `together`: the correlation of items of one cluster in the working model (Imbens and Kolesar, 2016, Review of
     Economics and Statistics 98, 701-712). The variance is a quadratic form with the matrix M, the covariance of the
@@ -133,7 +134,7 @@ def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
 
 
 def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
-    """Correlation, in [0, 1], of a value [items] per subset between two items of one cluster; 0 without such pairs."""
+    """Return the correlation, in [0, 1], of values between two items of one cluster; 0 if there are no such pairs."""
     centred = [subset - subset.mean() for subset in values]
     sums = sum(clusters.sums(subset, index) for index, subset in enumerate(centred))
     sizes = clusters.sizes
@@ -161,7 +162,7 @@ def _draw_counts(generator: np.random.Generator, clusters: int, replicates: int)
 
 
 def draw_sums(values: Array, replicates: int, seed: int) -> Array:
-    """Each bootstrap replicate's change of a sum over clusters: [replicates, ...] from values [clusters, ...].
+    """Return each bootstrap replicate's change of a sum over clusters: [replicates, ...] from values [clusters, ...].
 
     The draws come from `cluster_counts`; many clusters are drawn a few replicates at a time, in bounded memory.
     """
@@ -181,7 +182,9 @@ def _sums(counts: Array, values: Array) -> Array:
 
 
 def studentized(units: Array, seed: int, draws: int = 9_999) -> float:
-    """Equal-tailed p of a sum of units [units] by the bootstrap of its t: follows skewed values, as losses are."""
+    """Return the equal-tailed p of a sum of units [units] by the bootstrap-t, which allows for skewed values such as
+    losses.
+    """
     count, away = len(units), units - units.mean()
     error = float(np.sqrt(away @ away))
     if error == 0:
@@ -198,8 +201,8 @@ def studentized(units: Array, seed: int, draws: int = 9_999) -> float:
 
 
 def unfolding(values: Sequence[Array], means: Array) -> Array:
-    """Share [groups, subsets] of the seed-to-seed deviations of the subset means that is not seed-by-item noise, in [0,
-    1].
+    """Return the share [groups, subsets], in [0, 1], of the subset means' deviations between seeds that is not
+    seed-by-item noise.
 
     |mean - target| of a noisy mean is too large on average. The items distinguish noise that differs from seed to seed
     from true seed-to-seed spread, so each group's means are shrunk until their variance over seeds is the true spread's
@@ -222,7 +225,9 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
 
 
 def draw_together(means: Array, share: Array) -> Array:
-    """Means [..., groups, seeds, subsets] whose deviations from the mean over seeds are multiplied by `share`."""
+    """Return the means [..., groups, seeds, subsets] with their deviations from the mean over seeds multiplied by
+    `share`.
+    """
     centre = means.mean(axis=-2, keepdims=True)
     return centre + share[:, None, :] * (means - centre)
 
@@ -234,7 +239,7 @@ def unseen(
     apart: Sequence[Array],
     per_item: Sequence[Array],
 ) -> float:
-    """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
+    """Return what one changed cluster that was not among those drawn would add to the contrast.
 
     If none of n clusters changed, the share that would change is below -ln(alpha / 2) / n, on either side (rule of
     three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound. An item
@@ -264,7 +269,8 @@ def unseen(
 
 
 def variation_shown(values: Sequence[Sequence[Array]], per_item: Sequence[Array]) -> float:
-    """Return how far, in [0, 1], the differences show how much items vary, so that no larger one is to be feared.
+    """Return how well, in [0, 1], the observed differences show the variation of items, so that a larger one is
+    unlikely.
 
     For values without bounds, whose range is that of a single outlier: no difference is common beside it. Differences
     show it if they are common beside the spread of the values, and no few of them outweigh the others. The subset that
@@ -286,7 +292,9 @@ def variation_shown(values: Sequence[Sequence[Array]], per_item: Sequence[Array]
 
 
 def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], per_item: Sequence[Array]) -> Array:
-    """Whether each cluster's items differ between the groups [clusters], in [0, 1]; `per_item`: means over seeds."""
+    """Return how far, in [0, 1], each cluster's items differ between the groups [clusters]; `per_item`: means over
+    seeds.
+    """
     differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(apart):
         change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)
@@ -298,7 +306,7 @@ def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Arra
 
 
 def _range(low: float, high: float) -> float:
-    """Range of the values of a subset; where they are all the same, that to 0, or 1 if they are 0 or 1."""
+    """Return the range of the values of a subset; if all are equal, their distance from 0, or 1 if they are 0 or 1."""
     if high > low:
         return high - low
     return 1.0 if high in (0.0, 1.0) else abs(high)

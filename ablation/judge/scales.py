@@ -20,7 +20,7 @@ _FAR = 100  # times that a metric without an end can exceed the largest value th
 
 
 def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield why no answer may rest on the values of the runs of a comparison, or on the margin."""
+    """Yield reasons why no answer may rest on the values of a comparison's runs, or on the margin."""
     if why := unlike_units(study, runs):
         yield why
     if study.analysis.margin is not None and (why := margin_is_the_scale(study, parent)):
@@ -28,7 +28,7 @@ def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Itera
 
 
 def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
-    """Say why the values of some runs seem to be on two scales; nothing if they do not.
+    """Return why the values of some runs seem to be on two scales; empty if they do not.
 
     Runs of a plan were measured by one program, and are not asked about.
     """
@@ -44,7 +44,7 @@ def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
 
 
 def unlike(by_size: Sequence[Array]) -> str:
-    """Say why the values of runs, the smallest first, seem to be on two scales; nothing if they do not."""
+    """Return why the values of runs, the smallest first, seem to be on two scales; empty if they do not."""
     least, most, every = by_size[0], by_size[-1], np.concatenate(by_size)
     if every.min() < 0 or every.max() <= 1:
         return ""
@@ -67,7 +67,7 @@ def _range(values: Array) -> str:
 
 
 def margin_is_the_scale(study: Measurements, parent: str) -> str:
-    """Say that even the worst values would lie within the margin of a parent; nothing if they would not.
+    """Return a message if even the worst values would lie within the margin of a parent; else an empty string.
 
     The worst value of items is the worst that was seen. Of logged metrics it is 0, or 1 of shares; if there is no
     such end, a hundred times the largest.

@@ -57,7 +57,7 @@ class Noise:
 
     @classmethod
     def independent(cls, groups: Sequence[GroupNoise], item_variance: float = 0.0, item_df: float = inf) -> "Noise":
-        """The noise of a contrast of groups whose runs are independent.
+        """Return the noise of a contrast of groups with independent runs.
 
         Satterthwaite's degrees of freedom, at most those of as many groups with the fewest runs: for few and unequal
         numbers of runs his are too many.
@@ -71,14 +71,14 @@ class Noise:
 
     @property
     def by_group(self) -> tuple[tuple[float, float], ...]:
-        """(variance, df) of what counts with a quantile of its own: groups of unequal numbers of runs, two in one."""
+        """(variance, df) of each component with its own quantile: groups with unequal numbers of runs, two in one."""
         runs = {group.runs for group in self.groups}
         if len(runs) > 1 and min(runs) == 2:
             return tuple((group.variance, group.df) for group in self.groups)
         return ((self.seed_variance, self.seed_df),)
 
     def after(self, runs: int, now: int) -> "Noise":
-        """The noise with this many runs in each group instead of `now`, if they vary as these do."""
+        """Return the noise with this many runs in each group instead of `now`, if further runs vary as these do."""
         if not self.groups:
             fewer = now / runs
             variance, residual = self.seed_variance * fewer, self.residual * fewer
@@ -93,20 +93,20 @@ class Noise:
 
     @property
     def seeds_known(self) -> bool:
-        """Whether the seeds' noise could be estimated at all."""
+        """Whether the seeds' noise could be estimated."""
         return self.seed_df > 0
 
     @property
     def total(self) -> float:
-        """The variance of the effect."""
+        """Variance of the effect."""
         return self.seed_variance + self.item_variance
 
     def hidden(self, alpha: float) -> float:
-        """The difference that may have gone unseen at level alpha: -ln(alpha / 2) clusters that change."""
+        """Return the difference that may have gone unseen at level alpha: -ln(alpha / 2) changed clusters."""
         return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
 
     def allowance(self, alpha: float, sides: int = 2) -> float:
-        """Return the term added to the square that an effect must reach: for changes not seen, and for few items.
+        """Return the term, for unseen changes and few items, that is added to the square that an effect must reach.
 
         The items' variance is a difference of two mean squares, and only the first has few degrees of freedom: it
         counts by Student's t, and what is subtracted, by the normal quantile.
@@ -116,17 +116,17 @@ class Noise:
 
 
 def normal_isf(probability: float) -> float:
-    """The number that a standard normal exceeds with this probability."""
+    """Return the number that a standard normal exceeds with this probability."""
     return -float(special.ndtri(probability))
 
 
 def student_isf(df: float, probability: float) -> float:
-    """The number that Student's t exceeds with this probability; the normal's at infinite degrees of freedom."""
+    """Return the number that Student's t exceeds with this probability; for infinite df, the normal's."""
     return normal_isf(probability) if isinf(df) else -float(special.stdtrit(df, probability))
 
 
 def half_width(noise: Noise, alpha: float) -> float:
-    """Half width of the interval: Cochran and Cox's critical value for a sum of two variances, and what went unseen.
+    """Return half the width of the interval: Cochran and Cox's critical value, and the allowance for unseen changes.
 
     t = (v_seed t_seed + v_item t_item) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14), each t
     of its variance's degrees of freedom. Satterthwaite's degrees of freedom cover 87% with two seeds; this covers
@@ -145,7 +145,7 @@ def half_width(noise: Noise, alpha: float) -> float:
 
 @lru_cache(maxsize=1024)  # an estimate asks again for each of its intervals
 def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
-    """Two-sided p of no effect: the level at which effect^2 = critical_square.
+    """Return the two-sided p of no effect: the level at which effect^2 = critical_square.
 
     With `sides=1`, p of an effect of 0 or less; the allowance for unseen changes stays two-sided. NaN with one seed.
     """
@@ -170,7 +170,7 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
 
 
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
-    """The square that an effect must reach at level alpha with scaled variances (arrays, too).
+    """Return the square that an effect must reach at level alpha with scaled variances (also arrays).
 
     (v_seed + v_item) times the mean of t_seed^q and t_item^q, weighted by the variances, to the power 2 / q. With q = 1
     this is Cochran and Cox's critical value, with q = 2 Banerjee's (1960, Sankhya 22, 357-358), whose error is at most
@@ -191,7 +191,7 @@ def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_rati
 
 
 def sign_flip(differences: Sequence[float] | Array) -> float:
-    """Two-sided p of the sign-flip test of a sum of differences, as of seeds: random here, while items are fixed.
+    """Return the two-sided p of the sign-flip test of a sum of differences, one per seed; items are taken as fixed.
 
     All 2^n flips up to 16 differences, else 65,536 random ones, the observed one among them.
     """
@@ -202,7 +202,7 @@ def sign_flip(differences: Sequence[float] | Array) -> float:
 
 
 def flip_p(values: Sequence[float] | Array) -> float:
-    """Two-sided sign-flip p of a sum of units [units], at any number of them.
+    """Return the two-sided sign-flip p of a sum of units [units], for any number of them.
 
     Exact by a binomial where all units that differ do so by the same amount (McNemar's test), by counting up to 16
     units, by the characteristic function where they are multiples of one step. Else by 65,536 random flips; far out, or
@@ -230,7 +230,7 @@ def flip_p(values: Sequence[float] | Array) -> float:
 
 
 def _in_steps(size: Array) -> NDArray[np.int64] | None:
-    """The sizes in whole steps; None if they have no common step that is not very small."""
+    """Return the sizes in whole steps; None if they have no common step, or only a very small one."""
     least = size.min()
     for divisor in range(1, _MOST_PARTS + 1):
         steps = size * (divisor / least)
@@ -241,7 +241,7 @@ def _in_steps(size: Array) -> NDArray[np.int64] | None:
 
 
 def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
-    """P(|sum of +-steps| >= observed)."""
+    """Return P(|sum of +-steps| >= observed)."""
     total = int(steps.sum())
     length = 2 * total + 1
     angle = 2 * np.pi * np.arange(length) / length
@@ -253,7 +253,9 @@ def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
 
 
 def _tail(size: Array, observed: float) -> float:
-    """P(|sum of +-size| >= observed), about; the sum has the cumulant generating function sum log cosh(size t)."""
+    """Return an approximate P(|sum of +-size| >= observed); the sum's cumulant generating function is sum log cosh(size
+    t).
+    """
     size, total = size / size.max(), observed / size.max()
     if total >= size.sum() * (1 - 1e-12):
         return 2.0 ** (1 - len(size))
@@ -276,7 +278,7 @@ def _tail(size: Array, observed: float) -> float:
 
 
 def _signs(count: int) -> Iterator[Array]:
-    """Blocks [flips, count] of all flips, or of random ones."""
+    """Yield blocks [flips, count] of all flips, or of random ones."""
     exact, generator, rows = count <= EXACT_FLIPS, np.random.default_rng(0), max(1, _MOST_SIGNS // count)
     total = 2 ** min(count, EXACT_FLIPS)
     for start in range(0, total, rows):
@@ -291,8 +293,8 @@ def _signs(count: int) -> Iterator[Array]:
 
 
 def holm(p: Sequence[float]) -> Array:
-    """Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and does not
-    count.
+    """Return Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and is not
+    counted.
     """
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
@@ -304,7 +306,7 @@ def holm(p: Sequence[float]) -> Array:
 
 
 def benjamini_hochberg(p: Sequence[float]) -> Array:
-    """Step-up adjusted p-values (Journal of the Royal Statistical Society B 57, 289-300, 1995).
+    """Return step-up adjusted p-values (Journal of the Royal Statistical Society B 57, 289-300, 1995).
 
     Of those at most alpha, an expected share of at most alpha is false.
     """
@@ -316,7 +318,8 @@ def benjamini_hochberg(p: Sequence[float]) -> Array:
 
 
 def interim_weights(interims: Sequence[int]) -> dict[int, float]:
-    """{number of seeds: its share of alpha} of interim analyses, fewest seeds first; the shares sum to 1. {} for none.
+    """Return {number of seeds: share of alpha} for interim analyses, fewest seeds first; the shares sum to 1; {} for
+    none.
 
     Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along ln(1 + (e - 1) t) at the fraction t of the most
     seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves an interim analysis at 3 of
@@ -329,7 +332,7 @@ def interim_weights(interims: Sequence[int]) -> dict[int, float]:
 
 
 def sequential_p(p_by_interim: Mapping[int, float], weights: Mapping[int, float]) -> float:
-    """Smallest p / weight over the interim analyses, at most 1: the level at which one would have stopped, or NaN."""
+    """Return the smallest p / weight over the interim analyses, at most 1; NaN if there is none."""
     taken = [
         p_by_interim[interim] / weights[interim]
         for interim in p_by_interim
@@ -339,7 +342,8 @@ def sequential_p(p_by_interim: Mapping[int, float], weights: Mapping[int, float]
 
 
 def max_undetected_share(seeds: int, alpha: float) -> float:
-    """Return the share of seeds that may behave differently although none of those run did, at confidence 1 - alpha.
+    """Return the largest share of seeds that may behave differently although no seed that ran did, at confidence 1 -
+    alpha.
 
     If a share q of seeds does (a collapse, an early stop), none of S does with probability (1 - q)^S; the bound is the
     q for which that is alpha (Clopper and Pearson, 1934, Biometrika 26, 404-413). The spread of the seeds that were run
@@ -349,17 +353,17 @@ def max_undetected_share(seeds: int, alpha: float) -> float:
 
 
 def seeds_for(rare: float, alpha: float) -> int:
-    """Return how many seeds leave a share of at most `rare`."""
+    """Return how many seeds are needed so that at most a share `rare` may behave differently."""
     return ceil(log(alpha) / log(1 - rare) - 1e-9)
 
 
 def units_for(level: float) -> int:
-    """Return how many clusters of items a sign flip needs to reach a level."""
+    """Return how many clusters of items a sign-flip test needs to reach a level."""
     return ceil(1 - log2(level) - 1e-9)
 
 
 def enough_seeds_for_equivalence(seeds: int, analysis: Analysis) -> bool:
-    """Return whether this many seeds leave at most the plan's share of seeds that may behave differently.
+    """Return whether this many seeds bound the share that may behave differently by the plan's `rare`.
 
     Verdicts on checkpoints say nothing of other seeds.
     """

@@ -63,7 +63,7 @@ class Request:
     family: int = 1  # comparisons, with stated noise
 
     def __post_init__(self) -> None:
-        """Refuse what is not a valid number."""
+        """Raise ConfigError for a value that is not a valid number."""
         tiny, huge = math.ulp(0.0), sys.float_info.max
         for option, least, most, wanted in (
             ("effect", tiny, huge, "a finite number above 0"),
@@ -83,7 +83,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Source:
-    """The results that give the noise."""
+    """The results from which the noise is estimated."""
 
     study: Measurements
     cost: Callable[[Sequence[Comparison], Evaluated], Cost | None]
@@ -91,7 +91,7 @@ class Source:
 
 
 def study_source(store: Store, name: str) -> Source:
-    """A study of a database, with the cost of its stages."""
+    """Return a study of a database as a source, with the cost of its stages."""
     study, stages, definition = read_measurements(store, name), read_seeded_stages(store, name), store.study(name)
 
     def cost(comparisons: Sequence[Comparison], evaluated: Evaluated) -> Cost | None:
@@ -106,7 +106,7 @@ def study_source(store: Store, name: str) -> Source:
 
 
 def evaluations_source(baseline: Path, candidate: Path, metric: str | None = None, item: str | None = None) -> Source:
-    """Evaluations of a baseline and a candidate by other tools; their cost is not known."""
+    """Return evaluations of a baseline and a candidate by other tools as a source; their cost is not known."""
     from ablation.judge.compare.comparison import Rules, compare_files
     from ablation.judge.compare.groups import expand
 
@@ -130,7 +130,7 @@ class Smallest(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """The sizes to try on some pilots, at the levels that the analysis plan leaves to one comparison."""
+    """The sizes to try on some pilots, at the levels that the correction leaves to one comparison."""
 
     request: Request
     pilots: Sequence[Pilot]  # ordered by their noise
@@ -148,11 +148,11 @@ class Search:
         return middle(self.pilots)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool = False) -> float | None:
-        """Device-hours that are still to run, or all of it; None if it is not known."""
+        """Return the device-hours that are still to run, or all of them; None if not known."""
         return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A map for each size: what is detected, on the pilot in the middle and on the noisiest, and what it costs."""
+        """Return a row for each size: what the middle and the noisiest pilot detect, and what it costs."""
         rows = []
         for evaluated in self.evaluated:
             items, *draws = evaluated
@@ -194,7 +194,7 @@ class Search:
         return middle_sizes if middle_sizes in self.evaluated else self.evaluated[0]
 
     def smallest(self) -> Iterator[Smallest]:
-        """The fewest seeds that detect the effect on each pilot."""
+        """Yield the fewest seeds that detect the effect on each pilot."""
         items, *draws = self.first
         for pilot in () if self.one_run else self.pilots:
             seeds = self._fewest_seeds(pilot, self.first)
@@ -209,14 +209,14 @@ class Search:
                 yield Smallest(pilot.name, seeds, low, high, hours)
 
     def enough_items(self) -> int | None:
-        """The fewest items on which one run per side shows the effect; None: more than a million."""
+        """Return the fewest items with which one run per side detects the effect; None if more than a million."""
         effect, level, power = self.request.effect, self.level(1), self.request.power
         if self.middle.power(effect, 1, self.middle.items, level) >= power:
             return self.middle.items
         return fewest_items(self.middle, effect, 1, level, power)
 
     def if_seeds_vary(self) -> list[tuple[float, int | None]]:
-        """(SD between seeds, of the difference of two runs; seeds of the most items that are enough), for some SDs."""
+        """Return (SD between seeds of the difference of two runs, seeds needed with the most items), for some SDs."""
         effect = self.request.effect
         pilots = [(sd, with_seed_sd(self.middle, sd)) for sd in (effect / 2, effect, 2 * effect)]
         return [(sd, self._fewest_seeds(pilot, self.evaluated[-1])) for sd, pilot in pilots]
@@ -227,7 +227,8 @@ class Search:
 
 
 def search_sizes(request: Request, source: Source | None, comparisons: Sequence[str] = ()) -> Search:
-    """Return the search with the noise of some comparisons of a source, or of all; None: with the stated noise.
+    """Return the search, with the noise of some or all comparisons of a source; without a source, with the stated
+    noise.
 
     Raises:
         ConfigError: the noise is not known, or samples or checkpoints are requested whose noise is unknown.
@@ -284,17 +285,17 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
 
 
 def with_seed_sd(pilot: Pilot, sd: float) -> Pilot:
-    """The pilot of one run each with a stated SD between seeds, of the difference of two runs."""
+    """Return the pilot of one run per side with a stated SD between seeds, of the difference of two runs."""
     return replace(pilot, variance=sd**2, sampling=0.0, df=math.inf, prior_df=0.0)
 
 
 def middle(pilots: Sequence[Pilot]) -> Pilot:
-    """The one in the middle of pilots that are ordered by their noise."""
+    """Return the middle one of pilots that are ordered by noise."""
     return pilots[(len(pilots) - 1) // 2]
 
 
 def level_at(level: float, interims: Sequence[int]) -> Level:
-    """Return the level of a comparison at this many seeds; `level`: of all its interim analyses together."""
+    """Return the level of a comparison at each number of seeds; `level`: for all its interim analyses together."""
     shares = interim_weights(interims)
     last = shares[interims[-1]] if interims else 1.0  # verdicts on more seeds rest on this interim analysis
     return lambda seeds: level * next((share for interim, share in shares.items() if interim >= seeds), last)
@@ -315,7 +316,7 @@ def _stated(request: Request) -> Pilot:
 
 
 def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
-    """The noise of a comparison of a source."""
+    """Return the noise of a comparison of a source."""
     study, averaged = source.study, source.averaged
     if request.samples and comparison.child not in study.samples and not study.imported:
         problem = f"{study.name} does not state how many samples each item's value averages"
@@ -326,7 +327,7 @@ def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
 
 
 def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None, request: Request) -> Pilot:
-    """The pilot with what its samples and checkpoints add to its noise, estimated or as the request states it.
+    """Return the pilot with the noise that its samples and checkpoints add, estimated or as the request states it.
 
     Raises ConfigError if samples or checkpoints are requested whose effect on the noise is not known.
     """
@@ -346,7 +347,7 @@ def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None
 
 
 def _with_noise(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons from which the noise of seeds can be estimated. Raises ConfigError if none does."""
+    """Return the comparisons from which the seed noise can be estimated. Raises ConfigError if there are none."""
     noisy = [comparison for comparison in comparisons if _tells_noise(comparison)]
     if not noisy:
         same = "the same value or difference in every seed"
@@ -360,7 +361,7 @@ def _tells_noise(comparison: Comparison) -> bool:
 
 
 def findable(store: Store, seeds: Mapping[str, int]) -> Iterator[str]:
-    """Yield `gad: 5 seeds detect an effect of 0.02 with 80% power (median of 19 comparisons)` for studies of two seeds.
+    """Yield lines such as `gad: 5 seeds detect an effect of 0.02 with 80% power`, for studies with at least two seeds.
 
     `seeds`: how many each study will have.
     """

@@ -46,21 +46,21 @@ _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 @dataclass(frozen=True)
 class Crossing:
-    """Guard against means whose side of the target the items do not determine: valid at every level."""
+    """A guard, valid at every level, for means whose side of the target is uncertain given the items."""
 
     p_value: float  # of the folded draws: twice the share on the smaller side of 0
     chance: float  # that some mean lies on the other side of its target than it seems to
     reach: Array  # the effect in each draw
 
     def percentiles(self, alpha: float) -> tuple[float, float]:
-        """Percentile interval of the draws where the chance is above alpha / 4, else an empty one."""
+        """Return the percentile interval of the draws if the chance is above alpha / 4, else an empty interval."""
         if self.chance <= alpha / 4:
             return inf, -inf
         low, high = np.quantile(self.reach, [alpha / 2, 1 - alpha / 2])
         return float(low), float(high)
 
     def p(self, p: float) -> float:
-        """The smallest level at which both the effect's own test and, where the guard is on, the draws exclude 0.
+        """Return the smallest level at which the effect's own test and, if the guard is on, the draws exclude 0.
 
         At level alpha the guard is on where the chance is above alpha / 4, so it asks nothing of levels of at least
         four times the chance.
@@ -75,7 +75,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A contrast of groups, in units of the statistic; positive is an improvement."""
+    """A contrast of groups, in units of the statistic; a positive effect is an improvement."""
 
     effect: float  # mean over seeds of the contrast of the runs' statistics: the difference of two table cells
     centre: float  # the same freed of the folding of seed-by-item noise at a target; equals effect for max and min
@@ -101,18 +101,18 @@ class Estimate:
 
     @cached_property
     def exact_p(self) -> float:
-        """Sign-flip p over clusters of items, McNemar's exact test for one run; 0 if it does not count."""
+        """Sign-flip p over clusters of items (McNemar's exact test for one run); 0 if it does not apply."""
         return flip_p(self.units) if self.units else 0.0
 
     @cached_property
     def studentized_p(self) -> float:
-        """P of the bootstrap-t, for checkpoints' values without bounds, whose means may be skewed; else 0."""
+        """P of the bootstrap-t for unbounded values of checkpoints, whose means may be skewed; else 0."""
         asked = self.design.claim == "checkpoints" and not self.bounded and len(self.units) <= _MANY_UNITS
         return studentized(np.array(self.units), BOOTSTRAP_SEED) if asked else 0.0
 
     @property
     def least_p(self) -> float:
-        """The least that `exact_p` can be with this many clusters, for any seeds; 0 if it is not used."""
+        """Smallest value that `exact_p` can have with this many clusters, for any seeds; 0 if it is not used."""
         return 2.0 ** (1 - len(self.units)) if self.units and not self.items_only else 0.0
 
     @property
@@ -140,18 +140,18 @@ class Estimate:
 
     @property
     def item_p(self) -> float:
-        """The p of the items alone; NaN if `items_only`."""
+        """P of the items alone; NaN if `items_only`."""
         if self.items_only:
             return float("nan")
         return self._p(self.item_noise)
 
     @cached_property
     def item_draws(self) -> Array:
-        """The draws, made when a family asks for them: one comparison alone, of thousands of items, needs none."""
+        """Bootstrap draws over the items, made when a family needs them; a single comparison does not."""
         return self.draw_items()
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """The interval at 1 - alpha.
+        """Return the interval at 1 - alpha.
 
         It holds the effect, and 0 unless `p` is at most alpha: then it ends there at the latest. NaN if neither seeds
         nor items show noise.
@@ -164,7 +164,7 @@ class Estimate:
         return (max(low, 0.0), high) if self.effect > 0 else (low, min(high, 0.0))
 
     def _ends(self, noise: Noise, alpha: float) -> tuple[float, float]:
-        """The interval, whether or not it agrees with the p about 0."""
+        """Return the interval, which need not agree with the p about 0."""
         if self.items_only and not noise.seeds_known:
             return float("nan"), float("nan")
         half = half_width(noise, alpha)
@@ -172,7 +172,7 @@ class Estimate:
         return min(self.centre - half, low, self.effect), max(self.centre + half, high, self.effect)
 
     def within(self, margin: float | None, alpha: float) -> bool:
-        """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
+        """Return whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
 
         Without a margin, nothing does.
 
@@ -186,7 +186,7 @@ class Estimate:
         return -margin <= low and high <= margin
 
     def _p(self, noise: Noise) -> float:
-        """Return p. Changes not seen are allowed for only where no exact flips keep the level without that."""
+        """Return p; it allows for unseen changes only if no exact test keeps the level without that."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
         p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))
@@ -194,12 +194,12 @@ class Estimate:
 
     @property
     def verdict_noise(self) -> Noise:
-        """The noise by which better and worse are judged."""
+        """Noise by which better and worse are judged."""
         return replace(self.noise, unseen=self.unseen_share * self.noise.unseen)
 
     @property
     def mcnemar(self) -> bool:
-        """Whether McNemar's exact test says all: one run each of items right or wrong, each on its own."""
+        """Whether McNemar's exact test suffices: one run per side, and items scored right or wrong without clusters."""
         about_runs = self.design.claim == "checkpoints" and self.seeds == 1
         return about_runs and self.counts and len(self.units) == self.items
 
@@ -223,7 +223,7 @@ def gain(means: Array, direction: Direction) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The runs of one variant, with the statistics that all of its contrasts share, computed once."""
+    """The runs of one variant, with the statistics that all of its contrasts share; they are computed once."""
 
     values: Sequence[Array]  # [1, seeds, items] per subset
     direction: Direction
@@ -242,7 +242,7 @@ class Group:
 
     @cached_property
     def copied(self) -> bool:
-        """Whether all seeds have the same values on several items, as one run under several numbers has.
+        """Whether all seeds have the same values on several items, as if one run had several numbers.
 
         Not if all items have one value, such as a perfect score.
         """
@@ -260,7 +260,7 @@ class Group:
 
     @cached_property
     def copy(self) -> tuple[int, int] | None:
-        """The places of two runs with the same values, where runs that differ do so on many items."""
+        """Positions of two runs with the same values, if other runs differ on many items."""
         if self.planned or self.copied:
             return None
         first: dict[bytes, int] = {}
@@ -277,12 +277,12 @@ class Group:
 
     @cached_property
     def gains(self) -> Array:
-        """The values in the tables [seeds]: the mean over subsets of the gain of the subset's mean."""
+        """Values in the tables [seeds]: the gain of each subset's mean, averaged over subsets."""
         return gain(self.means[0], self.direction).mean(axis=1)
 
     @cached_property
     def one_run(self) -> bool:
-        """Whether runs of one value are equal in all seeds but for rounding, so that they are one run and no seeds.
+        """Whether the runs are single values that are equal in all seeds except for rounding, so they count as one run.
 
         Every seed may reach 0 or 1, the ends of a scale, so a value there says nothing.
         """
@@ -293,13 +293,13 @@ class Group:
 
     @cached_property
     def centres(self) -> Array:
-        """The gains [seeds] of the unfolded means."""
+        """Gains [seeds] of the unfolded means."""
         folds = isinstance(self.direction, dict)
         return gain(self.unfolded[0], self.direction).mean(axis=1) if folds else self.gains
 
     @cached_property
     def readings(self) -> list[Array]:
-        """The gains [seeds] if each mean lies on its own side of the target, and if all lie on their average's."""
+        """Gains [seeds] with each mean on its own side of the target, and with all means on their average's side."""
         if not isinstance(self.direction, dict):
             return [self.gains]
         common = _slopes(self.means.mean(axis=1, keepdims=True), self.direction)
@@ -308,32 +308,32 @@ class Group:
 
     @cached_property
     def share(self) -> Array:
-        """Share of the means' spread over seeds that is not item noise [1, subsets]; used at a target only."""
+        """Share of the means' spread over seeds that is not item noise [1, subsets]; used only with a target."""
         return unfolding(self.values, self.means)
 
     @cached_property
     def unfolded(self) -> Array:
-        """The means freed of that noise [1, seeds, subsets]."""
+        """Means without the item noise in their spread [1, seeds, subsets]."""
         return draw_together(self.means, self.share)
 
     @cached_property
     def slopes(self) -> Array:
-        """Derivative of a gain by each mean [1, seeds, subsets]."""
+        """Derivative of a gain with respect to each mean [1, seeds, subsets]."""
         return _slopes(self.unfolded if isinstance(self.direction, dict) else self.means, self.direction)
 
     @property
     def directed(self) -> list[Array]:
-        """The values in the direction's sense, [seeds, items] per subset."""
+        """Values multiplied so that larger is better, [seeds, items] per subset."""
         return [self.slopes[0, :, index, None] * subset[0] for index, subset in enumerate(self.values)]
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
-        """The smallest and the largest value of each subset."""
+        """Smallest and largest value of each subset."""
         return [(float(subset.min()), float(subset.max())) for subset in self.values]
 
     @cached_property
     def least_step(self) -> float:
-        """The largest over subsets of the first run's smallest step between values, per item of the subset."""
+        """Smallest step between values of the first run, per item of the subset; the largest over subsets."""
         return max(_step(np.sort(subset[0, 0])) / subset.shape[2] for subset in self.values)
 
     @property
@@ -352,7 +352,7 @@ class Group:
 
     @property
     def first_run(self) -> "Group":
-        """The group with its first run alone."""
+        """The group with only its first run."""
         return replace(self, values=[array[:, :1] for array in self.values])
 
     @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
@@ -374,7 +374,7 @@ class Group:
 
     @cached_property
     def item_sd(self) -> Array:
-        """The items' noise of the means [1, seeds, subsets]."""
+        """Item noise of the means [1, seeds, subsets]."""
         return np.sqrt(np.square(self.by_cluster).sum(axis=0))
 
     @cached_property
@@ -485,7 +485,8 @@ def contrast_groups(
 
 
 def _varying(weights: Array, arrays: Sequence[Array], design: Design) -> tuple[list[Array], Array]:
-    """The arrays of runs that vary on their own, and their weights: one difference if runs are paired, else each group.
+    """Return the arrays of runs that vary independently, and their weights: one difference if runs are paired, else
+    each group.
 
     `arrays`: one of each group, whose last axis is of runs.
     """
@@ -493,13 +494,13 @@ def _varying(weights: Array, arrays: Sequence[Array], design: Design) -> tuple[l
 
 
 def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array]:
-    """The items' variance, and each cluster's part of the contrast [clusters]."""
+    """Return the items' variance, and each cluster's part of the contrast [clusters]."""
     linear, scales = _varying(weights, [group.linear for group in groups], design)
     return item_variance(linear, scales), _mean(scales, [array.T for array in linear])
 
 
 def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Noise:
-    """The seeds' part of the noise."""
+    """Return the part of the noise that comes from the seeds."""
     if design.paired:
         variance = _seed_variance(groups, weights)
         return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
@@ -528,7 +529,7 @@ def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[It
 
 
 def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
-    """The guard from the draws [replicates], widened by the seeds' noise."""
+    """Return the guard from the draws [replicates], widened by the seed noise."""
     if seed_variance > 0 and reach.var() > 0:
         reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
     least = min(int(np.sum(reach <= 0)), int(np.sum(reach >= 0)))
@@ -537,7 +538,9 @@ def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
 
 
 def _chance(means: Array, sd: Array, direction: dict[str, float]) -> float:
-    """Chance, by normal tails added over groups and subsets, that noise of the items moved a mean across its target."""
+    """Return the chance that item noise moved a mean across its target, as a sum of normal tails over groups and
+    subsets.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         away = np.where(sd > 0, np.abs(means - direction["target"]) / sd, inf)
     return float(special.ndtr(-away).max(axis=1).sum())
@@ -550,12 +553,12 @@ def _slopes(means: Array, direction: Direction) -> Array:
 
 
 def _mean(weights: Array, arrays: Sequence[Array]) -> Array:
-    """The weighted sum of the means of arrays over their first axis."""
+    """Return the weighted sum of the means of arrays over their first axis."""
     return _weigh(weights, [np.asarray(array.mean(axis=0)) for array in arrays])
 
 
 def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
-    """The weighted sum of arrays of one shape."""
+    """Return the weighted sum of arrays of one shape."""
     total = weights[0] * arrays[0]
     for weight, array in zip(weights[1:], arrays[1:], strict=True):
         total = total + weight * array
@@ -563,7 +566,8 @@ def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
 
 
 def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
-    """Variance of the mean over seeds; NaN with one, or where runs of one value show none: then it is not known.
+    """Return the variance of the mean over seeds; NaN if it is not known: with one seed, or runs of one value that do
+    not vary.
 
     They show none if those of one group are all equal, or all differences are. Seeds on both sides of the target may
     be noise around one side: the larger spread of the two readings counts. A group whose seeds are equal on every
@@ -594,7 +598,8 @@ def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
 
 
 def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
-    """The square of the statistic's step, over whole items; a 12th of it is variance that rounding hides (Sheppard).
+    """Return the square of the statistic's step over whole items; a 12th of it is variance that rounding hides
+    (Sheppard).
 
     Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
     matter. 0 if a run is one value, whose step is unknown, and where it is negligible beside the spread.
@@ -610,7 +615,7 @@ def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
 
 
 def _step(ordered: Array) -> float:
-    """The smallest step between sorted values; infinite if there is none.
+    """Return the smallest step between sorted values; infinite if there is none.
 
     Values apart by less than 1e-9 of their range are one value.
     """

@@ -63,7 +63,7 @@ def read_measurements(store: Store, name: str, value: str | None = None, *, help
 
 
 def _broken_rules(store: Store, name: str) -> dict[str, dict[Run, list[Rule]]]:
-    """Health rules that runs broke: {severity: {run: rules}}."""
+    """Return the health rules that runs broke: {severity: {run: rules}}."""
     events = store.sql(
         """SELECT DISTINCT r.variant, r.seed, h.severity, h.rule || ': ' || h.diagnosis AS said, h.rule, h.diagnosis
            FROM run_stages r JOIN health h USING (key)
@@ -86,7 +86,7 @@ numbered AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (
 
 
 def _items(store: Store, name: str, analysis: Analysis) -> Items:
-    """The items of the runs that ended well."""
+    """Return the items of the runs that succeeded."""
     # Runs, subsets and items are read as numbers: the names of millions of rows would take gigabytes.
     subsets = sorted(analysis.subsets)
     where = [name, subsets, analysis.protocol, analysis.value, subsets]
@@ -103,7 +103,7 @@ def _items(store: Store, name: str, analysis: Analysis) -> Items:
 
 
 def _clusters(store: Store, name: str, analysis: Analysis) -> list[tuple[str, str, str]]:
-    """(subset, item, cluster) of the items whose runs name clusters, each once, sorted."""
+    """Return (subset, item, cluster) of the items whose runs name clusters, each once, sorted."""
     _, rows = store.rows(
         """SELECT DISTINCT i.subset, i.item, i.cluster FROM finals f JOIN items i USING (key)
            WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset) AND i.cluster IS NOT NULL
@@ -114,7 +114,7 @@ def _clusters(store: Store, name: str, analysis: Analysis) -> list[tuple[str, st
 
 
 def _steps(store: Store, name: str, analysis: Analysis) -> dict[Run, list[int]]:
-    """The steps of the final metrics that decide; nothing if items do."""
+    """Return the steps of the final metrics on which verdicts rest; {} if they rest on items."""
     if analysis.protocol != LOGGED:
         return {}
     query = """SELECT variant, seed, step FROM finals JOIN metrics USING (key)

@@ -128,7 +128,9 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
 
 
 def comparison_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per comparison, columns COMPARISON_COLUMNS and `guardrails`, what these add to its verdict."""
+    """Return one row per comparison, with the columns COMPARISON_COLUMNS and `guardrails`, what these add to the
+    verdict.
+    """
     pairs = [(study, comparison) for study in judged for comparison in study.comparisons]
     guardrails = [rails_in_words(study.guarded.get(comparison.pair, ())) for study, comparison in pairs]
     return comparison_rows(comparison for _, comparison in pairs).assign(guardrails=guardrails)
@@ -141,7 +143,7 @@ def guardrail_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
 
 
 def comparison_rows(comparisons: Iterable[Comparison]) -> pd.DataFrame:
-    """Return one row per comparison, columns COMPARISON_COLUMNS."""
+    """Return one row per comparison, with the columns COMPARISON_COLUMNS."""
     rows = [{name: getattr(comparison, name) for name in COMPARISON_COLUMNS} for comparison in comparisons]
     frame = pd.DataFrame(rows, columns=COMPARISON_COLUMNS)
     return frame.astype({"seeds_needed": "Int64", "seeds": "int64", "items": "int64", "confounded": bool})

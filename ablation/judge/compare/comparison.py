@@ -60,7 +60,7 @@ class QuotedItem:
 
 
 def _quoted(parent: Group, child: Group, changes: Sequence[ChangedItem]) -> tuple[QuotedItem, ...]:
-    """The items with their texts; each file is read once."""
+    """Return the items with their texts; each file is read once."""
     pairs = [changed.telling()[0] for changed in changes]
     places: dict[tuple[int, int, str], list[str]] = {}
     for changed, beside in zip(changes, pairs, strict=True):
@@ -78,7 +78,7 @@ def _quoted(parent: Group, child: Group, changes: Sequence[ChangedItem]) -> tupl
 
 
 def _paired_runs(parent: Group, child: Group, *, paired: bool) -> list[list[dict[str, Sheet]]]:
-    """The runs of both groups that count."""
+    """Return the sheets of the compared runs of both groups."""
     common = parent.runs.keys() & child.runs.keys()
     return [
         [group.runs[seed] for seed in sorted(group.runs) if not paired or seed in common] for group in (parent, child)
@@ -94,7 +94,7 @@ Weight = Literal["tasks", "items"]
 
 @dataclass(frozen=True)
 class TreeNode:
-    """One variant's place: its parent and why it is."""
+    """The place of one variant in the tree: its parent, and why the variant exists."""
 
     parent: str | None
     why: str = ""
@@ -102,7 +102,7 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class Rules(Options):
-    """Rules of reading and judging a comparison; None: as the files state."""
+    """Rules of reading and judging a comparison; None: as stated by the files."""
 
     direction: Direction | None = None
     margin: float | None = None
@@ -119,7 +119,7 @@ class Rules(Options):
 
 @dataclass(frozen=True)
 class SubsetRow:
-    """One task: what each group has on it, lm-eval's own standard errors, and the difference alone."""
+    """One task: the value of each group, lm-eval's own standard errors, and the difference on this task alone."""
 
     subset: str
     items: int
@@ -134,7 +134,7 @@ class SubsetRow:
 
 @dataclass(frozen=True)
 class Compared:
-    """One comparison with the command's further statements about it."""
+    """One comparison, with what the command says about it besides the verdict."""
 
     comparison: Comparison
     subsets: tuple[SubsetRow, ...]
@@ -166,7 +166,7 @@ class ComparisonResult:
 
     @property
     def filters(self) -> list[str]:
-        """The filters of the answers, sorted."""
+        """Names of the answers' filters, sorted."""
         return sorted({sheet.filter for sheet in self.sheets} - {""})
 
 
@@ -177,7 +177,7 @@ def compare(
     rules: Rules,
     read_as: Callable[[Rules], Sequence[Group]],
 ) -> ComparisonResult:
-    """Check, pair and judge, and say which other choices that the files offer turn a sign or a verdict.
+    """Check, pair and judge evaluations, and say which other choices would change a sign or a verdict.
 
     read_as: reads the groups again, by another metric or filter.
 
@@ -200,7 +200,7 @@ def compare(
 
 
 def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Rules]]:
-    """Yield the choices that the caller did not make, and that could have been another: in words, and the option."""
+    """Yield the choices that the caller left open, in words, as an option, and as rules."""
     if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
         yield "with items counted equally", "--weight items", replace(rules, weight="items")
     for kind in ("metric", "filter"):
@@ -215,7 +215,7 @@ def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str
 
 
 def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
-    """Say which comparisons have another sign or verdict in another result, if that knows which direction is better."""
+    """Yield the comparisons whose sign or verdict differs in another result, unless its direction is unknown."""
     same_metric = result.measured.analysis.value == other.measured.analysis.value
     if not same_metric and any(error.key == "--direction" for error in other.unstated):
         return
@@ -272,7 +272,7 @@ def _compare(
 
 
 def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, str]:
-    """The design where the caller does not declare it: runs are paired by the seeds that all files name.
+    """Return the design to use if the caller does not declare it: runs are paired if all files name their seeds.
 
     One run each says something of these checkpoints only.
     """
@@ -343,14 +343,14 @@ def compare_files(
 
 
 def _others(sheets: Sequence[Sheet], kind: str) -> list[str]:
-    """The metrics or filters of the files that were not taken."""
+    """Return the metrics or filters of the files that were not taken."""
     taken = {getattr(sheet, kind) for sheet in sheets}
     offered = dict.fromkeys(name for sheet in sheets for name in getattr(sheet.facts, f"{kind}s"))
     return [name for name in offered if name not in taken]
 
 
 def _first_taken(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
-    """Notes on the files' other metrics and filters, if the caller chose none and the first was taken."""
+    """Yield notes on other metrics and filters of the files if the caller chose none and the first was taken."""
     for kind in ("metric", "filter"):
         if getattr(chosen, kind) is None and (left := _others(sheets, kind)):
             taken = sorted({getattr(sheet, kind) for sheet in sheets})
@@ -358,14 +358,14 @@ def _first_taken(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
 
 
 def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Notes on items that share a text, and so are correlated, without a declared cluster."""
+    """Yield notes on items that share a text, and so are correlated, if no cluster is declared."""
     for subset, shared in {sheet.subset: sheet.facts.shared for sheet in sheets if sheet.facts.shared}.items():
         together = f"items of {subset} share {shared}, so they are correlated and the intervals are too narrow"
         yield f"{together}; pass --cluster {shared.split(',')[0]}"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """A note where a file's own number is not the mean of its items: an aggregate that no paired test covers."""
+    """Yield a note if a file's own number is not the mean of its items: no paired test covers such an aggregate."""
     for sheet in sheets:
         said, mean = sheet.facts.reported, float(sheet.values.mean())
         if said is not None and abs(said - mean) > 1e-6 * max(1.0, abs(said)):
@@ -410,7 +410,7 @@ def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: M
 def plan_analysis(
     sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
 ) -> tuple[Analysis, list[str], list[ConfigError]]:
-    """Return the rules by which the sheets are judged, notes on what was assumed, and what a gate must be told.
+    """Return the rules for judging the sheets, notes on what was assumed, and errors for what a gate needs stated.
 
     Raises:
         ConfigError: metrics differ, or have different directions.
@@ -488,7 +488,7 @@ def measurements(
 
 
 def _items(runs: Mapping[Run, Mapping[str, Sheet]]) -> Items:
-    """The frame of the sheets' items."""
+    """Return the frame of the sheets' items."""
     indexes = list({id(sheet.items): sheet.items for run in runs.values() for sheet in run.values()}.values())
     names = indexes[0] if all(index.equals(indexes[0]) for index in indexes) else reduce(pd.Index.union, indexes)
     subsets = sorted({subset for run in runs.values() for subset in run})
@@ -502,7 +502,7 @@ def _items(runs: Mapping[Run, Mapping[str, Sheet]]) -> Items:
 
 
 def _planned(groups: Mapping[str, Group], name: str, place: TreeNode) -> PlannedVariant:
-    """The variant as for judge and page; its changes are differences of the evaluations' own settings."""
+    """Return the variant for judge and page; its changes are differences between the evaluations' own settings."""
     changes = _changes(groups[place.parent], groups[name]) if place.parent is not None else []
     settings = [dict(sheet.facts.settings) for sheet in groups[name].sheets]
     common = {key: value for key, value in settings[0].items() if all(values.get(key) == value for values in settings)}
@@ -518,7 +518,7 @@ def _planned(groups: Mapping[str, Group], name: str, place: TreeNode) -> Planned
 
 
 def _changes(parent: Group, child: Group) -> list[Change]:
-    """Settings that differ in every pair of runs, as the first pair has them: a model's path may name the seed."""
+    """Return the settings that differ in every pair of runs, with the values of the first pair."""
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     pairs = pairs or [(parent.runs[one], child.runs[other]) for one in parent.seeds for other in child.seeds]
     groups = [[dict(next(iter(run.values())).facts.settings) for run in pair] for pair in pairs]
@@ -532,6 +532,6 @@ def _changes(parent: Group, child: Group) -> list[Change]:
 
 
 def _clusters(runs: Mapping[Run, Mapping[str, Sheet]]) -> Iterator[tuple[str, str, str]]:
-    """(subset, item, cluster); sheets of one file share the mapping."""
+    """Yield (subset, item, cluster); sheets of one file share the mapping."""
     named = {id(s.clusters): (s.subset, s.clusters) for run in runs.values() for s in run.values()}
     yield from ((subset, *pair) for subset, clusters in named.values() for pair in clusters.items())

@@ -39,7 +39,7 @@ DEFAULT_NAMES = ("baseline", "candidate")
 
 
 def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
-    """The sheet with the outcome of each item's samples in place of their mean.
+    """Return the sheet with the outcome of each item's samples in place of their mean.
 
     Raises:
         ConfigError: there are fewer samples of an item, or they are not right or wrong.
@@ -75,7 +75,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Group:
-    """Baseline or candidate of a comparison."""
+    """The baseline or the candidate of a comparison."""
 
     name: str
     runs: dict[int, dict[str, Sheet]]  # {seed: {subset: sheet}}
@@ -96,7 +96,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one group, and what was left out of the folders that they are in."""
+    """The files of one group, and notes on what was left out of their folders."""
 
     paths: Sequence[Path]
     notes: Sequence[str] = ()
@@ -108,7 +108,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Side:
-    """The sheets of one of several systems that the same files hold."""
+    """The sheets of one system, if several are in the same files."""
 
     read: Sequence[Sheet]
     paths: Sequence[Path] = ()  # shared with the others
@@ -123,7 +123,7 @@ Evaluated = Files | Frame | Values | Side
 
 
 def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
-    """Return a side for each value of the columns of a table, or settings of an evaluation, that `wanted.by` names.
+    """Return a side for each value of the columns of a table, or settings of an evaluation, named by `wanted.by`.
 
     Raises ConfigError if a file has none of this name, or there is one value only.
     """
@@ -148,7 +148,7 @@ def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
 
 
 def sides_of(words: Sequence[str]) -> list[Files]:
-    """Return a side for each path, or for each match of a pattern; none if they are runs of one system.
+    """Return a side for each path or match of a pattern; none if all are runs of one system.
 
     Raises ConfigError as `expand`, or if the paths differ in their seeds only.
     """
@@ -240,13 +240,13 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
 
 
 def _apart(sheets: Sequence[Sheet]) -> list[str]:
-    """The settings in which the systems of one file differ."""
+    """Return the settings in which the systems of one file differ."""
     settings = [sheet.facts.settings for sheet in sheets]
     return [name for name in settings[0] if len({str(values.get(name)) for values in settings}) > 1]
 
 
 def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
-    """The files in a folder of this name, or of this name without the suffix."""
+    """Return the files in a folder with this name, or with this name before the suffix."""
     return [path for path in paths if place in (*path.parts, path.stem)]
 
 
@@ -268,7 +268,7 @@ def _one_of(sources: Sequence[Path]) -> str:
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
-    """An expression that finds the last number in each of these names, in the paths that hold them."""
+    """Return a regular expression that finds the last number of each of these names in the paths; None if it cannot."""
     split = [re.fullmatch(r"(|.*\D)(\d+)(\D*)", name) for name in names]
     around = {(match[1], match[3]) for match in split if match}
     if None in split or len(around) != 1:
@@ -291,8 +291,8 @@ def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
-    """The seed of each sheet: what the pattern finds, what its file says, or what its path says (`seed_in`). None for
-    all if there is one run.
+    """Return the seed of each sheet: found by the pattern, stated by its file, or in its path (`seed_in`); None for
+    each if there is one run.
     """
     if pattern is not None:
         return [_by_pattern(sheet.source, pattern) for sheet in sheets]
@@ -315,9 +315,7 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
 
 
 def _numbered(sheets: Sequence[Sheet]) -> list[int | None]:
-    """Numbers of runs that share nothing: those of their files, or of their folders where tasks have files of their
-    own.
-    """
+    """Return numbers of runs that share nothing: one per file, or one per folder if tasks are in separate files."""
     subsets = {sheet.subset for sheet in sheets}
     subsets_by_source: dict[Path, set[str]] = {}
     for sheet in sheets:
@@ -360,7 +358,7 @@ def _by_pattern(path: Path, pattern: str) -> int:
 
 
 def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
-    """Seeds by such words as `run-3`, in what tells the paths apart; nothing if a path has none."""
+    """Return seeds found after words such as `run-3`, in the part that differs between paths; {} if a path has none."""
     shared = os.path.commonpath([source.parent.absolute() for source in sources])
     names = {source: seed_in(source.absolute().relative_to(shared).as_posix()) for source in sources}
     seeds = {source: int(named["seed"]) for source, named in names.items() if named}
@@ -368,7 +366,9 @@ def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
 
 
 def name_groups(*sides: Sequence[Path]) -> list[str]:
-    """Names from the first part of the paths in which the sides differ; else `baseline` and `candidate`, or numbers."""
+    """Return names from the first part of the paths in which the sides differ; else `baseline`, `candidate`, or
+    numbers.
+    """
     columns = [zip(*(path.parts for path in paths)) for paths in sides]  # noqa: B905
     for parts in zip(*columns):  # noqa: B905
         part_sets = [set(part) for part in parts]
@@ -381,7 +381,7 @@ def name_groups(*sides: Sequence[Path]) -> list[str]:
 
 
 def _common_name(parts: Set[str]) -> str:
-    """The beginning that these parts of paths share: `base` of base-seed0.csv and base-seed1.csv."""
+    """Return the beginning that these parts of paths share: `base` for base-seed0.csv and base-seed1.csv."""
     if len(parts) > 1:
         columns = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*parts, strict=False))
         shared = "".join(letters[0] for letters in columns)
@@ -392,7 +392,7 @@ def _common_name(parts: Set[str]) -> str:
 
 
 def pairs_of(parent: Group, child: Group, *, paired: bool) -> list[tuple[int, int]]:
-    """Runs (parent's, child's) that are shown beside each other: of one seed, or where runs share nothing, in order."""
+    """Return the runs (parent's, child's) to show side by side: of one seed, or in order if seeds are independent."""
     if paired:
         return [(seed, seed) for seed in sorted(parent.runs.keys() & child.runs.keys())]
     return list(zip(parent.seeds, child.seeds, strict=False))
@@ -508,7 +508,7 @@ def _items(parent: Sheet, child: Sheet) -> None:
 
 
 def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: bool) -> tuple[Sequence[Group], list[str]]:
-    """The groups without the items that some run has no value for, as its sample ended with an error; and notes.
+    """Return the groups without the items that have no value in some run because a sample failed, and notes.
 
     Raises ConfigError, which counts them, unless they are to be left out.
     """
@@ -545,7 +545,7 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
 
 
 def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
-    """Refuse to count what broke as 0 if 0 is not the value of a failure."""
+    """Refuse to count failed samples as 0 if 0 is not the value of a failure."""
     if not any(sheet.facts.failed for sheet in sheets):
         return
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
@@ -558,7 +558,7 @@ def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
 
 
 def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
-    """The group with only these items of each sheet."""
+    """Return the group with only these items of each sheet."""
     runs: dict[int, dict[str, Sheet]] = {}
     for seed, run in group.runs.items():
         runs[seed] = {}
@@ -571,7 +571,9 @@ def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
 
 
 def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[str]]:
-    """The groups with the items that every run has, by subset; how many were left out, and where most were."""
+    """Return the groups with the items that all runs have, notes on how many were left out, and doubts if those were
+    most.
+    """
     notes, doubts = [], []
     kept = {}
     for subset in dict.fromkeys(sheet.subset for group in groups for sheet in group.sheets):
@@ -594,7 +596,7 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
 
 
 def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
-    """Return a group's score on items that only it has, and on the common ones: those left out may be the hard ones."""
+    """Say a group's score on the items that only it has and on the common items: the former may be the hard ones."""
     means = []
     for sheet in [run[subset] for run in group.runs.values()]:
         common = sheet.items.isin(kept)

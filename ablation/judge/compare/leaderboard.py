@@ -14,7 +14,7 @@ from ablation.judge.statistics import contrast_groups
 
 @dataclass(frozen=True)
 class Standing:
-    """One system: its mean, the interval that holds together with all others', and the groups that it is in.
+    """One system: its mean, a simultaneous interval, and the letters of its groups.
 
     Two systems that share a letter cannot be told apart: none is shown to be better than the other, corrected for all
     pairs.
@@ -28,7 +28,7 @@ class Standing:
 
 
 def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[Standing, ...]:
-    """Return the systems, the best first; `pairs`: (child, parent), each of two systems once.
+    """Return the systems, the best first; `pairs`: (child, parent) for every two systems.
 
     Intervals are at 1 - alpha / n for n systems (Bonferroni). Pairs are judged by the rules of the study, and corrected
     for all of them.

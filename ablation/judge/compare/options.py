@@ -81,7 +81,7 @@ def compare_evaluations(
 
 
 def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Outcome | None:
-    """The statistic of an item's samples that is compared; None: their mean. Raises ConfigError."""
+    """Return the statistic of an item's samples to compare; None for their mean. Raises ConfigError."""
     kinds: dict[Literal["pass", "cons", "all"], int | None] = {"pass": pass_at, "cons": cons_at, "all": all_at}
     given = [Outcome(kind, k) for kind, k in kinds.items() if k is not None]
     if len(given) > 1:

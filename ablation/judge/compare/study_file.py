@@ -58,7 +58,7 @@ def compare_study(
 
 
 def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the part of an analysis plan that the file states, as a whole plan would have it, without the values."""
+    """Return the part of an analysis plan that the file states, validated as a whole plan, without the values."""
     stated = {key: value for key, value in given.items() if value is not None and key not in _VALUES}
     if wrong := [key for key in stated if key not in _ANALYSIS]:
         remedy = suggest(wrong[0], (*_VALUES, *_ANALYSIS))
@@ -69,7 +69,7 @@ def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _wanted(file: ImportFile, path: Path) -> Wanted:
-    """The values that are compared: `metric`, or items by the names that imported evaluations give them.
+    """Return the values to compare: `metric`, or items by the names that imported evaluations give them.
 
     Raises:
         ConfigError: both, several metrics, or items that are not of evaluation files.
@@ -92,7 +92,7 @@ def _wanted(file: ImportFile, path: Path) -> Wanted:
 
 
 def _seed_from(file: ImportFile, path: Path) -> str | None:
-    """The expression that finds the seed in a path. Raises ConfigError for rules that only `import` follows."""
+    """Return the expression that finds the seed in a path. Raises ConfigError for rules that only `import` follows."""
     for name in sorted(file.runs.model_fields_set - {"seed", "allow"}):
         problem = "works only with `ablation import`, because evaluations have no configurations"
         raise ConfigError(path, f"runs.{name}", None, problem, "name each variant's files in variants.NAME.runs")
@@ -104,7 +104,7 @@ def _seed_from(file: ImportFile, path: Path) -> str | None:
 
 
 def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, TreeNode]:
-    """The variants, parents before children. Raises ConfigError."""
+    """Return the variants, parents before children. Raises ConfigError."""
     for name, variant in file.variants.items():
         if variant.where or not variant.runs:
             problem = "works only with `ablation import`" if variant.where else "is missing"

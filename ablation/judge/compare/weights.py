@@ -13,7 +13,7 @@ ALL = "all"  # the subset that holds the items of all tasks
 
 
 def pooled(group: Group) -> Group:
-    """The group with the items of all its tasks in one subset, each named by its task."""
+    """Return the group with the items of all tasks in one subset, each named by its task."""
     return replace(group, runs={seed: {ALL: _pooled(list(run.values()))} for seed, run in group.runs.items()})
 
 
@@ -46,7 +46,9 @@ def _pooled(sheets: Sequence[Sheet]) -> Sheet:
 
 
 def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
-    """Notes on groups of tasks where lm-eval, which weights tasks by items, says the other sign than their mean."""
+    """Yield notes on groups of tasks in which lm-eval's value, weighted by items, has the opposite sign of the tasks'
+    mean.
+    """
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     groups = {name: tasks for run, _ in pairs for s in run.values() for name, (_, tasks) in s.facts.groups.items()}
     for group, tasks in groups.items():
