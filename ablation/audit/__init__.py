@@ -16,7 +16,7 @@ from ablation.config.published_schema import PublishedFile
 
 
 def audit(published: PublishedFile, measured: Measured | None = None) -> list[Finding]:
-    """Check one published table; findings come in the order of the checks."""
+    """Check one published table; return the findings in the order of the checks."""
     table = Table.of(published)
     checks = mean_findings, attainability_findings, grimmer_findings, claim_findings, standing_findings, noise_findings
     findings = [finding for check in checks for finding in check(table)]
@@ -26,7 +26,7 @@ def audit(published: PublishedFile, measured: Measured | None = None) -> list[Fi
 
 
 def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
-    """Hold each claim of a source against what was measured: changes, superlatives, bounds, figures of the training."""
+    """Compare each claim of a source with what was measured: changes, superlatives, bounds, and training figures."""
     measurement = measured or Measured({})
     claims = claimed_changes, claimed_standings, claimed_figures
     return [line for claims_of in claims for line in claims_of(published, measurement)]

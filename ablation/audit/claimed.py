@@ -40,7 +40,7 @@ NOT_RUN = "not run"  # what is said of a claim whose variant has no run here
 
 @dataclass(frozen=True)
 class Claimed:
-    """A claim of the source, what was measured, the smallest change that the study would have shown, and the word."""
+    """A claim of the source, what was measured, the smallest change that the study could show, and the verdict."""
 
     variant: str
     said: str
@@ -50,7 +50,7 @@ class Claimed:
 
 
 def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield the claims on the change of a number from one variant to another."""
+    """Yield claims that a number changes from one variant to another."""
     for claim in published.claims:
         said = f"{claim.column} {claim.percent.value:+g}% against {claim.against}: {claim.text}"
         cell = measured.deltas.get((claim.variant, claim.against, claim.column))
@@ -68,7 +68,7 @@ def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Cl
 
 @dataclass(frozen=True)
 class _Unit:
-    """The unit of a claim: `per` of it are one of the metric's."""
+    """The unit of a claim; one unit of the metric is `per` of these."""
 
     sign: str
     per: float
@@ -90,7 +90,7 @@ class _Change:
     alpha: float
 
     def claimed(self, variant: str, said: str, reached: str) -> Claimed:
-        """Return the line of the table; `reached`: what an inert change did reach."""
+        """Return the line of the table; `reached`: for a change without effect on the metric, what it did change."""
         cell = self.cell
         if cell is None or not cell.seeds:
             return Claimed(variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
@@ -108,7 +108,7 @@ class _Change:
 
     @property
     def _least(self) -> float:
-        """The smallest change that agrees with the claim, in the metric's unit; 0 if it names a side alone."""
+        """Smallest change that agrees with the claim, in the metric's unit; 0 if it claims only a direction."""
         return 0.0 if self.low * self.high <= 0 else min(abs(self.low), abs(self.high)) / self.unit.per
 
     def _verdict(self, cell: MeasuredCell, smallest: float) -> Verdict:
@@ -123,7 +123,7 @@ class _Change:
 
 
 def _known(cell: MeasuredCell) -> bool:
-    """Whether the seeds say how far another one may lie: an interval without width says nothing."""
+    """Return whether the seeds show how much runs vary: an interval without width does not."""
     return isfinite(cell.value) and isfinite(cell.half) and cell.half > 0
 
 
@@ -138,7 +138,7 @@ def _mde(cell: MeasuredCell, alpha: float) -> float:
 
 
 def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
-    """Return, as a remark in brackets, how many seeds would show a claimed effect that these seeds cannot show."""
+    """Return, in parentheses, how many seeds would show a claimed effect that these seeds cannot show."""
     if cell.noise is None:
         return ""
     seeds = seeds_needed(effect, cell.noise, cell.seeds, alpha)
@@ -147,7 +147,7 @@ def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
 
 
 def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield the superlatives and bounds."""
+    """Yield the claims that a variant is the best, or below a bound."""
     for standing in published.standings:
         cell = measured.rows.get(standing.variant, {}).get(standing.column)
         said = f"{standing.column}: {standing.text}"
@@ -166,7 +166,7 @@ def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[
 
 
 def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, said: str, measured: Measured) -> Claimed:
-    """Compare the variant with each of the others, at a level that is divided by their number.
+    """Compare the variant with each other variant, at a level divided by their number.
 
     Contradicted by one that is shown better, reproduced where all are shown worse.
     """
@@ -198,7 +198,7 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
 
 
 def _lead(published: PublishedFile, standing: Standing) -> float:
-    """Return by how much the source's number is ahead of the next one; 0 if it is not the best."""
+    """Return how far the source's number is ahead of the next one; 0 if it is not the best."""
     index = published.columns.index(standing.column)
     numbers = {name: row[index] for name, row in published.rows.items()}
     values = {name: cell.number.value for name, cell in numbers.items() if cell is not None}

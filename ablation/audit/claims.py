@@ -8,7 +8,7 @@ from ablation.config.published_schema import Claim
 
 
 def claim_findings(table: Table) -> Iterator[Finding]:
-    """Yield claims that rounding cannot explain, and claims that rest on a wrong mean."""
+    """Yield claimed changes that rounding cannot explain, or that use a wrong mean."""
     for claim in table.claims:
         new, old = table.number(claim.variant, claim.column), table.number(claim.against, claim.column)
         if new is None or old is None or old.low <= 0:
@@ -38,7 +38,7 @@ def claim_findings(table: Table) -> Iterator[Finding]:
 
 
 def standing_findings(table: Table) -> Iterator[Finding]:
-    """Yield numbers that the source calls the best of their column, or below a bound, although they are not."""
+    """Yield numbers that the source wrongly calls the best of their column, or below a bound."""
     for standing in table.standings:
         variant, column, number = standing.variant, standing.column, table.number(standing.variant, standing.column)
         if number is None:

@@ -21,7 +21,7 @@ MOST_VALUES = 2_000_000  # of batches: with more they are as dense as printed nu
 
 
 class TooLongError(Exception):
-    """The search for sums of runs would take too long."""
+    """Raised if the search for sums of runs would take too long."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Lattice:
 
     @property
     def least(self) -> Fraction:
-        """The smallest value."""
+        """Smallest value."""
         return Fraction(self.numerators[0], self.denominator)
 
     @property
     def largest(self) -> Fraction:
-        """The largest value."""
+        """Largest value."""
         return Fraction(self.numerators[-1], self.denominator)
 
     @cached_property
@@ -57,7 +57,7 @@ class Lattice:
         return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
 
     def can_be_mean(self, low: Fraction, high: Fraction, runs: int) -> bool:
-        """Whether a mean over `runs` runs, each with a value of the lattice, can lie in [low, high].
+        """Return whether a mean over `runs` runs, each with a value of the lattice, can lie in [low, high].
 
         Raises:
             TooLongError: not found in a reasonable time.
@@ -83,13 +83,13 @@ class Lattice:
 
     @cached_property
     def _gap(self) -> int | None:
-        """Return the distance between neighbouring values; None if it differs."""
+        """Distance between neighbouring values; None if it is not constant."""
         gaps = np.unique(np.diff(self._array))
         return int(gaps[0]) if len(gaps) == 1 else None
 
     @cached_property
     def _sets(self) -> list[int]:
-        """Sums over 0, 1, ... runs, as far as they were asked for."""
+        """Possible sums over 0, 1, ... runs, as far as they have been computed."""
         return [1]  # of no run: the sum 0
 
     def _sums(self, runs: int) -> int:
@@ -141,7 +141,7 @@ def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The computation of a column: its items, the batches, the target."""
+    """How a column was computed: its items, the batches, and the target."""
 
     items: int
     batches: tuple[int, ...]
@@ -154,7 +154,7 @@ class Evaluation:
 
     @cached_property
     def batched(self) -> Lattice:
-        """Values of one run as the mean of the means of batches; `plain` where that is the same."""
+        """Values of one run as the mean over batches; `plain` if that is the same."""
         lattice = attainable(self.items, self.batches, self.target)
         return self.plain if lattice == self.plain else lattice
 
@@ -168,7 +168,9 @@ class Evaluation:
         return attainable(self.items)
 
     def can_be_of_mean(self, number: Printed, runs: int) -> bool:
-        """Whether the distance of the mean rate of the runs prints as `number`; of rates, whether their mean does."""
+        """Return whether the mean rate of the runs, or its distance from the target if there is one, prints as
+        `number`.
+        """
         low, high = number.low, number.high
         if self.target is None:
             return self.plain.can_be_mean(low, high, runs)
@@ -177,11 +179,11 @@ class Evaluation:
         return any(self._rates.can_be_mean(*side, runs) for side in sides)
 
     def fewest_runs_of_mean(self, number: Printed) -> int | None:
-        """Return the smallest number of runs whose mean rate can have the distance `number`."""
+        """Return the smallest number of runs whose mean rate can have the distance `number`; None if there is none."""
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:
-        """Return how many of the values with the digits of `like` one run can give, and how many there are."""
+        """Return how many values with the digits of `like` one run can give, and how many such values there are."""
         unit = 2 * like.exact_half
         total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):
@@ -194,5 +196,5 @@ class Evaluation:
         return min(len(reached), total), total
 
     def gives_all(self, like: Printed) -> bool:
-        """Whether values are so dense that each printed value, with the digits of `like`, is one of them."""
+        """Return whether one run can give every value with the digits of `like`."""
         return 2 * like.exact_half * self.items >= 1

@@ -20,9 +20,7 @@ Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [groups, seeds, it
 
 
 def measured(store: Store, study: Measurements, published: PublishedFile) -> Measured:
-    """Gather one study's cells under the names of the published columns: each subset's own name, and the mean over
-    them.
-    """
+    """Return one study's cells under the names of the published columns: one per subset, and their mean."""
     rows = {name: _cells(study, [name], published) for name in study.parents if name in published.rows}
     deltas = _deltas(study, published)
     identical = {(variant, against) for (variant, against, _), cell in deltas.items() if cell.identical}
@@ -41,7 +39,9 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Say of pairs with identical published values whether the value that verdicts rest on differs, for a sentence."""
+    """Return, for pairs with identical published values, how often the value on which verdicts rest differs, as a
+    clause.
+    """
     plan = store.study(study.name).analysis
     if not pairs or plan.named == study.analysis.named:
         return {}
@@ -81,7 +81,7 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
-    """Return the finite values over the steps of the runs that ended well, one array per seed."""
+    """Return the finite values by step of the runs that succeeded, one array per seed."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
               WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)
@@ -93,7 +93,7 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 
 def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
-    """Return our own differences where the source reports or claims one, or calls a variant the best of all."""
+    """Return our values of the differences that the source reports, claims, or implies by calling a variant best."""
     comparisons = [(delta.variant, delta.against, delta.column) for delta in published.deltas]
     comparisons += [(claim.variant, claim.against, claim.column) for claim in published.claims]
     for standing in published.standings:
@@ -110,7 +110,7 @@ def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, st
 
 
 def _cells(study: Measurements, variants: Sequence[str], published: PublishedFile) -> dict[str, MeasuredCell]:
-    """Return a variant's cells by column, for each subset and the mean over all; of two variants the differences.
+    """Return a variant's cells by column, for each subset and their mean; for two variants, the differences.
 
     Differences are paired by seeds and items, and in the metric's sense, not gains.
     """
@@ -128,7 +128,7 @@ def _cells(study: Measurements, variants: Sequence[str], published: PublishedFil
 def _cell(
     study: Measurements, part: Part, weights: tuple[float, ...], published: PublishedFile, problem: str
 ) -> MeasuredCell:
-    """Return the published metric of our items: the distance where the source has distances, else the mean.
+    """Return the published metric of our items: the distance if the source reports distances, else the mean.
 
     The study's own direction does not matter: a source may print SS where the study judges its distance.
     """

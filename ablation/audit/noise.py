@@ -16,7 +16,7 @@ _EXACT = 1e-9  # slack for binary floating point, far below any printed digit
 
 
 def best_case_p(net_items: float) -> float:
-    """Return the smallest two-sided sign-test p of a difference of `net_items` items, all in one direction."""
+    """Return the smallest two-sided sign-test p if `net_items` items differ, all in one direction."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 
@@ -52,7 +52,7 @@ def _limit(table: Table, new: Printed, old: Printed, items: int) -> float:
 
 
 def _best_case(new: Printed, old: Printed, items: int) -> float:
-    """The printed digits hide up to half a unit of each number: give the claim that benefit."""
+    """Return the smallest p that the rounding of both numbers allows, in favour of the claim."""
     return best_case_p((abs(new.value - old.value) + new.half + old.half) * items if new.exact != old.exact else 0)
 
 

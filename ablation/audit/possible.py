@@ -17,7 +17,7 @@ from ablation.contract.display import counted
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
-    """Yield a finding for each cell that no count gives, and for each column how much the test can tell."""
+    """Yield a finding for each cell that no count gives, and for each column the power of this test."""
     worth = []
     for column, items in table.items.items():
         numbers = table.column(column)
@@ -75,7 +75,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
 
 
 def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
-    """Return a sentence on the smallest numbers of runs that could give the number, and whether any could."""
+    """Say which smallest numbers of runs could give the number, and return whether any could."""
     what = "rates" if evaluation.target is None else "per-run distances"
     said, possible = [], False
     lattices = {"": evaluation.plain} | ({" over batches": evaluation.batched} if evaluation.has_uneven_batches else {})
@@ -102,7 +102,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
 
 
 def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: int) -> Finding:
-    """Return how many of the printable values one run can give: if it can give all, passing says nothing."""
+    """Return a note on how many printable values one run can give: if it can give all, passing says nothing."""
     finest = max(numbers, key=lambda number: -number.exact_half)
     reached, total = evaluation.share(finest)
     share = Fraction(reached, total)
@@ -124,7 +124,7 @@ MOST_SUMS = 5000  # sums of counts that one mean may stand for; with more, some 
 
 @dataclass(frozen=True)
 class Step:
-    """Values are offset + unit * integer, with integers from 0 to `most` (None: any integers, as Allard has it)."""
+    """Possible values: offset + unit * integer, with integers from 0 to `most` (None: any integers, as in Allard)."""
 
     offset: Fraction = Fraction(0)
     unit: Fraction = Fraction(1)
@@ -132,7 +132,7 @@ class Step:
 
 
 def is_possible(mean: Printed, spread: Printed, runs: int, step: Step, *, population: bool = False) -> bool:
-    """Whether `runs` values can have this mean and this standard deviation, each as printed.
+    """Return whether `runs` values can have this mean and this standard deviation, each as printed.
 
     `population`: the deviation divides by the number of runs, not by one less.
     """
@@ -148,7 +148,7 @@ def is_possible(mean: Printed, spread: Printed, runs: int, step: Step, *, popula
 
 
 def _has_squares(total: int, runs: int, low: Fraction, high: Fraction, most: int | None) -> bool:
-    """Whether integers of this sum can have a sum of squared deviations in [low, high]."""
+    """Return whether integers with this sum can have a sum of squared deviations in [low, high]."""
     centre = Fraction(total * total, runs)
     base, extra = divmod(total, runs)
     least = runs * base * base + extra * (2 * base + 1)  # as equal as integers can be
@@ -161,7 +161,7 @@ def _has_squares(total: int, runs: int, low: Fraction, high: Fraction, most: int
 
 
 def grimmer_findings(table: Table) -> Iterator[Finding]:
-    """Yield cells whose mean and spread no counts give together; checks nothing if the number of runs is unknown."""
+    """Yield cells whose mean and spread are impossible together; none if the number of runs is unknown."""
     for row, cells in table.rows.items():
         for column, cell in cells.items():
             step = None if cell.spread is None or column not in table.items else _step(table, table.items[column])

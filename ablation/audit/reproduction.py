@@ -22,7 +22,7 @@ Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, 
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """Our number for one published cell, in the published metric's own sense.
+    """Our number for one published cell, in the units and direction of the published metric.
 
     `low` to `high` is the prediction interval of a mean over as many runs as the source's; NaN with one seed, which
     says nothing about another. `problem` says what is wrong with our runs, "" where nothing is. `noise` is that of our
@@ -42,7 +42,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Our table. `difference` says in words why it may not be compared with the source; "" where it may.
+    """Our table. `difference` is the reason why it may not be compared with the source; "" if there is none.
 
     `curves` are of the metrics whose training figures the source states, `settings` the variants' resolved
     configurations, `ran` the variants with a run that ended well. `reached`: of a pair with identical published cells,
@@ -88,7 +88,7 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
 
 
 def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Finding]:
-    """Compare the reported ranges of differences with our prediction intervals: do the two overlap?"""
+    """Compare the reported ranges of differences with our prediction intervals: do they overlap?"""
     for delta in deltas:
         variant, column = delta.variant, delta.column
         cell = measured.deltas.get((variant, delta.against, column))

@@ -43,7 +43,7 @@ class Table:
 
     @property
     def least_is_best(self) -> bool:
-        """Whether the smallest number is the best: of distances."""
+        """Whether the smallest number is the best, as for distances."""
         return self.target is not None
 
     def number(self, row: str, column: str) -> Printed | None:
@@ -69,17 +69,19 @@ class Table:
 
     @property
     def ones(self) -> Mapping[str, int]:
-        """The weights of a plain mean."""
+        """Weights of a plain mean."""
         return dict.fromkeys(self.items, 1)
 
     @cached_property
     def has_totals(self) -> bool:
-        """Whether the mean column holds sums: more of them fit than means do."""
+        """Whether the mean column contains sums, because more of its numbers are sums than means."""
         sums, means = (sum(self.fits(row, self.ones, total=total) for row in self.rows) for total in (True, False))
         return sums > means
 
     def fits(self, row: str, weights: Mapping[str, int], *, total: bool = False) -> bool:
-        """Whether rounding can explain the row's mean, or total, of its parts; True if there is nothing to check."""
+        """Return whether rounding can explain the row's mean or total, given its parts; True if there is nothing to
+        check.
+        """
         parts, cell = self.parts(row), self.rows[row].get(self.mean)
         if parts is None or cell is None or self.mean in self.items:
             return True
@@ -102,7 +104,7 @@ Severity = Literal["error", "warn", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know about one cell, row or group of rows; `column` is "" where it concerns several.
+    """A finding about one cell, row or group of rows; `column` is "" if it concerns several.
 
     `severity` is error (impossible or wrong), warn (unsupported) or note.
     """
@@ -133,5 +135,7 @@ def mean_findings(table: Table) -> Iterator[Finding]:
 
 
 def is_wrong_mean(table: Table, row: str) -> bool:
-    """Whether the row's mean is not the plain mean of its parts (a total not their sum), whatever rounding did."""
+    """Return whether the row's mean is not the mean of its parts (or its total not their sum), even allowing for
+    rounding.
+    """
     return not table.fits(row, table.ones, total=table.has_totals)

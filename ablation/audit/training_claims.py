@@ -28,7 +28,7 @@ _UNTESTED: tuple[Verdict, ...] = ("not logged", "set by the scale", "true by con
 
 
 def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator[Claimed]:
-    """Yield one line for each reading."""
+    """Yield one line for each reading of the source."""
     for reading in published.training:
         figures = [_Stated(reading, metric, value) for metric, value in reading.values.items()]
         outcomes = [figure.outcome(measurement) for figure in figures]
@@ -42,7 +42,7 @@ def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator
 
 
 def _together(words: Sequence[Verdict]) -> Verdict:
-    """Return the word for several figures: of those that were tested the worst, else why they were not."""
+    """Return one verdict for several figures: the worst of those that were tested, else why none was."""
     order: tuple[Verdict, ...] = ("contradicted", "not seen", "reproduced", *_UNTESTED)
     if "not logged" in words:
         return "not logged"
@@ -51,7 +51,7 @@ def _together(words: Sequence[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class _Stated:
-    """One stated figure: a range, or a number as a range of no width."""
+    """One stated figure: a range, or a number, which is a range of width 0."""
 
     reading: Reading
     metric: str
@@ -66,7 +66,7 @@ class _Stated:
         return f"{self.metric} {high:g} or less" if low == -inf else f"{self.metric} {low:g} to {high:g}"
 
     def outcome(self, measured: Measured) -> tuple[str, Verdict]:
-        """Return what was measured, and the word."""
+        """Return what was measured, and the verdict."""
         reading = self.reading
         if reading.variant not in measured.ran:
             return NOT_RUN, "not testable here"
@@ -94,7 +94,7 @@ class _Stated:
         return self._number(parts, measured.alpha) if isinstance(self.value, Printed) else self._range(parts)
 
     def _courses(self, measured: Measured) -> list[Array]:
-        """Return our finite values by step, one array for each seed, its stages one after the other."""
+        """Return our finite values by step, one array for each seed, with its stages in sequence."""
         name = self.metric.strip("|")
         stages = [
             by_seed
@@ -131,7 +131,7 @@ def bounds(figure: Figure) -> tuple[float, float]:
 
 
 def window(steps: int, at: str | Step | None) -> slice:
-    """Return the steps that belong to a place: all, the first or last tenth, or a tenth around a step's fraction."""
+    """Return the steps of a place: all, the first or last tenth, or a tenth around a step's fraction."""
     wide = max(1, round(WINDOW * steps))
     if at is None:
         return slice(0, steps)
@@ -143,7 +143,7 @@ def window(steps: int, at: str | Step | None) -> slice:
 
 
 def _share(values: Array, low: float, high: float) -> float:
-    """Return the share of values inside; bounds count as inside."""
+    """Return the share of values within the bounds, which count as inside."""
     slack = ZERO if low == high else 1e-9 * max(abs(bound) for bound in (low, high, 0.0) if isfinite(bound))
     return float(np.mean((values >= low - slack) & (values <= high + slack)))
 

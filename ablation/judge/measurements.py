@@ -297,7 +297,7 @@ class Problem:
     waiting: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is a problem."""
+        """Return whether there is a problem."""
         return bool(self.text)
 
 

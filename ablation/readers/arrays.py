@@ -16,7 +16,7 @@ from ablation.readers.sheet import REPEATED, Facts, Sheet, Wanted, check_values,
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Values of items: [items], which is one run, or [seeds, items], or [seeds, items, samples]."""
+    """Values of items: [items] for one run, [seeds, items], or [seeds, items, samples]."""
 
     array: Any
     items: Sequence[Any] | None = None  # names; None: numbers
@@ -68,14 +68,14 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table of items in memory, whose columns are those of a plain table."""
+    """A table of items in memory, with the columns of a plain table."""
 
     rows: pa.Table
     paths: Sequence[Path] = ()  # none, unlike files
     notes: Sequence[str] = ()
 
     def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
-        """Yield the sheets. Raises ConfigError as a plain table, and for an empty one."""
+        """Yield the sheets. Raises ConfigError as for a plain table, or if there are no rows."""
         if not self.rows.num_rows:
             raise ConfigError(name, "", None, "has no rows", "give a table with an evaluation in it")
         columns = {column: self.rows[column].to_pylist() for column in self.rows.column_names}

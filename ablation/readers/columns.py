@@ -42,7 +42,7 @@ SAMPLE = ("sample", "epoch", "trial", "attempt", "repeat", "sample_id", "rollout
 
 @dataclass(frozen=True)
 class Export:
-    """The columns of another program's table, which has a row for each answer."""
+    """The columns of another program's table that has a row for each answer."""
 
     item: str
     values: str  # what the columns of values begin with
@@ -54,7 +54,7 @@ EXPORTS = (Export("example_id", "feedback.", "id", "error"),)  # LangSmith: Expe
 
 
 def export_of(head: Iterable[str]) -> Export | None:
-    """Return the export that a table with these columns is, if it is one."""
+    """Return the program's export that has these columns; None if there is none."""
     names = set(head)
     return next(
         (
@@ -83,7 +83,7 @@ class _Cell:
 
 
 class NotANumber(ValueError):
-    """A cell that cannot be read: its place in the column, what is wrong, and what to do."""
+    """Raised for a cell that cannot be read: its place in the column, what is wrong, and what to do."""
 
     def __init__(self, place: int, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -91,7 +91,7 @@ class NotANumber(ValueError):
 
 
 def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
-    """Return the column that has the first of the names, else the only one that has another; None if none has.
+    """Return the column with the first of the names, else the only column with another of them; None if there is none.
 
     Raises ConfigError if several have.
     """

@@ -41,12 +41,12 @@ _LOGS = (*lm_eval.FILES, *inspect_ai.FILES)
 
 
 def whole_of(path: Path) -> Path:
-    """Return the folder of the evaluation that a file is one item of, else the path itself."""
+    """Return the folder of the evaluation that a file belongs to, else the path itself."""
     return next((reader.whole(path) for reader in _WITH_PARTS if path.is_file() and reader.is_part(path)), path)
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder is one evaluation."""
+    """Return whether a folder is one evaluation."""
     return any(reader.recognises(folder) for reader in _WITH_PARTS)
 
 
@@ -138,7 +138,9 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the files without logs of Inspect that a later try of their task replaced, which `problem` is told."""
+    """Return the files without logs of Inspect that a later try of the same task replaced; `problem` gets a line for
+    each.
+    """
     tries: dict[str, list[tuple[str, Path, str]]] = {}
     for file, tried in _tries(files).items():
         tries.setdefault(tried.task_id, []).append((tried.created, file, tried.status))
@@ -156,7 +158,7 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) -> list[Path]:
-    """Return the files without logs of Inspect that did not end, beside logs of the same run and task that did.
+    """Return the files without unfinished logs of Inspect if there is a finished log of the same run and task.
 
     `problem` is told of each; `doubt` of those that began after all that ended: what ended may be out of date.
     """
@@ -227,7 +229,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of Inspect's logs: of a folder and a model, with a subset for each task.
+    """Yield the runs of Inspect's logs: one per folder and model, with a subset for each task.
 
     The second log of a task is of a second run of the model, and so on.
     """
@@ -278,7 +280,7 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
-    """Return (source of the run, file): for lm-eval its folder, in which the last file of a task counts."""
+    """Return (source of the run, file): for lm-eval the folder, with the last file of each task."""
     newest: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
@@ -289,7 +291,7 @@ def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
 
 
 def _is_table(file: Path, problem: Problem) -> bool:
-    """Whether a table in a folder holds items; if not, the reason is reported."""
+    """Return whether a table in a folder holds items; if not, report the reason."""
     try:
         if reader_of(file) is table:
             table.columns_of(file)
@@ -300,7 +302,7 @@ def _is_table(file: Path, problem: Problem) -> bool:
 
 
 def _items(sheets: _Sheets) -> pa.Table:
-    """Return the items. The target is part of an item's name: with another target it is another item."""
+    """Return the items. A target is part of an item's name, so with another target it is another item."""
     clustered = any(sheet.clusters for sheet in sheets.values())
     tables = []
     for (_, value), sheet in sheets.items():

@@ -26,7 +26,7 @@ FILES = FORMATS["every_eval_ever"].patterns
 
 
 def recognises(path: Path) -> bool:
-    """Whether the first row has keys that the schema requires."""
+    """Return whether the first row has the keys that the schema requires."""
     return {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= first_row(path).keys()
 
 
@@ -47,7 +47,7 @@ def _sample(row: dict[str, Any]) -> Sample:
 
 
 def _facts(means: dict[str, Any], subset: str, metric: str) -> Facts:
-    """Return what the file of means beside the samples says of the evaluation."""
+    """Return what the file of means beside the samples says about the evaluation."""
     results = [result for result in means.get("evaluation_results", ()) if result.get("evaluation_name") == subset]
     smaller = results[0].get("metric_config", {}).get("lower_is_better") if results and metric == "score" else None
     model = means.get("model_info", {}).get("id")

@@ -25,12 +25,12 @@ _LIST = re.compile(rb'\s*\{\s*("id": "[^"]*",\s*)?"results": \[\s*\{[^{}]*"trial
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is the result of one trial, or the summary of the job, which has the same name."""
+    """Return whether a file is the result of one trial, or the summary of the job, which has the same name."""
     return _holds(path) != ""
 
 
 def whole(path: Path) -> Path:
-    """Return the folder of the job that a result is a part of."""
+    """Return the folder of the job that a result belongs to."""
     above = 0 if _holds(path) == "job" else 1 if path.name == "result.json" else 2
     return path.parents[above]
 
@@ -55,7 +55,7 @@ def _trials(job: Path) -> list[Path]:
 
 
 def recognises(path: Path) -> bool:
-    """Whether a path is the folder of a job."""
+    """Return whether a path is the folder of a job."""
     return path.is_dir() and (_summary(path) is not None or bool(_trials(path)))
 
 
@@ -102,7 +102,7 @@ def _sample(trial: dict[str, Any]) -> Sample:
 
 
 def _agent(trial: dict[str, Any]) -> dict[str, str]:
-    """Return the names of agent and model, as far as a trial says them."""
+    """Return the names of agent and model, if a trial states them."""
     agent = trial.get("agent_info")
     model = agent.get("model_info") if isinstance(agent, dict) else None
     named = {"agent": agent, "model": model}
@@ -110,7 +110,7 @@ def _agent(trial: dict[str, Any]) -> dict[str, str]:
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:
-    """Return the sample of a trial without a result; its folder begins with the name of the task, which may be cut."""
+    """Return the sample of a trial without a result; its folder begins with the task's name, which may be cut."""
     task = folder.name.rpartition("__")[0]
     known = [sample for sample in samples if task and sample.item.startswith(task)]
     subset, item = (known[0].subset, known[0].item) if known else ("all", task or folder.name)

@@ -34,7 +34,7 @@ _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFil
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is a log of Inspect: by the suffix `.eval`, or by how the JSON begins."""
+    """Return whether a file is a log of Inspect, by the suffix `.eval` or by how the JSON begins."""
     if path.suffix == ".json":
         with path.open("rb") as handle:
             start = handle.read(4096)
@@ -43,7 +43,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one log: the scorer wanted (`--metric`), else the first.
+    """Read one log, with the scorer that `--metric` names, else the first one.
 
     Raises ConfigError if the log is damaged or its evaluation did not end, and as `sample_sheets`.
     """
@@ -109,7 +109,9 @@ def attempt(path: Path) -> Attempt | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """Yield the log's header and an iterator over its samples; the archive stays open: its directory may be long."""
+    """Yield the log's header and an iterator over its samples; the archive is opened once, as its directory may be
+    long.
+    """
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
@@ -128,7 +130,7 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
 
 
 def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse what would unpack to far more than logs do: a damaged or hostile archive."""
+    """Refuse an archive that would unpack to far more than logs do, because it is damaged or hostile."""
     members = archive.infolist()
     total, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
@@ -199,7 +201,7 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Return a score as a number if it is one, or a word for one; else as it is."""
+    """Return a score as a number if it is one or a word for one; otherwise return it unchanged."""
     if not isinstance(value, str):
         return value
     from_word = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)

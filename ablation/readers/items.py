@@ -32,7 +32,7 @@ _EACH = "write a number for each item, or rename a column of words to `text`"
 def read(
     path: Path, problem: Problem, columns: Mapping[str, str] = NOTHING, values: Sequence[str] = ()
 ) -> Iterator[ImportedRun]:
-    """Yield the run whose evaluation items a file holds, or `items.*` in a folder. Raises ConfigError."""
+    """Yield the run with the evaluation items of a file, or of `items.*` in a folder. Raises ConfigError."""
     file = file_at(path, "items")
     item_columns: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
     rows = list(renamed(file, columns, values))

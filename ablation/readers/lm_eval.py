@@ -48,23 +48,23 @@ _LONG = 100  # characters of a passage that several items may share
 
 
 class NotPerItem(ConfigError):
-    """A metric that lm-eval computes from all items at once."""
+    """Raised for a metric that lm-eval computes from all items at once."""
 
 
 def recognises(path: Path) -> bool:
-    """Whether the first row has the keys that lm-eval writes for each document."""
+    """Return whether the first row has the keys that lm-eval writes for each document."""
     row = tabular.first_row(path)
     return {"doc_id", "arguments"} <= row.keys() and ("filter" in row or isinstance(row["arguments"], dict))
 
 
 def task_of(path: Path) -> str:
-    """Return the task of a file of samples, by its name."""
+    """Return the task of a file of samples, from its name."""
     named = _NAME.fullmatch(path.name)
     return named["task"] if named else path.stem.removeprefix("samples_")
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one file of samples: the metric and filter wanted, else the first that it has.
+    """Read one file of samples, with the wanted metric and filter, else the first ones in it.
 
     Raises:
         ConfigError: no such metric or filter, a value that is not a finite number, an item twice, or other rows than
@@ -107,7 +107,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     values = rows["value"][keep]
 
     def raw(at: int) -> Any:
-        """Return the file's text in place of a number; refuse a metric that has no number for any item."""
+        """Return the text in the file instead of a number; refuse a metric that has no number for single items."""
         said = rows["raw"][keep[at]]
         if said and said[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
@@ -192,7 +192,7 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
 
 
 def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, Any], *, named: bool) -> Any:
-    """The filter of each row; where rows do not name it, as in lm-eval 0.4.3 to 0.4.6, the one of the results.
+    """Return the filter of each row; if rows do not name it, as in lm-eval 0.4.3 to 0.4.6, that of the results.
 
     Raises ConfigError if there are rows of several that are not named.
     """
@@ -232,7 +232,8 @@ def _shared_text(path: Path, row: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1)  # the same for every metric and filter of a file
 def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.Index, Any, int, dict[str, str]]:
-    """Names of the items, sorted; the item of each row; how often each was asked; clusters of equal documents.
+    """Return the sorted names of the items, the item of each row, how often each was asked, and clusters of equal
+    documents.
 
     A document that occurs several times in the data has several numbers (`doc_id`): these are different items of one
     cluster.
@@ -289,7 +290,7 @@ def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) ->
 
 
 def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str, tuple[float, tuple[str, ...]]]]:
-    """Yield the groups that a task is in: name, value, and all its tasks, also those of groups in it."""
+    """Yield the groups that contain a task: name, value, and all tasks in it, including those of inner groups."""
     members = results.get("group_subtasks") or {}
 
     def tasks_of(name: str, above: tuple[str, ...] = ()) -> list[str]:

@@ -30,7 +30,7 @@ _OWN = ("doc_id", "doc_hash", "prompt_hash", "target_hash", "target", "filtered_
 
 
 def recognises(path: Path) -> bool:
-    """Whether the first row has the keys that lmms-eval leaves of each document."""
+    """Return whether the first row has the keys that lmms-eval writes for each document."""
     return {"doc_id", "doc_hash", "input", "filtered_resps"} <= first_row(path).keys()
 
 

@@ -23,7 +23,7 @@ _REMEDY = "write a step in each row"
 def read(
     path: Path, problem: Problem, columns: Mapping[str, str] = NOTHING, values: Sequence[str] = ()
 ) -> Iterator[ImportedRun]:
-    """Yield the run whose metrics a file holds, or `metrics.*` in a folder. Raises ConfigError."""
+    """Yield the run with the metrics of a file, or of `metrics.*` in a folder. Raises ConfigError."""
     file = file_at(path, "metrics")
 
     def refuse(names: Mapping[str, str], line: int, column: str, cell: Any) -> None:

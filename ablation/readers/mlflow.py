@@ -63,7 +63,7 @@ _Points = Callable[[RawRun, Problem], Iterable[tuple[int, str, float]]]
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a database, of a folder `mlruns`, of one experiment or run in it, or of all below a folder.
+    """Yield the runs of a database, of a folder `mlruns` or an experiment or run in it, or of all below a folder.
 
     The name of a run begins with the subfolder that its store is in. Raises ConfigError if there is no MLflow store, or
     its database cannot be read.
@@ -142,7 +142,7 @@ def _imported(
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
-    """Return the names of the runs around a nested run, the outermost first; the id of one that is missing."""
+    """Return the names of the runs around a nested run, the outermost first; for a missing run, its id."""
     names: list[str] = []
     seen = {run.key}
     key = run.tags.get(_PARENT)
@@ -180,7 +180,7 @@ def typed(text: str) -> Any:
 
 
 def _run_folders(path: Path, metas: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs: with a file `meta.yaml`, beside one with it, or deleted from its experiment."""
+    """Return the folders of runs: those with a file `meta.yaml`, beside one with it, or deleted from the experiment."""
     run_folders = {folder for folder in (path, *(meta.parent for meta in metas)) if _is_run(folder)}
     for experiment in [place for place in {folder.parent for folder in run_folders} if place.is_relative_to(path)]:
         run_folders |= {place.parent for place in experiment.glob("*/metrics") if _is_run(place.parent)}
@@ -197,7 +197,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def folder_runs(folders: Sequence[Path], problem: Problem) -> list[RawRun]:
-    """Return the runs, experiment by experiment in the order of their start."""
+    """Return the runs, experiment by experiment, in the order in which they started."""
     experiments = {folder.parent: _TRASH in folder.parts[-3:] for folder in folders}
     for experiment in experiments:
         meta = _meta(experiment / _META, lambda _: None)
@@ -236,7 +236,7 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) below a folder: slashes in names of metrics, parameters and tags are folders."""
+    """Yield (name, file) below a folder; slashes in names of metrics, parameters and tags are folders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in files if not name.startswith(".")):  # `._loss`; no metric begins so
@@ -290,7 +290,7 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
 
 
 def database_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRun]:
-    """Return all runs, deleted ones too, in the order of their start."""
+    """Return all runs, including deleted ones, in the order in which they started."""
     query = """
         SELECT run_uuid, runs.name, status, start_time, runs.lifecycle_stage, experiments.lifecycle_stage
         FROM runs LEFT JOIN experiments USING (experiment_id) ORDER BY start_time, run_uuid"""

@@ -26,18 +26,18 @@ _LARGE = 1 << 20  # bytes: a trajectory, say
 
 
 def recognises(path: Path) -> bool:
-    """Whether a path is a folder with several such files."""
+    """Return whether a path is a folder with a JSON file for each of several items."""
     return path.is_dir() and bool(_inside(path))
 
 
 def folder_of(path: Path) -> Path | None:
-    """Return the folder in which a JSON file may be one of the items, if it is."""
+    """Return the folder in which a JSON file may be one of the items; None if there is none."""
     above = (path.parent, path.parent.parent) if path.suffix == ".json" else ()
     return next((folder for folder in above if path in _inside(folder)), None)
 
 
 def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return the JSON files of each folder that holds several, or whose folders hold one of the same name."""
+    """Return the JSON files of each folder that has several, or whose subfolders have one with the same name each."""
     objects = [file for file in files if file.suffix == ".json"]
     alike = Counter((file.parent.parent, file.name) for file in objects)
     beside = Counter(file.parent for file in objects)
@@ -49,7 +49,7 @@ def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read a folder.
+    """Read a folder with a JSON file for each item.
 
     Raises ConfigError for a file that is not an object or lacks the item, if item or value are not certain, and as
     `table.sheets_of`.

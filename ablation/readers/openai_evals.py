@@ -19,7 +19,7 @@ _SCORED = ("match", "metrics")
 
 
 def recognises(path: Path) -> bool:
-    """Whether the first line is the spec of a run."""
+    """Return whether the first line is the spec of a run."""
     spec = first_row(path).get("spec")
     return isinstance(spec, dict) and {"eval_name", "completion_fns", "run_id"} <= spec.keys()
 

@@ -41,17 +41,17 @@ class Value:
 
     @property
     def identity(self) -> str:
-        """The identity of a run: the digest of all that it logged, or its name."""
+        """Identity of a run: the digest of all that it logged, or its name."""
         return self.run.rpartition("#")[2]
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The key of a row in a file of past runs."""
+        """Key of a row in a file of past runs."""
         return self.identity, self.metric, self.window
 
 
 def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
-    """Return the runs at the paths that logged one of the metrics, by the first format that reads any of them.
+    """Return the runs at the paths that logged one of the metrics, in the first format that can read each path.
 
     Raises ConfigError if no format reads a path, or no run at it has logged the metrics.
     """
@@ -83,7 +83,7 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
 
 
 def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]:
-    """Yield a note on folders of a folder of runs from which none was read."""
+    """Yield a note on subfolders of a folder of runs from which no run was read."""
     inside = list(path.iterdir()) if path.is_dir() else []
     folders = {each.name for each in inside if each.is_dir() and not each.name.startswith(".")}
     read = {run.source.relative_to(path).parts[0] for run in runs if run.source != path and inside}
@@ -92,7 +92,7 @@ def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a format at a path; of `metrics`, which is one run's, those of all folders below."""
+    """Yield the runs of a format at a path; for `metrics`, which is one run's, those of all folders below."""
     reader = load_reader(name, "collect")
     tables = [f"metrics{suffix}" for suffix in SUFFIXES]
     if name != "metrics" or not path.is_dir() or any((path / table).is_file() for table in tables):
@@ -107,7 +107,7 @@ def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _whole(run: ImportedRun) -> ImportedRun:
-    """Return the run, as one that has not ended where the last line of its CSV file was cut."""
+    """Return the run, marked as not ended if the last line of its CSV file was cut off."""
     return replace(run, state="running") if run.source.suffix == ".csv" and _is_cut(read_text(run.source)) else run
 
 
@@ -116,7 +116,7 @@ def _is_cut(text: str) -> bool:
 
 
 def digest(run: ImportedRun) -> str:
-    """Return what tells a run from others wherever its files lie: all that it logged."""
+    """Return a digest of all that a run logged, which identifies it wherever its files are."""
     logged = b"".join(run.metrics[name].to_numpy().tobytes() for name in ("step", "value"))
     return hashlib.sha256(logged).hexdigest()[:8]
 
@@ -139,14 +139,14 @@ class Window:
 
     @property
     def ends_the_run(self) -> bool:
-        """Whether the run must have ended well: nobody asked for the values of one step."""
+        """Whether the run must have succeeded, which is not needed for the values of one step."""
         return not isinstance(self.at, int)
 
     def __str__(self) -> str:
         return self.text if self.at is None else f"{self.text} at {self.at}"
 
     def step(self, run: ImportedRun, name: str, metric: str, note: Problem) -> int | None:
-        """Return the step up to which values count; None: all. `note` is told where the run's settings say it."""
+        """Return the last step whose values count; None for all. `note` is called if the run's settings decide it."""
         if self.at == "best":
             rows = run.metrics.filter(pc.equal(run.metrics["name"], metric)).filter(pc.is_finite(pc.field("value")))
             best = pc.min(rows["value"]) if self.smaller else pc.max(rows["value"])

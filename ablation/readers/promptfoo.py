@@ -33,7 +33,7 @@ _NAME = 60  # characters of an item's name
 
 
 def recognises(path: Path) -> bool:
-    """Whether the file begins as the output does."""
+    """Return whether the file begins like promptfoo's output."""
     if path.suffix != ".json" or path.is_dir():
         return False
     with path.open("rb") as handle:
@@ -80,7 +80,7 @@ def _samples(path: Path) -> Iterator[Sample]:
 
 
 def _name(description: str | None, variables: dict[str, Any], taken: set[str]) -> str:
-    """Return the name of a test; of two with the same, as with other assertions, the second has a number."""
+    """Return the name of a test; if two have the same, for example with other assertions, the second gets a number."""
     text = description or ", ".join(f"{name}={value}" for name, value in sorted(variables.items())) or "test"
     name = " ".join(text.split())
     if len(name) > _NAME:

@@ -31,7 +31,7 @@ Problem = Callable[[str], None]
 
 
 class ItemsLost(str):
-    """A problem by which a file of items is left out as a whole; the stage of a command fails for it."""
+    """A problem that leaves out a whole file of items; the stage of a command fails because of it."""
 
 
 State = Literal["finished", "running", "failed"]
@@ -118,7 +118,7 @@ def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[s
 
 
 def as_number(value: Any) -> float | None:
-    """Return a value that can be logged, a number or boolean; None for anything else."""
+    """Return a value that can be logged, a number or a boolean, as a number; None for anything else."""
     if isinstance(value, bool | int | float):
         try:
             return float(value)
@@ -128,17 +128,19 @@ def as_number(value: Any) -> float | None:
 
 
 def as_written(value: Any) -> float | None:
-    """Return what `as_number` does, and also the numbers that JSON writes as words: `NaN`, `Infinity`, `-Infinity`."""
+    """Return a number as `as_number` does, or one that JSON writes as a word: `NaN`, `Infinity`, `-Infinity`."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 
 def as_text(name: str) -> str:
-    r"""Return a name as a table can show it: ESC, line ends, half a character as their codes `\x1b`, `\n`, `\ud800`."""
+    r"""Return a name as a table can show it, with control characters and lone surrogates as codes: `\x1b`, `\n`,
+    `\ud800`.
+    """
     return printable(name).replace("\n", r"\n").replace("\t", r"\t")
 
 
 def as_step(value: Any) -> int | None:
-    """Return a step that can be logged: a whole number of 64 bits; None for all else."""
+    """Return a step that can be logged, a whole number of 64 bits; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
@@ -154,7 +156,7 @@ def name_below(root: Path, place: Path) -> str:
 
 
 class Numbered:
-    """Names items: the first of a hash is `hash`, further ones are `hash#2`, `hash#3`, in the order of the file."""
+    """Names items: the first item with a hash is `hash`, further ones are `hash#2`, `hash#3`, in file order."""
 
     def __init__(self) -> None:
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -177,7 +179,7 @@ def item_table(rows: Iterable[tuple[str, str, str, str, float]]) -> pa.Table:
 
 
 def repeats_as_clusters(items: pa.Table) -> pa.Table:
-    """Return the items with repeats of one question in one cluster: they share its difficulty, so errors correlate."""
+    """Return the items with the repeats of one question in one cluster, because their errors are correlated."""
     names = items["item"].to_pylist()
     clusters = [name.partition("#")[0] for name in names]
     if clusters == names:
@@ -214,7 +216,7 @@ def iso_time(seconds: float | None) -> str | None:
 
 
 def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any]:
-    """Return the content of the first of the files that exists and is a mapping; {} if there is none."""
+    """Return the content of the first file that exists and is a mapping; {} if there is none."""
     for path in candidates:
         if not path.is_file():
             continue

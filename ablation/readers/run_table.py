@@ -100,7 +100,7 @@ class RunTable:
             yield ImportedRun(self.path, name, name, config, run.seed, run.state, metrics=metric_table(run.points))
 
     def told(self) -> str:
-        """Return in one line how the columns were read."""
+        """Say in one line how the columns were read."""
         roles = ", ".join(f"{role} = {column}" for role, column in self.roles.items())
         settings = f"; settings: {listed(list(self.settings), 5)}" if self.settings else ""
         remedy = "to correct this, pass --map columns.ROLE=COLUMN"
@@ -108,7 +108,7 @@ class RunTable:
 
 
 def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
-    """Read a table; `named` is {role: column} of the columns that are not to be guessed. Raises ConfigError.
+    """Read a table; `named`: {role: column} for columns whose role is stated, not guessed. Raises ConfigError.
 
     Several columns, as `algorithm,beta`, can give the variant.
     """
@@ -154,7 +154,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
 
 
 def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
-    """Return the rows with the numbers of columns where a cell alone, such as `1,758`, may be two."""
+    """Return the rows with columns read as numbers if a cell alone, such as `1,758`, has two readings."""
     resolved = {}
     for column in head:
         cells = [row.get(column) for _, row in rows]
@@ -168,7 +168,7 @@ def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
 
 
 def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
-    """Raise ConfigError if a metric is one of the columns with `words` of a RunTable."""
+    """Raise ConfigError if a metric is one of a RunTable's columns of `words`."""
     if metric is not None and metric in words:
         line, cell = words[metric]
         problem, remedy = "is not a number", "write a number, or leave the cell empty"
@@ -184,7 +184,7 @@ def _word(rows: Sequence[Row], column: str) -> tuple[int, Any]:
 
 
 def _together(path: Path, head: Sequence[str], variant: str) -> list[str]:
-    """Return the columns that give the variant together; none if it is one column."""
+    """Return the columns that together give the variant; none if it is one column."""
     columns = [] if variant in head or "," not in variant else [column.strip() for column in variant.split(",")]
     for column in columns:
         if column not in head:
@@ -212,7 +212,7 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
 
 
 def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[dict[str, str], Sequence[Row]]:
-    """Return roles and rows where the names of runs, as `base-s3`, become variants and their seeds."""
+    """Return roles and rows with names of runs, such as `base-s3`, split into variants and seeds."""
     column = roles["variant"]
     seed_column = f"{column}'s seed"
     cut: dict[str, dict[str, str]] = {}
@@ -249,7 +249,7 @@ def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric:
 def _runs(
     path: Path, rows: Sequence[Row], roles: Mapping[str, str], metrics: Sequence[str] | None, settings: Sequence[str]
 ) -> list[_Run]:
-    """Gather the rows of each run. Without columns of runs and steps each row is a run of its own."""
+    """Group the rows by run. Without columns of runs and steps, each row is a run of its own."""
     runs: dict[tuple[str, str], _Run] = {}
     taken: dict[tuple[str, str, int, str], int] = {}
     counts: dict[str, int] = {}
@@ -291,7 +291,7 @@ def _runs(
 
 
 def _groups(rows: Sequence[Row], roles: Mapping[str, str], others: Sequence[str], runs: Sequence[_Run]) -> str:
-    """Return the column of fewest values that several runs share, each with other seeds; "" if variants have runs."""
+    """Return the column with the fewest values that groups runs of different seeds; "" if a variant has several."""
     if len({run.variant for run in runs}) < len(runs) or "seed" not in roles or len(rows) > len(runs):
         return ""
     value_counts = {}

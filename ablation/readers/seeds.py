@@ -13,7 +13,7 @@ _OTHER = re.compile(
 
 
 def seed_in(name: str, *, only_seed: bool = False) -> re.Match[str] | None:
-    """Return the last place of a name, or path, that says a seed; the group `seed` is its number.
+    """Return the match of the last seed in a name or path; the group `seed` is its number. None if there is none.
 
     A number is a seed only after a word that says so:
 

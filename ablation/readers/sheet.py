@@ -37,7 +37,7 @@ Errors = Literal["refuse", "fail", "leave-out"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """The caller's choice; None: the first in the file."""
+    """What the caller wants to read; None: the first in the file."""
 
     metric: str | None = None
     filter: str | None = None
@@ -48,7 +48,7 @@ class Wanted:
     errors: Errors = "refuse"  # what items count that have no value because something broke
 
     def wants(self, subset: str) -> bool:
-        """Whether a subset was asked for."""
+        """Return whether a subset was asked for."""
         return not self.tasks or subset in self.tasks
 
 
@@ -65,13 +65,13 @@ ANY = Wanted()
 
 
 def no_texts(items: Sequence[str]) -> dict[str, ItemText]:
-    """Return no texts: for a file that has none."""
+    """Return no texts, for a file that has none."""
     return {}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The file's own statements about the whole evaluation; None: not stated."""
+    """What the file says about the whole evaluation; None: not stated."""
 
     tool: str = ""  # that wrote it
     version: str | None = None  # of the task
@@ -124,7 +124,7 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Refuse values that are not finite or above LARGEST, and name the first; raw: the file's text in its place."""
+    """Refuse values that are not finite or exceed LARGEST, and name the first; raw: the text in the file."""
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
@@ -147,7 +147,7 @@ def date_in(path: Path) -> str | None:
 
 
 def newer(path: Path, other: Path) -> bool:
-    """Whether a file is the newer of two: by the dates in their names, else by when they were changed.
+    """Return whether a file is newer than another, by the dates in their names, else by their modification times.
 
     Raises ConfigError if they are of the same time.
     """
@@ -161,7 +161,7 @@ def newer(path: Path, other: Path) -> bool:
 
 
 def short(item: str) -> str:
-    """Return an item's name for display: of a hash its beginning, of a long name its beginning and end."""
+    """Return an item's name for display: the beginning of a hash; the beginning and end of a long name."""
     if re.fullmatch(r"[0-9a-f]{64,}", item):
         return item[:12]
     return item if len(item) <= 64 else f"{item[:30]}…{item[-30:]}"
@@ -222,7 +222,7 @@ Texts = Callable[[str, Sequence[str]], dict[str, ItemText]]
 def sample_sheets(
     path: Path, wanted: Wanted, samples: Iterable[Sample], texts: Texts, facts_of: Callable[[str, str], Facts]
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each subset of a file with these samples; `facts_of(subset, metric)` says the rest.
+    """Yield a sheet for each subset of a file with these samples; `facts_of(subset, metric)` returns the other facts.
 
     Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if the metric does not exist, a
     value is not a finite number, or an item occurs twice or more often than others.
@@ -280,7 +280,7 @@ def sample_sheets(
 
 @dataclass
 class _Gathered:
-    """The samples of one subset and system; of items that have an error, `lost` says which."""
+    """The samples of one subset and system; `lost`: the items with an error."""
 
     metrics: dict[str, None] = field(default_factory=dict)
     values: dict[str, dict[Any, float]] = field(default_factory=dict)
@@ -360,7 +360,7 @@ def read_evaluation(path: Path) -> Any:
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:
-    """Return the JSON of a file that explains another; `otherwise` if it is not there.
+    """Return the JSON of a file that explains another; `otherwise` if it does not exist.
 
     Raises ConfigError if it cannot be read, or is of another type than `otherwise`.
     """
@@ -378,7 +378,7 @@ def read_beside(path: Path, otherwise: Any) -> Any:
 def sheet_items(
     sheet: Sheet, protocol: str, name: str, *, clustered: bool, suffixes: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return ITEM_ROWS of a sheet; clustered: an item without a cluster is one of its own."""
+    """Return ITEM_ROWS of a sheet; clustered: an item without a cluster is a cluster of its own."""
     items = [str(item) for item in sheet.items]
     count = len(items)
     clusters = [sheet.clusters.get(item, item) for item in items] if clustered else [None] * count

@@ -19,7 +19,7 @@ _PATIENCE = 30.0  # seconds for which a writer may hold its lock
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a path is a file that begins as SQLite's do. Raises OSError if it cannot be read."""
+    """Return whether a path is an SQLite file, by its first bytes. Raises OSError if it cannot be read."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -73,7 +73,7 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
 
 
 def _check_length(path: Path, header: bytes) -> None:
-    """Raise sqlite3.DatabaseError where a database is shorter than its header says."""
+    """Raise sqlite3.DatabaseError if a database is shorter than its header says."""
     if len(header) < 100:
         raise sqlite3.DatabaseError("its end is missing")
     size, changes, pages, valid = (
@@ -100,7 +100,7 @@ def _copied(path: Path, beside: Path, scratch: Path) -> Path:
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns; none if it is not a table: a view's query may never end."""
+    """Return the names of a table's columns; none if it is a view, whose query may never end, or does not exist."""
     real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
     if not connection.execute(real, [table]).fetchall():
         return set()
@@ -110,7 +110,7 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def rows(
     connection: sqlite3.Connection, query: str, parameters: Sequence[Any], where: str, problem: Problem
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; after an error the rows before it, and the error is reported to `problem`."""
+    """Yield the rows of a query; after an error, the rows before it, and report the error to `problem`."""
     try:
         yield from connection.execute(query, parameters)
     except _DAMAGE as error:

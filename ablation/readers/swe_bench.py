@@ -40,7 +40,7 @@ _FEWEST = 20  # numbers in an object of items; a summary of metrics has fewer
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file begins like one of SWE-bench's; an object of numbers must be long and hold nothing else."""
+    """Return whether a file begins like one of SWE-bench's; an object of numbers must be long and hold nothing else."""
     if path.is_dir():
         return any(map(is_part, path.glob("*/report.json")))
     if path.suffix != ".json":
@@ -60,7 +60,7 @@ def recognises(path: Path) -> bool:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is the report of one instance; the folder above its own is the evaluation."""
+    """Return whether a file is the report of one instance; the evaluation is two folders above."""
     if path.name != "report.json":
         return False
     with path.open("rb") as handle:
@@ -68,7 +68,7 @@ def is_part(path: Path) -> bool:
 
 
 def whole(path: Path) -> Path:
-    """Return the evaluation that a report of one instance is a part of."""
+    """Return the evaluation that the report of one instance belongs to."""
     return path.parent.parent
 
 
@@ -102,7 +102,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (instance, whether it is resolved or, as text, why it was not judged)."""
+    """Yield (instance, whether it is resolved, or the reason why it was not judged)."""
     if path.is_dir():
         for folder in sorted(each for each in path.iterdir() if each.is_dir()):
             report = folder / "report.json"

@@ -52,7 +52,7 @@ def read(path: Path, problem: Problem, columns: Mapping[str, str] = tabular.NOTH
 
 
 def recognises(path: Path) -> bool:
-    """Whether the file is a table by its name; JSON must have columns of items and values in its first row."""
+    """Return whether the file is a table, by its name; JSON must have columns of items and values in its first row."""
     if path.suffix in (".jsonl", ".json"):
         row = {name.lower() for name in tabular.first_row(path)}
         known = not (row.isdisjoint(ITEM) or row.isdisjoint(VALUE)) or export_of(row) is not None
@@ -62,7 +62,7 @@ def recognises(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Names:
-    """The columns of a table: of the item, of the value, the others that are read by their names, those of `--by`."""
+    """The columns of a table: item, value, others that are read by name, and those of `--by`."""
 
     item: str
     value: str
@@ -267,7 +267,7 @@ def _averaged(path: Path, names: _Names, scored: pd.DataFrame, rows: _Rows) -> t
 
 
 def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) -> ConfigError:
-    """Return the error for a row of an item that stands there again; it names the column that tells them apart."""
+    """Return the error for an item that occurs several times; it names the column that distinguishes the rows."""
     where = [key for key in ("subset", "seed", *names.samples) if key in names.others]
     keys = (names.item, *where, *names.by)
     rows = list(every())
@@ -288,7 +288,7 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) ->
 
 
 def _digest(cell: Any) -> int:
-    """Return 64 bits of a text's MD5, as of imports that are stored; 0 for no text."""
+    """Return 64 bits of a text's MD5, as stored imports have it; 0 for no text."""
     if cell is None:
         return 0
     text = cell if isinstance(cell, str) else json.dumps(cell, default=str)

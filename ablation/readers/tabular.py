@@ -93,7 +93,7 @@ def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> It
 
 
 def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator[Row]:
-    """Yield the rows of a table, of a Parquet file only with the wanted columns.
+    """Yield the rows of a table; of a Parquet file, only the wanted columns.
 
     Raises ConfigError, which names the line.
     """
@@ -115,7 +115,7 @@ def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator
 
 
 def parquet_names(file: Path) -> list[str]:
-    """Return the columns of a Parquet file; none of another. Raises ConfigError if it cannot be read."""
+    """Return the columns of a Parquet file; none for another file. Raises ConfigError if it cannot be read."""
     if file.suffix != ".parquet":
         return []
     try:
@@ -157,7 +157,7 @@ def _array(file: Path) -> list[dict[str, Any]]:
 
 
 def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the objects of a file of JSON lines. Another line is an error or, with `torn`, reported and left out.
+    """Yield the objects of a file of JSON lines. Any other line is an error or, with `torn`, reported and left out.
 
     A line that is too long is an error in both cases: no writer leaves it, and the rest of it may be gigabytes.
     """
@@ -203,7 +203,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
 
 
 def _encoding(file: Path) -> str:
-    """Return UTF-16 where a file begins as it does: a mark, or an ASCII letter of two bytes."""
+    """Return UTF-16 if a file begins like it, with a byte order mark or an ASCII letter of two bytes; else UTF-8."""
     with file.open("rb") as handle:
         start = handle.read(2)
     if start in (b"\xff\xfe", b"\xfe\xff"):
@@ -212,7 +212,7 @@ def _encoding(file: Path) -> str:
 
 
 def _delimiter(head: str) -> str:
-    """Return the one of `,`, `;` and a tab that makes the most columns of a line."""
+    """Return the delimiter, `,`, `;` or tab, that splits a line into the most columns."""
     return max(",;\t", key=lambda sign: len(next(csv.reader([head], delimiter=sign), [])))
 
 
@@ -235,7 +235,7 @@ def points(
 
 
 def whole(cell: Any) -> int | None:
-    """Return a cell as a whole number of 64 bits, which may end in `.0`; None for anything else, booleans included."""
+    """Return a cell as a whole number of 64 bits, which may end in `.0`; None for anything else, including booleans."""
     match = re.fullmatch(r"([-+]?[0-9]{1,19})(\.0*)?", str(cell).strip())
     return int(match[1]) if match and abs(int(match[1])) < 2**63 else None
 
@@ -261,7 +261,7 @@ def sql_name(value: str) -> str:
 
 
 def sql_number(column: str) -> str:
-    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for no number. DuckDB would read `1_0` as 10."""
+    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for no number. (DuckDB reads `1_0` as 10.)"""
     text = f"lower(trim(CAST({column} AS VARCHAR)))"
     number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
     return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
@@ -273,7 +273,7 @@ def sql_digest(expression: str) -> str:
 
 
 def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str, Any]:
-    """Run a query of one file, which it names as {file}; return its columns as numpy arrays.
+    """Run a query on one file, which it names as {file}; return the columns as numpy arrays.
 
     Raises ConfigError if the file is not of the form that the query asks for.
     """
@@ -293,7 +293,7 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
 
 
 def _plain(values: Any) -> Any:
-    """Return the values without a mask: NaN if a number is missing, None if a text is."""
+    """Return the values without a mask: NaN for a missing number, None for a missing text."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if values.dtype.kind == "O":

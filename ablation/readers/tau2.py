@@ -19,7 +19,7 @@ _NOT_JUDGED = "infrastructure_error"
 
 
 def recognises(path: Path) -> bool:
-    """Whether the file begins as results do."""
+    """Return whether the file begins like tau2-bench's results."""
     if path.suffix != ".json" or path.is_dir():
         return False
     with path.open("rb") as handle:
@@ -46,7 +46,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _in_folder(path: Path) -> list[dict[str, Any]]:
-    """Return the simulations of a run that has not ended, or was stopped: there is no index of them yet."""
+    """Return the simulations of a run that has not ended or was stopped, so it has no index of them yet."""
     return [read_evaluation(file) for file in sorted(path.with_name("simulations").glob("*.json"))]
 
 

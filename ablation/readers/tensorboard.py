@@ -90,7 +90,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Path, list["_EventLog"]]:
-    """Return the runs of a log: its calls of `add_hparams` if they differ and it has no curves, else itself."""
+    """Return the runs of a folder: one per call of `add_hparams` if these differ and it has no curves, else one."""
     calls: dict[Path, list[_EventLog]] = {}
     for log in logs:
         if _TIME_STAMP.fullmatch(log.file.parent.name):
@@ -107,7 +107,7 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
 
 
 def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
-    """Leave out the folders of other ranks beside one of rank 0."""
+    """Return the files without the folders of other ranks if there is a folder of rank 0."""
     folders = {file.parent for file in files}
     others = {
         folder: beside
@@ -138,12 +138,12 @@ def _folder_of_run(file: Path, root: Path, trainer_folders: set[Path], names: Ma
 
 
 def _is_part(name: str) -> bool:
-    """Whether a folder of this name holds a part of a run."""
+    """Return whether a folder of this name holds a part of a run."""
     return name in _SPLITS or _TIME_STAMP.fullmatch(name) is not None
 
 
 def _line(folder: str, tag: str) -> str:
-    """Return the name of a line that `add_scalars(tag, {name: value})` wrote to a folder; "" where it did not."""
+    """Return the name of a line that `add_scalars(tag, {name: value})` wrote to a folder; "" if it is not one."""
     start = tag.replace("/", "_") + "_"
     return folder.removeprefix(start) if tag and folder.startswith(start) else ""
 
@@ -160,7 +160,7 @@ def _first_tag(file: Path) -> str:
 
 
 def _is_by_trainer(file: Path) -> bool:
-    """Whether a log `runs/<date>_<host>/*` begins with the Trainer's settings; torch's SummaryWriter's does not."""
+    """Return whether a log `runs/<date>_<host>/*` begins with settings of the Trainer, unlike a SummaryWriter's."""
     if not _START_OF_TRAINER.fullmatch(file.parent.name) or file.parent.parent.name != "runs":
         return False
     with regular(file).open("rb") as log:
@@ -183,7 +183,7 @@ class _EventLog:
 
     @property
     def starts(self) -> dict[str, int]:
-        """The first step of each tag."""
+        """First step of each tag."""
         codes, places = np.unique(self.codes, return_index=True)
         return {self.tags[code]: int(self.steps[place]) for code, place in zip(codes, places, strict=True)}
 
@@ -193,7 +193,7 @@ def _config(logs: Iterable[_EventLog]) -> dict[str, Any]:
 
 
 class _Kept:
-    """The values of a folder, file by file, from which a restart takes the last ones back."""
+    """The values of a folder, file by file; a restart removes the last ones again."""
 
     def __init__(self) -> None:
         self.files: list[tuple[int, list[Array]]] = []  # the largest step so far, and steps, codes, values
@@ -205,7 +205,7 @@ class _Kept:
             self.files.append((max(before, int(columns[0].max())), columns))
 
     def cut(self, step: int) -> None:
-        """Remove what was logged from a step on; the files before the first such step are not looked at."""
+        """Remove what was logged from a step on; files before the first such step are not read."""
         late = []
         while self.files and self.files[-1][0] >= step:
             late.append(self.files.pop()[1])
@@ -215,7 +215,7 @@ class _Kept:
 
 
 def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
-    """Return the values of a run's files, with restarts in place of the values that they replaced."""
+    """Return the values of a run's files; restarts replace the values that they repeat."""
     kept_by_folder: dict[Path, _Kept] = {}
     tags: dict[str, int] = {}
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
@@ -242,7 +242,7 @@ def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
 
 
 def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Problem) -> None:
-    """Tell of a file that was open at the same time and logs the same tags: ranks that write to one folder, say."""
+    """Report a file that was open at the same time as another and logs the same tags, for example of another rank."""
     for other in {id(each): each for each in others if each.last > (log.first or 0.0)}.values():
         shared = sorted(log.starts.keys() & other.starts.keys())
         what = f"logs {shortened(shared)} at the same time as {other.file.name}, like ranks that share a folder"
@@ -265,7 +265,7 @@ class _Event:
 
 
 def _parsed(content: bytes) -> _Event | None:
-    """Return what an event says; None if it makes no sense."""
+    """Return the content of an event; None if it is invalid."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
     event = Event()
@@ -288,7 +288,7 @@ def _parsed(content: bytes) -> _Event | None:
 
 
 def _number(content: bytes) -> tuple[str, int, float] | None:
-    """Return (tag, step, value) of an event that says one number and nothing else."""
+    """Return (tag, step, value) of an event that contains one number and nothing else."""
     event = _parsed(content)
     if event is None or len(event.numbers) != 1 or event.config or event.damaged:
         return None
@@ -369,7 +369,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def _settings(value: Any) -> dict[str, Any]:
-    """Return the settings that a summary holds, or nothing."""
+    """Return the settings in a summary; {} if there are none."""
     if value.tag == _HPARAMS:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -392,7 +392,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
 
 def _as_integer(value: Any) -> Any:
-    """Return a whole number as an integer: hparams has only floats."""
+    """Return a whole number as an integer, because hparams has only floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

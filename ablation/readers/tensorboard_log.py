@@ -60,7 +60,7 @@ def _sums(records: Bytes) -> Any:
 
 
 def _is_head(heads: Bytes) -> Any:
-    """Return which rows of 12 bytes are a length and its checksum."""
+    """Return which rows of 12 bytes are a length with its checksum."""
     return _sums(heads[:, :8]) == np.ascontiguousarray(heads[:, 8:]).view("<u4")[:, 0]
 
 
@@ -85,7 +85,7 @@ class EventFile:
         self.places, self.sizes = self._find()
 
     def _find(self) -> tuple[Any, Any]:
-        """Return where events start and their lengths, up to the first record that is cut off or does not add up."""
+        """Return where events start and their lengths, up to the first record that is cut off or damaged."""
         length, place, end = struct.Struct("<Q").unpack_from, 0, len(self.data)
         borders: list[int] = []
         with suppress(struct.error, OverflowError):
@@ -103,7 +103,7 @@ class EventFile:
         return heads[:count] + 12, np.diff(borders)[:count] - 16
 
     def alike(self) -> Iterator[tuple[Any, Bytes]]:
-        """Yield (places among the file's events, events of one length [events, bytes]); without those that are damaged.
+        """Yield (places among the file's events, events of one length [events, bytes]), without damaged events.
 
         Large events are left out, and are not even read.
         """
@@ -126,7 +126,7 @@ class EventFile:
 
 
 def template(event: bytes, read: Callable[[bytes], tuple[str, int, float] | None]) -> tuple[int, int] | None:
-    """Return (end of the step, start of the value) of an event that says one number of 32 bits; None for another one.
+    """Return (end of the step, start of the value) of an event with one number of 32 bits; None for another event.
 
     `read` returns tag, step and value of such an event. Time is in bytes 1 to 8, and the step, unless it is 0, from
     byte 10 on.

@@ -127,7 +127,7 @@ def _begins_with(state: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _has_ended(state: dict[str, Any]) -> bool:
-    """Whether all steps were taken, a callback stopped the training, or its totals were logged."""
+    """Return whether all steps were taken, a callback stopped the training, or the totals were logged."""
     step, last = as_number(state.get("global_step")), as_number(state.get("max_steps"))
     if step is not None and last is not None and 0 < last <= step:
         return True
@@ -152,7 +152,7 @@ def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[t
 
 
 def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
-    """Return the content; for a file that was cut off, its start and the complete rows of the history."""
+    """Return the content; for a file that was cut off, its beginning and the complete rows of the history."""
     try:
         text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -242,7 +242,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
-    """Return the settings as `TrainingArguments.to_dict` names them; {} for a refused file, which is reported.
+    """Return the settings with the names of `TrainingArguments.to_dict`; {} for a refused file, which is reported.
 
     Trainers of transformers and TRL pickle them with `torch.save`. Nothing that the file names is imported or called.
     Each object of the known libraries is replaced by a `_Value`, which keeps the object's arguments; a file that names
@@ -279,7 +279,7 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
 
 
 def _is_setting(name: Any) -> bool:
-    """Whether a key is a setting of the training, not of the machine, and no secret."""
+    """Return whether a key is a setting of the training, and neither of the machine nor a secret."""
     return (
         isinstance(name, str)
         and not name.startswith("_")
@@ -289,7 +289,7 @@ def _is_setting(name: Any) -> bool:
 
 
 def _plain(made: _Value) -> Any:
-    """Return JSON's values; counts them, since a short file can name one list a billion times."""
+    """Return the object as JSON values, counted, because a short file can name one list a billion times."""
     left = _MAX_VALUES
 
     def plain(value: Any) -> Any:

@@ -76,7 +76,7 @@ def _is_log(path: Path) -> bool:
 
 
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
-    """Yield the lines that can be read; a half-written one is named by its number."""
+    """Yield the readable lines; report the number of each damaged one."""
     return (row for _, row in json_rows(path, lambda number: problem(f"{path}:{number}: is cut off or damaged")))
 
 
@@ -119,7 +119,7 @@ def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
 
 
 def _samples(path: Path, problem: Problem) -> pa.Table | None:
-    """Return the items of a step; None if there are none, or a line is damaged: the rest would have another mean."""
+    """Return the items of a step; None if there are none, or if a line is damaged, which would change the mean."""
     damaged: list[str] = []
     table = item_table(_sample_rows(path, damaged.append))
     if damaged:

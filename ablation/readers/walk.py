@@ -18,7 +18,7 @@ _LATEST = ("latest", "last")  # links that writers keep to their last folder; no
 
 
 def is_aside(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, or a temporary or backup copy: `.x`, `x.bak`, `x~`."""
+    """Return whether a file or folder of this name is hidden, or a temporary or backup copy: `.x`, `x.bak`, `x~`."""
     return name.startswith(".") or name in _NOT_DATA or _BACKUP.fullmatch(name) is not None
 
 
@@ -30,7 +30,8 @@ def files_below(
     depth: int | None = None,
     others: list[Path] | None = None,
 ) -> list[Path]:
-    """Return the regular files below a folder whose names fit a pattern, sorted; `depth` 1: of the folder itself.
+    """Return the regular files below a folder whose names match a pattern, sorted; `depth` 1: only in the folder
+    itself.
 
     Links to files and folders are followed, and each file is read once: at its own place if that is below the folder.
     Hidden files and folders and temporary or backup copies are left out. `problem` is told what was left out, a line
@@ -70,7 +71,7 @@ class _Walk:
         self._links: list[tuple[Path, int]] = []  # with the depth of their folder
 
     def run(self) -> None:
-        """Visit real files first, then links in the order of their names, so that no link takes the place of a file."""
+        """Visit real files first, then links in the order of their names, so that no link replaces a file."""
         self._below(self.root, 1)
         while self._links:
             self._links.sort(reverse=True)
@@ -86,7 +87,7 @@ class _Walk:
                 folders += [(folder, depth + 1) for folder in self._folder(place, real, depth)]
 
     def _folder(self, place: Path, real: Path, depth: int) -> list[Path]:
-        """Note the files of a folder, and return the folders in it; links wait until all else was read."""
+        """Note the files of a folder, and return its subfolders; links are read after everything else."""
         names: set[str] = set()
         folders: list[Path] = []
         deeper = self._goes_below(depth)
@@ -140,7 +141,7 @@ class _Walk:
         return self.depth is None or depth < self.depth
 
     def _aside(self, entry: os.DirEntry[str], *, deeper: bool) -> None:
-        """Note a file that would have been read but for its name, or such files in a folder."""
+        """Note a file that is left out only because of its name, or such files in a folder."""
         if not entry.is_dir(follow_symlinks=False):
             named = _BACKUP.fullmatch(entry.name)
             plain = (named and named["of"]) or re.sub(r"^\.(?:_|~lock\.)?", "", entry.name)

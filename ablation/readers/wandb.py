@@ -38,7 +38,7 @@ _Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Head:
-    """The run that a file is part of. `started` is in seconds since the epoch, 0 if the file does not have it."""
+    """The run to which a file belongs. `started` is in seconds since the epoch, 0 if the file does not state it."""
 
     file: Path
     project: str
@@ -47,7 +47,7 @@ class Head:
 
 
 def read_head(file: Path) -> Head:
-    """Return the head in the file's first records; if they are damaged, from its name. Raises OSError."""
+    """Return the head from the file's first records or, if they are damaged, from its name. Raises OSError."""
     for record in islice(read_records(file, lambda _: None), 100):
         with suppress(ValueError):
             run = parse(record).run
@@ -84,7 +84,7 @@ class Run:
         self._before: int | None = None  # what is added to W&B's steps of this file; None: not known yet
 
     def add(self, file: Path) -> None:
-        """Read a further file. Raises OSError if that fails; what was read before the error counts."""
+        """Read one more file. Raises OSError if that fails; what was read before the error is kept."""
         self.state, self._step, self._resumes = "running", -1, False
         self._before = None if self._files else 0
         self._files.append(file)
@@ -156,7 +156,7 @@ class Run:
             values.append(logged)
 
     def _follows(self, step: int) -> int:
-        """Return what is added to the steps of a file that begins at this one."""
+        """Return the offset to add to the steps of a file that begins at this step."""
         steps = self._rows[2]
         if not self._resumes or step or not len(steps):
             return 0
@@ -172,7 +172,7 @@ class Run:
         return self._globs[max(fitting, key=len)] if fitting else ""
 
     def points(self, label: str) -> Iterator[tuple[int, str, float]]:
-        """Yield (step, name, value) in the order of logging, once all files were added; `label` names the run."""
+        """Yield (step, name, value) in the order of logging, after all files have been added; `label` names the run."""
         rows = self._placed()
         rows = rows[self._kept(rows, label)]
         last = int(rows["step"].max()) if len(rows) else 0
@@ -198,7 +198,7 @@ class Run:
         return rows
 
     def _kept(self, rows: pd.DataFrame, label: str) -> pd.Series:
-        """Return which rows are not replaced by a later file."""
+        """Return which rows no later file replaces."""
         kept = pd.Series(True, rows.index)
         for number, file in enumerate(self._files[1:], start=1):
             starts = rows[rows["file"] == number].groupby("axis")["step"].min()
@@ -223,7 +223,7 @@ class Run:
 
 
 def _numbers(items: Iterable[tuple[_Path, Any]]) -> tuple[dict[str, float], list[str]]:
-    """Return the numbers by their names, and the top-level keys of what is not a number: text, media."""
+    """Return the numbers by name, and the top-level keys of values that are not numbers, such as text and media."""
     flat = [leaf for path, value in items if path[0] not in OWN for leaf in _leaves(path, value)]
     described = {path[:-1] for path, _ in flat if path[-1] == _TYPE}
     numbers, others = dict[str, float](), list[str]()
@@ -260,7 +260,7 @@ def _loaded(content: Any) -> Any:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a `.wandb` file, of all such files in a folder, or of CSV, by the time of their start.
+    """Yield the runs of a `.wandb` file, of all such files in a folder, or of CSV files, in the order of their start.
 
     Raises ConfigError if there is no W&B file.
     """
@@ -289,7 +289,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _just_begun(path: Path) -> bool:
-    """Whether a file has W&B's name and ends within its first header."""
+    """Return whether a file has W&B's name and ends within its first header."""
     with regular(path).open("rb") as file:
         return path.suffix == ".wandb" and HEADER.startswith(file.read(len(HEADER)))
 

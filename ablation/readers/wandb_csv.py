@@ -46,7 +46,7 @@ _REMEDY = (
 
 
 def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of the exports in a folder. Raises ConfigError if none of the files is one."""
+    """Yield the runs of the exports in a folder. Raises ConfigError if no file is an export."""
     runs: dict[tuple[str, int], ImportedRun] = {}  # by name, and place among the runs of this name in one file
     for file in files:
         seen: Counter[str] = Counter()
@@ -67,13 +67,13 @@ def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[I
 
 
 def _joined(first: ImportedRun, second: ImportedRun) -> ImportedRun:
-    """Return what two files say of one run."""
+    """Return the run with the content of two files."""
     logged = {"metrics": pa.concat_tables([first.metrics, second.metrics]), "config": first.config | second.config}
     return replace(first, state=first.state if first.state != "finished" else second.state, **logged)
 
 
 def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedRun]:
-    """Yield the runs of an exported CSV; `name` is that of a run which the file does not name.
+    """Yield the runs of an exported CSV file; `name` is for a run that the file does not name.
 
     Raises ConfigError if it is none of the kinds above, OSError if unreadable.
     """
@@ -104,7 +104,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
 
 
 def _rows(path: Path, problem: Problem) -> Iterator[Row]:
-    """Yield the rows that are whole, without empty cells."""
+    """Yield the complete rows, without empty cells."""
     torn: list[int] = []
     for line, row in csv_rows(path, torn.append):
         yield line, {name: cell for name, cell in row.items() if name and cell != ""}
@@ -228,7 +228,7 @@ def _literal(cell: str) -> Any:
 
 
 def _flat(above: str, content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of nested maps, without maps that describe a table or media."""
+    """Yield (name, value) from nested maps, without maps that describe a table or media."""
     if "_type" not in content:
         for key, value in content.items():
             if isinstance(value, dict):

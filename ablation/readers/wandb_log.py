@@ -27,7 +27,7 @@ _SUMS = {kind: zlib.crc32(bytes([kind])) for kind in (_FULL, _FIRST, _MIDDLE, _L
 
 
 def is_wandb(path: Path) -> bool:
-    """Whether a path is a file that begins as W&B's do. Raises OSError if it cannot be read."""
+    """Return whether a path is a W&B file, by its first bytes. Raises OSError if it cannot be read."""
     if not path.is_file():
         return False
     with regular(path).open("rb") as file:
@@ -71,7 +71,7 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
 
 
 def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
-    """Return (kind, data, size with its prefix) of the fragment at a place; None for data that is not whole."""
+    """Return (kind, data, size with header) of the fragment at a place; the data is None if it is damaged."""
     checksum, length, kind = _PREFIX.unpack_from(block, at)
     data = block[at + _PREFIX.size : at + _PREFIX.size + length]
     intact = kind in _SUMS and len(data) == length and zlib.crc32(data, _SUMS[kind]) == checksum
@@ -79,7 +79,7 @@ def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
 
 
 def _assembled(begun: list[bytes] | None, kind: int, data: bytes) -> tuple[bytes | None, list[bytes] | None, bool]:
-    """Return (the record that a fragment ends, the fragments that wait for more, whether some part is missing)."""
+    """Return (the record that a fragment completes, fragments that wait for more, whether some part is missing)."""
     if kind == _FULL:
         return data, None, begun is not None
     if kind == _FIRST:
