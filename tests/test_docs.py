@@ -130,7 +130,9 @@ STUMBLES = re.compile(
     r"is it one evaluation|is one a copy|two scales\?|none in common|\b(Its|The) (upper|lower) end\.|\bLikewise\b|"
     r"\bnot even [0-9{]|says what it did|let what belongs|nothing tells|corrects (it|this)\b|it has gone\b|"
     r"asks which metric|nothing has been written|is shown of all|together than apart|"
-    r"where it does not apply|\bask for fewer\b|asked for were"
+    r"where it does not apply|\bask for fewer\b|asked for were|"
+    r"\bend(ed)? well\b|\bas for snakemake\b|it is not known which values|\bsuch a (variant|key)\b|"
+    r"is on another scale than|seeds of [0-9{][^ ]* items|\brounds of more seeds\b"
 )
 """Sentences that users had to read twice; CONTRIBUTING.md says what to write instead."""
 FOLDERS = ("ablation", "configs", "docs", "examples", "workflow")

@@ -45,7 +45,7 @@ class Measured:
     """Our table. `difference` is the reason why it may not be compared with the source; "" if there is none.
 
     `curves` are of the metrics whose training figures the source states, `settings` the variants' resolved
-    configurations, `ran` the variants with a run that ended well. `reached`: of a pair with identical published cells,
+    configurations, `ran` the variants with a run that succeeded. `reached`: of a pair with identical published cells,
     whether the value that verdicts rest on differs. `margin` is the study's, in the metric's unit.
     """
 

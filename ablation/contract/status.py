@@ -11,7 +11,7 @@ from ablation.contract.reading import read_json, sha256
 
 STATUS = "status.json"
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
-ENDED = "ended.json"  # output of a command that ended well, and whether it could be read
+ENDED = "ended.json"  # output of a command that succeeded, and whether it could be read
 TERMINAL = ("ok", "failed", "diverged", "blocked")
 FAILED = ("failed", "diverged", "blocked", "corrupt")  # states of a stage that ended, and not well
 TO_COME = ("running", "missing")  # states of a stage that has not ended

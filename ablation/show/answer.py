@@ -122,7 +122,7 @@ def _rails(row: Mapping[str, Any]) -> str:
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return words for how many of these comparisons are worse in a guardrail."""
     lost = sum(_rails(row).startswith(", but worse") for row in rows)
-    return f", {f'{lost} of them ' * (len(rows) > 1)}worse in a guardrail" if lost else ""
+    return f", {f'{lost} of them' if len(rows) > 1 else 'but'} worse in a guardrail" if lost else ""
 
 
 def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

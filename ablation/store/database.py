@@ -48,7 +48,7 @@ CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
 CREATE TABLE provenance (key VARCHAR, data JSON);
 CREATE TABLE published (study VARCHAR, variant VARCHAR, col VARCHAR, value DOUBLE, source VARCHAR);
 
--- The first stage that did not end well gives a run's state; a run with an imported stage is imported. A
+-- The first stage that did not succeed gives a run's state; a run with an imported stage is imported. A
 -- stage without a seed is a stage of many runs: its time is none of theirs.
 CREATE VIEW runs AS
 SELECT r.study, r.variant, r.seed,
@@ -59,7 +59,7 @@ FROM run_stages r JOIN stages s
     ON r.key = s.key AND r.study = s.study AND r.stage = s.stage AND r.seed = coalesce(s.seed, r.seed)
 GROUP BY ALL;
 
--- The keys of the last stage of every run that ended well: one, or of an imported run one for each of its sources.
+-- The keys of the last stage of every run that succeeded: one, or of an imported run one for each of its sources.
 -- Of `studies` no more than the stage's name: a join would copy the long definition into each of its rows.
 CREATE VIEW finals AS
 SELECT r.study, r.variant, r.seed, s.key

@@ -96,7 +96,7 @@ def test_the_commands_and_the_page_say_both(results, capsys):
     assert "toy: guardrails, corrected for all comparisons and guardrails" in table
     assert re.search(r"v1 +v0 +better +but worse in length ", table)
     assert re.search(
-        r"v2 is better than v0 by [^.]*\.\d+ \[[^]]*\]; 1 more is better, worse in a guardrail\.",
+        r"v2 is better than v0 by [^.]*\.\d+ \[[^]]*\]; 1 more is better, but worse in a guardrail\.",
         " ".join(output(capsys, "verdicts", "toy", "--brief", "--results", results).split()),
     )
     with Store(results / DATABASE) as store:

@@ -78,7 +78,7 @@ def test_a_guardrail_that_a_change_made_worse_is_told_with_its_verdict():
     )
     equal = [comparison("a", "equivalent", **lost), comparison("b", "equivalent", **held)]
     assert said(*equal, comparison("c", "undecided", **lost)) == (
-        "2 changes are equivalent (within 0.02), 1 of them worse in a guardrail. 1 change is undecided, worse in a "
+        "2 changes are equivalent (within 0.02), 1 of them worse in a guardrail. 1 change is undecided, but worse in a "
         "guardrail."
     )
 

@@ -135,7 +135,7 @@ def test_a_forest_plot_is_a_column_wide_and_names_the_metric(results):
     assert figure.get_size_inches()[0] == COLUMN_WIDTH
     assert axes.get_title() == ""
     said = " ".join(figure.get_supxlabel().split())
-    assert said == "mean distance: difference from v0, above 0 is better, with its 95% interval for all 2 at once"
+    assert said == "mean distance: difference from v0, above 0 if better, with the 95% interval for all 2 at once"
     drawn = figure.get_tightbbox()  # inches: nothing is cut off
     assert drawn.x0 >= 0
     assert drawn.x1 <= COLUMN_WIDTH
