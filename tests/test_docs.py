@@ -190,21 +190,37 @@ def test_links_lead_somewhere(path):
             assert (ROOT / ".github" / found[1] if found else path.parent / target).exists(), f"{path.name}: {target}"
 
 
-def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path):
-    shutil.copytree(ROOT / "examples/first", tmp_path / "examples/first")
+SHOWING = ("add-a-variant", "vllm", "audit-a-table", "choose-a-margin", "choose-seeds", "one-run-of-each")
+SHOWING += ("import", "README", "gate", "read-the-report")
+"""Pages whose commands run in one project, in this order: README imports what the last two judge."""
+
+
+def test_the_pages_show_what_their_commands_print(capsys, monkeypatch, tmp_path):
+    for name in ("examples/first", "configs", "trainers"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("base", "average"):  # the first seed
+        lines = (tmp_path / f"examples/first/{name}.csv").read_text().splitlines(keepends=True)
+        (tmp_path / f"{name}-0.csv").write_text("".join([lines[0], *(line for line in lines if line.startswith("0,"))]))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "110")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^    \$ ablation (.*)\n((?:    .*\n|\n)+)", readme, flags=re.MULTILINE)
-    assert [command.split()[0] for command, _ in blocks] == ["compare", "power", "import", "gate"]
-    for command, shown in blocks:
-        assert main(shlex.split(command)) == 0
-        printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
-        wanted = textwrap.dedent(shown).strip()
-        if wanted.endswith("\n..."):  # the first lines
-            assert f"{printed.strip()}\n".startswith(wanted.removesuffix("..."))
-        else:
-            assert printed.strip() == wanted
+    monkeypatch.setenv("COLUMNS", "120")
+    for name in SHOWING:
+        folder = ROOT if name == "README" else ROOT / "docs/how-to"
+        text = (folder / f"{name}.md").read_text(encoding="utf-8")
+        for path, content in re.findall(r"^    # (configs/\S+)\n((?:    .*\n)+)", text, flags=re.MULTILINE):
+            (tmp_path / path).write_text(textwrap.dedent(content))
+        blocks = re.findall(r"^    \$ ablation (.*)\n((?:    .*\n|\n)+)", text, flags=re.MULTILINE)
+        assert len(blocks) == (4 if name == "README" else 1)
+        for command, shown in blocks:
+            assert main(shlex.split(command)) == (command == "audit debias"), command
+            printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+            lines = textwrap.dedent(shown).strip().splitlines()
+            wanted = "".join(r"(?:.*\n)*" if line == "..." else f"{re.escape(line)}\n" for line in lines)
+            assert re.fullmatch(wanted, f"{printed.strip()}\n"), (command, printed)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/how-to/*.md")), ids=lambda path: path.stem)
+def test_a_how_to_page_begins_with_a_command_and_its_output(path):
+    assert re.match(r"# .+\n\n    (\$ .+\n    .|ablation nightly )", path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +237,7 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
 def test_a_question_is_answered_on_one_short_page(command, page):
     text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 80
-    assert re.search(rf"^    ablation {command} ", text, flags=re.MULTILINE)
+    assert re.search(rf"^    (\$ )?ablation {command} ", text, flags=re.MULTILINE)
 
 
 def test_every_page_is_in_the_index():

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shlex
-import textwrap
 
 import numpy as np
 import pandas as pd
@@ -15,7 +13,6 @@ from ablation.judge.power import minimal_detectable_effect
 from ablation.store.collect import collect
 from tests.ablation.readers.samples import hits, write_group
 from tests.ablation.typed import output, refused
-from tests.repository import ROOT
 from tests.simulate import Study, editing, simulate
 
 
@@ -55,12 +52,6 @@ def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
     assert main(words) == 0
     noise = Pilot("", 2, 500, 0.02**2, 0.0, 0.3**2 / 500).noise(8, 500)
     assert f"{minimal_detectable_effect(noise, 0.05):.3g}" in capsys.readouterr().out
-
-
-def test_the_example_of_the_page(capsys):
-    page = (ROOT / "docs/how-to/choose-seeds.md").read_text(encoding="utf-8")
-    command, shown = re.search(r"has run:\n\n    ablation (.*)\n\nsays\n\n((?:    .*\n|\n)+)", page).groups()
-    assert textwrap.dedent(shown).strip() == output(capsys, *shlex.split(command)).strip()
 
 
 def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):

@@ -1,8 +1,11 @@
 """Logs of Inspect: read right, and refused where they are damaged."""
 
 import json
+import random
+import re
 import struct
 import subprocess
+import textwrap
 import zipfile
 from pathlib import Path
 
@@ -13,8 +16,9 @@ from ablation.contract.errors import ConfigError
 from ablation.readers import evaluation, inspect_ai
 from ablation.readers.sheet import Wanted
 from tests.ablation import typed
-from tests.ablation.readers.command import read, refused
+from tests.ablation.readers.command import read, refused, told
 from tests.peers.environment import python_of
+from tests.repository import ROOT
 
 HERE = Path(__file__).parent
 
@@ -97,6 +101,18 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
     assert found["best"][0]["answer_before"] == "?"
     assert read(capsys, a, "--with", b, "--metric", "judge/tone")["effect"] == 0
     assert "match, judge/style, judge/tone" in refused(capsys, a, "--with", b, "--metric", "other")
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for side, share in (("base", 0.6), ("new", 0.7)):
+        hits = {
+            f"q{at}": [int(random.Random(f"{at} {epoch}").random() < share) for epoch in range(3)] for at in range(300)
+        }
+        write_log(tmp_path / f"logs/{side}/arc.eval", log(hits))
+    page = (ROOT / "docs/how-to/inspect.md").read_text(encoding="utf-8")
+    [(command, shown)] = re.findall(r"^    \$ ablation compare (.*)\n((?:    .*\n|\n)+)    \.\.\.$", page, re.MULTILINE)
+    assert told(capsys, *command.split()).startswith(textwrap.dedent(shown))
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,8 @@ def test_the_leaderboard_of_the_page_is_what_the_command_prints(tmp_path, capsys
     monkeypatch.chdir(tmp_path)
     [block] = re.findall(r"(?:^    .*\n)+", page[page.index("    system ") :], flags=re.MULTILINE)[:1]
     assert textwrap.dedent(block).strip() in told(capsys, "agents/*/eval_results.json", "--margin", "0.02")
+    [(command, shown)] = re.findall(r"^    \$ ablation compare (.*)\n((?:    .*\n|\n)+)    \.\.\.$", page, re.MULTILINE)
+    assert told(capsys, *command.split()).startswith(textwrap.dedent(shown))
 
 
 def test_a_folder_alone_is_answered_with_the_command_that_compares_what_it_holds(tmp_path, capsys):
