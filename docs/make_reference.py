@@ -1,4 +1,4 @@
-"""Write the pages of formats and commands (`make docs`; a test compares); make the keys of studies, for the site."""
+"""Write the page of commands (`make docs`; a test compares); make the keys of studies, for the site."""
 
 import json
 import re
