@@ -1,6 +1,6 @@
 """Campaigns with a known truth, decided by the referee's own code: what it claims, what is false, what is gained.
 
-    python -m tests.simulations.test_campaign [campaigns, default 400]     # the table of docs/how-to/campaigns.md
+    python -m tests.simulations.test_campaign [campaigns, default 400]     # rows of docs/how-to/campaigns.md
 
 The unit is the standard deviation of one run. A trial changes the champion; its true gain is drawn from a mixture: 65%
 harm it by |N(0, 2)|, a share `real` gains U(0.7, 3), the rest N(0, 0.15); with `real` None nothing changes anything.
@@ -211,8 +211,8 @@ def test_a_simplification_that_differs_by_the_margin_is_not_accepted(replicates)
 
 
 def rows(campaigns: int) -> Iterator[str]:
-    """Return the lines of the table in the documentation."""
-    yield "| 600 runs | claims | false | campaigns with a false claim | true gain | stated |"
+    """Return the lines of a table, whose main rows the documentation shows."""
+    yield "| | claims | false | campaigns with a false claim | true gain | stated |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     named = {**WORLDS, "6% help, `--policy confirm`": WORLDS["6% help"]}
     for name, world in named.items():
