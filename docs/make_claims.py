@@ -33,14 +33,13 @@ HEAD = """# The studies that come with the repository
 - [gad](gad.md): which loss of a critic distils a teacher that can only be read?
 - [demonstrations](demonstrations.md): which reward chooses better examples for a prompt?
 
-`ablation variants debias` prints the variants of one. Each study follows a set of notes; [From the
-sources](from-the-sources.md) translates their scripts and flags.
+Each study follows a set of notes; [From the sources](from-the-sources.md) translates their scripts and flags.
 
 ## What the notes claim, and what was measured here
 
 [claims.tsv](claims.tsv) has all claims of `configs/published/`, what was measured, the smallest change that the grid
-would have shown, and the verdict. `docs/make_claims.py RESULTS` writes it and this page from results folders. Our
-models and sizes are those of the scale, not the sources'.
+would have shown, and the verdict (`docs/make_claims.py RESULTS`). Our models and sizes are those of the scale, not the
+sources'.
 
 - *reproduced*, *contradicted*: the 95% interval of our mean lies on the claimed side of 0, or on the other one. If no
   change is claimed: within the study's margin, or off 0.
@@ -51,11 +50,10 @@ models and sizes are those of the scale, not the sources'.
 - *set by the scale*: the figure repeats a setting that has another value here.
 - *not testable here*: not run, or seeds that agree to the last digit, or a length of the source's data.
 
-Each claim is judged by itself, so one in twenty of the intervals misses by chance.
-
-A number of a training log is reproduced if another run of ours could give it: as its median over the training, or as
-its mean around the named step, at the same fraction of our training. A range is reproduced if at least half of our
-steps lie inside, and contradicted if none does.
+Each claim is judged by itself, so one in twenty of the intervals misses by chance. A number of a training log is
+reproduced if another run of ours could give it: as its median over the training, or as its mean around the named step,
+at the same fraction of our training. A range is reproduced if at least half of our steps lie inside, and contradicted
+if none does.
 """
 COLUMNS = ("scale", "study", "variant", "claimed", "measured", "visible from", "verdict")
 NEEDED = "`snakemake --configfile configs/claims.yaml` runs all of them."
