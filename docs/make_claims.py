@@ -67,6 +67,7 @@ VERDICTS = (
     "set by the scale",
     "not testable here",
 )
+JUDGED = VERDICTS[:4]
 
 Row = dict[str, str]
 
@@ -111,8 +112,8 @@ def _row(scale: str, study: str, claim: Claimed) -> Row:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Return the page: the claims of each scale, counted by study and verdict."""
-    scales = list(dict.fromkeys(row["scale"] for row in rows))
+    """Return the page: the claims counted by study and verdict, of each scale at which any could be judged."""
+    scales = list(dict.fromkeys(row["scale"] for row in rows if row["verdict"] in JUDGED))
     lines = [HEAD]
     for scale in scales:
         of_scale = [row for row in rows if row["scale"] == scale]
