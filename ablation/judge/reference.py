@@ -2,25 +2,30 @@
 
 A new run is compared with the prediction interval of the past ones, so a false alarm has the stated probability however
 few runs there are. Hand-made thresholds do not have this property: docs/explanation/evidence.md shows how often each of
-them fails.
+them fails. From `MIN_IN_ORDER` nights on, the prediction follows their trend and what carries over from night to night.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 ALARM = 0.10
 """Chance that a run without any change asks for reruns, over all watched metrics together."""
-CONFIRM = 0.05
-"""Level at which the mean of the reruns alone must be outside the prediction interval."""
+CONFIRM, CONFIRM_IN_ORDER = 0.05, 0.02
+"""Level at which the mean of the reruns alone must be outside the prediction interval: of independent past runs, and of
+past runs in order."""
 MIN_RUNS = 5
+MIN_IN_ORDER = 15
+"""Past runs from which a trend and a carry-over are estimated; with fewer, too few drops would be found."""
 RERUNS = 2
 
 _ROUNDING = 1e-6  # values that differ less, relative to their mean, are the same run in float32
+_CARRY_OVERS = np.linspace(0, 0.9, 10)
 
 Outcome = Literal["passed", "undecided", "worse"]
 Direction = Literal["max", "min", "both"]
@@ -38,6 +43,9 @@ class Watched:
         mean, sd, runs: of the past runs.
         low, high: bounds of the prediction interval that was used; infinite if it is not watched.
         p: of the value under the past runs, times the number of watched metrics (Bonferroni), at most 1.
+        trend: change of the metric from night to night; NaN if the past runs count as independent.
+        carry_over: share of a night's deviation that the next night has, too; NaN if they count as independent.
+        confirm: level at which the mean of the reruns is tested.
     """
 
     metric: str
@@ -51,13 +59,24 @@ class Watched:
     low: float
     high: float
     p: float
+    trend: float
+    carry_over: float
+    confirm: float
 
 
-def watch(metric: str, direction: Direction, past: Sequence[float], new: Sequence[float], metrics: int = 1) -> Watched:
+def watch(
+    metric: str,
+    direction: Direction,
+    past: Sequence[float],
+    new: Sequence[float],
+    metrics: int = 1,
+    *,
+    in_order: bool = False,
+) -> Watched:
     """Judge the values of one metric in a new run and its reruns.
 
     The new run raises an alarm if it lies outside the prediction interval of the past runs at `ALARM`. Then the mean of
-    its reruns, without the run that raised the alarm, is tested at `CONFIRM`.
+    its reruns, without the run that raised the alarm, is tested at `CONFIRM`, or at `CONFIRM_IN_ORDER`.
 
     Args:
         metric: its name, for the answer.
@@ -65,12 +84,14 @@ def watch(metric: str, direction: Direction, past: Sequence[float], new: Sequenc
         past: finite values, one of each past run.
         new: finite values of the new run and then of its reruns, in the order in which they were made.
         metrics: number of metrics that are watched together.
+        in_order: whether `past` is in the order of the nights, and the new run comes after them.
     """
     first, *reruns = new
     count, mean = len(past), float(np.mean(past)) if past else math.nan
     sd = float(np.std(past, ddof=1)) if count > 1 else math.nan
-    tested = _Interval(first)
+    tested, predicted = _Interval(first), _Prediction(mean, own=math.nan, shared=math.nan, freedom=count - 1)
     outcome: Outcome = "undecided"
+    ordered = in_order and count >= MIN_IN_ORDER
     if count < MIN_RUNS:
         missing = "one more is needed" if count == MIN_RUNS - 1 else f"{MIN_RUNS - count} more are needed"
         why = f"fewer than {MIN_RUNS} past runs: {missing}"
@@ -82,18 +103,91 @@ def watch(metric: str, direction: Direction, past: Sequence[float], new: Sequenc
             if same
             else f"all {count} past runs have the same value; check that they use their seeds"
         )
+    elif ordered and np.polyfit(range(count), past, 1, full=True)[1].sum() <= (_ROUNDING * (abs(mean) + sd)) ** 2:
+        why = f"all {count} past runs lie on one line; check that they use their seeds"
     else:
-        tested = _interval(mean, sd, count, [first], direction=direction, alpha=ALARM, metrics=metrics)
+        predicted = replace(predicted, own=sd**2, shared=sd**2 / count)
+        if ordered:
+            predicted = _of_nights(np.array(past))
+        tested = _interval(predicted, [first], direction=direction, alpha=ALARM, metrics=metrics)
         asked, level = "the value", ALARM
         if tested.p <= ALARM and len(reruns) >= RERUNS:
-            tested = _interval(mean, sd, count, reruns, direction=direction, alpha=CONFIRM, metrics=metrics)
-            asked, level = f"the mean of its {len(reruns)} reruns", CONFIRM
-        outcome = "passed" if tested.p > level else "worse" if level == CONFIRM else "undecided"
+            level = predicted.confirm
+            tested = _interval(predicted, reruns, direction=direction, alpha=level, metrics=metrics)
+            asked = f"the mean of its {len(reruns)} reruns"
+        outcome = "passed" if tested.p > level else "worse" if level != ALARM else "undecided"
         why = f"{asked} is {'within' if outcome == 'passed' else 'outside'} what {count} past runs predict"
         if outcome == "undecided":
             why += "; rerun it twice" if not reruns else "; rerun it once more"
     return Watched(
-        metric, direction, outcome, why, tested.value, mean, sd, count, low=tested.low, high=tested.high, p=tested.p
+        metric,
+        direction,
+        outcome,
+        why,
+        tested.value,
+        mean,
+        sd,
+        count,
+        low=tested.low,
+        high=tested.high,
+        p=tested.p,
+        trend=predicted.trend,
+        carry_over=predicted.carry_over,
+        confirm=predicted.confirm,
+    )
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """What past runs predict of the new night: the mean of m runs has the variance `shared` + `own` / m.
+
+    Attributes:
+        own: variance of what is new in each run.
+        shared: variance of what all runs of the night have in common, and of the estimated mean.
+        freedom: degrees of freedom of these variances.
+    """
+
+    mean: float
+    own: float
+    shared: float
+    freedom: int
+    trend: float = math.nan
+    carry_over: float = math.nan
+    confirm: float = CONFIRM
+
+
+def _of_nights(past: NDArray[np.float64]) -> _Prediction:
+    """Return the prediction of the night after the past ones, in order: a line, and deviations from it that carry over.
+
+    The deviation of a night is the carry-over c times that of the night before, plus something new. Reruns of a night
+    have the share c of what is new in common: a state that lasts until the next night also lasts until a rerun. Every c
+    of a grid counts by its restricted likelihood, so that its uncertainty is in the variance, too.
+
+    Source: Goldberger (1962), "Best linear unbiased prediction in the generalized linear regression model";
+    Harville (1974), "Bayesian inference for variance components using only error contrasts".
+    """
+    count, level = len(past), float(np.mean(past))
+    rows = np.column_stack([np.ones(count), np.arange(-count, 0), past - level])  # the new night is night 0
+    carry = _CARRY_OVERS[:, None, None]
+    white = np.concatenate([np.sqrt(1 - carry**2) * rows[:1], rows[1:] - carry * rows[:-1]], axis=1)
+    line, values = white[..., :2], white[..., 2:]
+    inverse = np.linalg.inv(line.mT @ line)
+    fitted = inverse @ line.mT @ values
+    variance = np.sum((values - line @ fitted) ** 2, axis=(1, 2)) / (count - 2)
+    at = np.array([[1, 0]]) - carry * rows[-1:, :2]
+    means = (at @ fitted)[:, 0, 0] + _CARRY_OVERS * rows[-1, 2]
+    shared = variance * (_CARRY_OVERS + (at @ inverse @ at.mT)[:, 0, 0])
+    likelihoods = np.log((1 - _CARRY_OVERS**2) * np.linalg.det(inverse)) / 2 - (count / 2 - 1) * np.log(variance)
+    weights = special.softmax(likelihoods)
+    mean = float(weights @ means)
+    return _Prediction(
+        level + mean,
+        own=float(weights @ (variance * (1 - _CARRY_OVERS))),
+        shared=float(weights @ (shared + (means - mean) ** 2)),
+        freedom=count - 2,
+        trend=float(weights @ fitted[:, 1, 0]),
+        carry_over=float(weights @ _CARRY_OVERS),
+        confirm=CONFIRM_IN_ORDER,
     )
 
 
@@ -108,17 +202,18 @@ class _Interval:
 
 
 def _interval(
-    mean: float, sd: float, count: int, new: Sequence[float], *, direction: Direction, alpha: float, metrics: int
+    predicted: _Prediction, new: Sequence[float], *, direction: Direction, alpha: float, metrics: int
 ) -> _Interval:
-    """Return mean -+ t[count - 1] sd sqrt(1/m + 1/count), for the mean of m new runs.
+    """Return mean -+ t sqrt(shared + own / m), for the mean of m new runs.
 
     Source: Hahn and Meeker, Statistical Intervals (1991), section 4.8.
     """
-    value, error = float(np.mean(new)), sd * math.sqrt(1 / len(new) + 1 / count)
+    value, error = float(np.mean(new)), math.sqrt(predicted.shared + predicted.own / len(new))
+    mean, freedom = predicted.mean, predicted.freedom
     sides = 2 if direction == "both" else 1
-    width = -float(special.stdtrit(count - 1, alpha / metrics / sides)) * error
+    width = -float(special.stdtrit(freedom, alpha / metrics / sides)) * error
     distance = {"max": mean - value, "min": value - mean, "both": abs(value - mean)}[direction]
-    p = sides * float(special.stdtr(count - 1, -distance / error))
+    p = sides * float(special.stdtr(freedom, -distance / error))
     low = -math.inf if direction == "min" else mean - width
     high = math.inf if direction == "max" else mean + width
     return _Interval(value, low, high, min(1.0, metrics * p))
