@@ -16,9 +16,19 @@ from ablation.config.names import known_direction
 from ablation.contract.display import aligned, counted, listed
 from ablation.contract.errors import ConfigError
 from ablation.judge.gate import STATUS
-from ablation.judge.reference import ALARM, CONFIRM, MIN_RUNS, RERUNS, Direction, Watched, watch
+from ablation.judge.reference import ALARM, MIN_IN_ORDER, MIN_RUNS, RERUNS, Direction, Watched, watch
 from ablation.judge.scales import unlike
-from ablation.readers.past_runs import Value, Window, append, digest, read_file, read_runs, values_of, window_of
+from ablation.readers.past_runs import (
+    Value,
+    Window,
+    append,
+    digest,
+    in_time,
+    read_file,
+    read_runs,
+    values_of,
+    window_of,
+)
 from ablation.readers.run import ImportedRun, Problem
 
 _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -72,12 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
             "nightly", "--new", listed([*new]), "names the same run twice", "name reruns with other seeds"
         )
     past: dict[str, list[Value]] = {name: [] for name in names}
+    order = ""
     if path.exists() or not arguments.update:
-        past = _past(path, names, window, new={digest(run) for _, run in runs}, note=notes.append)
+        past, order = _past(path, names, window, new={digest(run) for _, run in runs}, note=notes.append)
     broken = [fault for name, run in runs if (fault := _fault(run, new[name], past, window, notes.append))]
-    answers = (
-        [] if broken else [_answer(name, direction, past, new, len(watched)) for name, direction in watched.items()]
-    )
+    judged = {} if broken else watched
+    answers = [_answer(name, direction, past, new, in_order=bool(order)) for name, direction in judged.items()]
+    notes += _assumed(answers, order)
     outcome = "invalid" if broken else next(o for o in STATUS if any(a.outcome == o for a in answers))
     may_join = not broken and all(answer.outcome == "passed" or answer.runs < MIN_RUNS for answer in answers)
     if arguments.update and may_join:
@@ -114,30 +125,43 @@ def _name(run: ImportedRun, place: Path) -> str:
     return f"{'/'.join(place.resolve().parts[-2:]) if place.is_dir() else run.name}#{digest(run)}"
 
 
-def _past(path: Path, names: Sequence[str], window: Window, *, new: Set[str], note: Problem) -> dict[str, list[Value]]:
+def _past(
+    path: Path, names: Sequence[str], window: Window, *, new: Set[str], note: Problem
+) -> tuple[dict[str, list[Value]], str]:
     """Return {metric: a value of each past run}, without the new runs, copies, and runs that failed or ended early.
+
+    Also return what the runs are in the order of; nothing if it is not certain, or the new run is not the last.
 
     `new`: digests. Raises ConfigError for values that cannot be those of independent runs on one scale.
     """
-    values = [*_logged(path, names, window, note)] if path.is_dir() else read_file(path)
-    values = [value for value in values if value.window == str(window) and value.metric in names]
-    by_run: dict[str, list[Value]] = {}
+    rows = [*_logged(path, names, window, note)] if path.is_dir() else read_file(path)
+    values = [value for value in rows if value.window == str(window) and value.metric in names]
+    by_run: dict[str, list[Value]] = {value.run: [] for value in rows}
     for value in values:
-        by_run.setdefault(value.run, []).append(value)
+        by_run[value.run].append(value)
     usual = {name: _usual_end(value.last_step for value in values if value.metric == name) for name in names}
     seen = dict.fromkeys(new, "")
-    past: dict[str, list[Value]] = {name: [] for name in names}
+    kept: list[str] = []
     for name, run_values in by_run.items():
+        if not run_values:
+            continue
         shown = name.partition("#")[0] if path.is_dir() else name
         if why := _unusable(run_values, seen, usual):
             note(f"{shown}: left out of the past runs because {why}")
             continue
         seen[run_values[0].identity] = shown
-        for value in run_values:
-            past[value.metric].append(value)
+        kept.append(name)
+    own = [name for name in by_run if name.rpartition("#")[2] in new]
+    ordered, order = [name for name in by_run if name in {*kept, *own}], "the rows of the file"
+    if path.is_dir():
+        ordered, order = in_time({name: by_run[name][0].started for name in ordered})
+    if not {*ordered[len(kept) :]} <= {*own}:
+        order = ""
+    kept = [name for name in ordered if name not in own] if order else kept
+    past = {metric: [each for run in kept for each in by_run[run] if each.metric == metric] for metric in names}
     for values_of_metric in filter(None, past.values()):
         _check(path, values_of_metric)
-    return past
+    return past, order
 
 
 def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> Iterator[Value]:
@@ -214,10 +238,29 @@ def _fault(
 
 
 def _answer(
-    metric: str, direction: Direction, past: Mapping[str, Sequence[Value]], new: Mapping[str, list[Value]], metrics: int
+    metric: str,
+    direction: Direction,
+    past: Mapping[str, Sequence[Value]],
+    new: Mapping[str, list[Value]],
+    *,
+    in_order: bool,
 ) -> Watched:
     values = [value.value for run in new.values() for value in run if value.metric == metric]
-    return watch(metric, direction, [value.value for value in past[metric]], values, metrics)
+    earlier = [value.value for value in past[metric]]
+    return watch(metric, direction, earlier, values, len(past), in_order=in_order)
+
+
+def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
+    """Yield a note on the trend and the carry-over of each metric, and one if past runs count as independent."""
+    judged = [each for each in answers if not math.isnan(each.p)]
+    for each in judged:
+        if not math.isnan(each.trend):
+            both = f"trend {each.trend:+.2g} a night, carry-over {each.carry_over:.2f}"
+            yield f"{each.metric}: {both}, of {each.runs} past runs in the order of {order}"
+    if any(math.isnan(each.trend) for each in judged):
+        unknown = "their order is not certain or the new run is not the last"
+        why = f"there are fewer than {MIN_IN_ORDER}" if order else unknown
+        yield f"past runs count as independent because {why}; if nights drift or carry over, too many are called worse"
 
 
 def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence[str], outcome: str) -> str:
@@ -228,10 +271,11 @@ def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence
         rows.append((each.metric, f"{each.value:.4g}", _predicted(each), past, p, f"{each.outcome}: {each.why}"))
     lines = aligned(rows, (False, True, False, False, True, False)) if answers else []
     lines += [f"invalid: {fault}" for fault in broken]
-    if any(each.outcome == "undecided" and each.p <= ALARM for each in answers):
+    if levels := sorted({each.confirm for each in answers if each.outcome == "undecided" and each.p <= ALARM}):
+        level = " or ".join(f"{each:.0%}" for each in levels)
         lines.append(
             f"next: rerun with other seeds, then name the run and its {RERUNS} reruns: --new RUN RERUN "
-            f"RERUN (their mean decides, at {CONFIRM:.0%})"
+            f"RERUN (their mean decides, at {level})"
         )
     return "\n".join([*lines, *(f"note: {note}" for note in notes), outcome])
 

@@ -7,9 +7,11 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -27,17 +29,23 @@ from ablation.readers.walk import files_below
 
 COLUMNS = ("run", "metric", "window", "last_step", "value")
 _FORMATS = [name for name in formats_of("collect") if name not in ("items", "lm_eval")]  # of single runs of a training
+_SEED = re.compile(r"(seed|(?<![^\W_])s)[-_=]?$", re.IGNORECASE)  # before a number
+_DATE = re.compile(r"(?<!\d)(20\d\d)\D?([01]\d)\D?([0-3]\d)(?:\D?([0-2]\d)\D?([0-5]\d)(?:\D?([0-5]\d))?)?(?!\d)")
 
 
 @dataclass(frozen=True)
 class Value:
-    """The value of a metric in one run: over a window of what it logged, up to its last step."""
+    """The value of a metric in one run: over a window of what it logged, up to its last step.
+
+    `started` is ISO 8601, where the run's files have it.
+    """
 
     run: str
     metric: str
     window: str
     last_step: int
     value: float
+    started: str | None = None
 
     @property
     def identity(self) -> str:
@@ -121,6 +129,36 @@ def digest(run: ImportedRun) -> str:
     return hashlib.sha256(logged).hexdigest()[:8]
 
 
+def in_time(starts: Mapping[str, str | None]) -> tuple[list[str], str]:
+    """Return the names of runs in the order of time, and what tells it; none if it is not certain.
+
+    It is certain if each run has a start of its own, each name a date of its own, year first, or if the names are equal
+    but for one running number that is not a seed.
+
+    Args:
+        starts: {name: start} of each run; ISO 8601 of one time zone, or None.
+    """
+    if all(start and start > "1971" for start in starts.values()):  # 1970: not in the file
+        return _sorted(starts, "start times")
+    shown = {name: name.rsplit("#", 1)[0] for name in starts}
+    dates = {name: _DATE.findall(text) for name, text in shown.items()}
+    if all(len(found) == 1 for found in dates.values()):
+        parts = min(sum(map(bool, found[0])) for found in dates.values())
+        return _sorted({name: found[0][:parts] for name, found in dates.items()}, "the dates in their names")
+    cut = {name: re.split(r"(\d+)", text) for name, text in shown.items()}
+    places = [place for place, texts in enumerate(zip(*cut.values(), strict=False)) if len({*texts}) > 1]
+    if len({*map(len, cut.values())}) == 1 and len(places) == 1 and places[0] % 2:
+        numbers = {name: int(parts[places[0]]) for name, parts in cut.items()}
+        running = max(numbers.values()) - min(numbers.values()) < 2 * len(numbers)
+        if running and not any(_SEED.search(parts[places[0] - 1]) for parts in cut.values()):
+            return _sorted(numbers, "the numbers in their names")
+    return [], ""
+
+
+def _sorted(keys: Mapping[str, Any], by: str) -> tuple[list[str], str]:
+    return (sorted(keys, key=keys.__getitem__), by) if len({*keys.values()}) == len(keys) else ([], "")
+
+
 @dataclass(frozen=True)
 class Window:
     """The rule for the value of a run: the mean of the last `count` logged values, up to a step.
@@ -182,7 +220,7 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
             raise ConfigError(name, metric, None, has, f"name another metric, or a window shorter than {window}")
         last = counted.slice(len(counted) - window.count)  # sorted by step
         value = float(pc.mean(last["value"]).as_py())
-        values.append(Value(name, metric, str(window), int(pc.max(rows["step"]).as_py()), value))
+        values.append(Value(name, metric, str(window), int(pc.max(rows["step"]).as_py()), value, run.started))
     return values
 
 

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from ablation.readers import past_runs
 from tests.ablation.typed import output, refused, typed
 
 
@@ -209,6 +210,91 @@ def ended(folder, value, steps=100, extra=()):
     rows = ["step,reward", *(f"{n},{value + n / 1e6}" for n in range(1, steps)), f"{steps},{value}", *extra]
     (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
     return folder
+
+
+RNG = np.random.default_rng(6)
+DRIFTING = (0.7 + 0.02 * np.arange(20) + RNG.normal(0, 0.01, 20)).tolist()
+
+
+def test_the_trend_and_the_carry_over_of_a_file_are_told(tmp_path, capsys):
+    """In the file's order, whatever the names are."""
+    names = [f"n{k * 7 % 20}" for k in range(20)]
+    file = past_file(tmp_path / "past.csv", DRIFTING, names=names)
+    words = ("nightly", file, "--metric", "reward", "--new")
+    said = output(capsys, *words, ended(tmp_path / "mean", 0.9), status=11)  # of all nights, but far below the line
+    told = r"reward: trend \+0\.02 a night, carry-over 0\.\d\d, of 20 past runs in the order of the rows of the file\n"
+    assert re.search(f"note: {told}", said)
+    assert "RERUN RERUN (their mean decides, at 2%)" in said
+    assert "independent" not in said
+    found = json.loads(output(capsys, *words, ended(tmp_path / "line", 1.1), "--json", status=0))["rows"][0]
+    assert (found["trend"], found["confirm"]) == (pytest.approx(0.02, abs=1e-3), 0.02)
+
+
+def test_a_few_past_runs_count_as_independent(tmp_path, capsys):
+    file = past_file(tmp_path / "past.csv", GOOD)
+    said = output(capsys, "nightly", file, "--metric", "reward", "--new", ended(tmp_path / "new", 0.6), status=11)
+    assert "runs count as independent because there are fewer than 15; if nights drift or carry over, too many" in said
+    assert "(their mean decides, at 5%)" in said
+    assert "trend" not in said
+
+
+def folder_of_nights(place, names):
+    for name, value in zip(names, DRIFTING, strict=True):
+        ended(place / name, value)
+    return place
+
+
+def test_a_new_run_that_is_not_the_last_says_nothing_of_the_order(tmp_path, capsys):
+    nights = folder_of_nights(tmp_path / "nights", [f"2026-11-{day:02}" for day in range(1, 21)])
+    words = ("nightly", nights, "--metric", "reward", "--new")
+    said = output(capsys, *words, nights / "2026-11-20", status=0)
+    assert "of 19 past runs in the order of the dates in their names" in said
+    said = output(capsys, *words, nights / "2026-11-19", status=0)
+    assert "independent because their order is not certain or the new run is not the last; if" in said
+    file = past_file(tmp_path / "past.csv", DRIFTING, names=[f"n{k}#{k}" for k in range(20)])
+    lines = file.read_text().splitlines()
+    new = ended(tmp_path / "new", DRIFTING[9])
+    own = past_runs.digest(next(iter(past_runs.read_runs([new], ["reward"], print))))
+    lines[10] = f"new#{own},reward,last,100,{DRIFTING[9]!r}"
+    file.write_text("\n".join(lines) + "\n")
+    said = output(capsys, "nightly", file, "--metric", "reward", "--new", new, status=0)
+    assert "what 19 past runs predict" in said
+    assert "because their order is not certain or the new run is not the last" in said
+
+
+SHUFFLED = [k * 7 % 20 for k in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("names", "by"),
+    [
+        ([f"nights/run-{k}" for k in SHUFFLED], "the numbers in their names"),
+        ([f"gpt-2-{k + 95}-bs64" for k in SHUFFLED], "the numbers in their names"),
+        ([f"{k % 3}-2026{1 + k // 9:02}{1 + k % 9:02}_0300" for k in SHUFFLED], "the dates in their names"),
+        ([f"2026-11-27T{k:02}:15" for k in SHUFFLED], "the dates in their names"),
+        ([f"seed7/night_{k}#20261130" for k in SHUFFLED], "the numbers in their names"),  # and a digest
+        ([f"seed{k}" for k in SHUFFLED], ""),
+        ([f"grpo-s{k}" for k in SHUFFLED], ""),
+        ([f"run-{k * 1013 % 977}" for k in SHUFFLED], ""),  # of a job or a process, or drawn
+        ([f"{27 - k}-{1 + k % 12}-2026" for k in SHUFFLED], ""),  # the day first
+        ([f"2026-11-{1 + k % 10:02}-{k}" for k in SHUFFLED], ""),  # two a day
+        ([f"run-{k}" for k in SHUFFLED[:-1]] + ["smoke"], ""),
+        (["amber-fox", "quiet-sun", *[f"run{k}" for k in SHUFFLED[2:]]], ""),
+    ],
+)
+def test_the_order_of_a_folder_is_that_of_its_names_if_it_is_certain(names, by):
+    ordered, found = past_runs.in_time(dict.fromkeys(names))
+    assert found == by or not ordered
+    assert ordered == ([name for _, name in sorted(zip(SHUFFLED, names, strict=True))] if by else [])
+
+
+def test_start_times_order_runs_of_any_names():
+    starts = {f"{k * 13 % 20}": f"2026-11-{k + 1:02}T03:00:00+00:00" for k in SHUFFLED}
+    ordered, found = past_runs.in_time(starts)
+    assert (ordered, found) == (sorted(starts, key=starts.__getitem__), "start times")
+    assert past_runs.in_time(dict.fromkeys(["amber", "quiet"], "2026-11-27T03:00:00+00:00"))[0] == []
+    assert past_runs.in_time({"amber": "1970-01-01T00:00:00+00:00", "quiet": starts["0"]})[0] == []
+    assert past_runs.in_time({"amber": None, "quiet": starts["0"]})[0] == []
 
 
 @pytest.mark.parametrize(
