@@ -158,7 +158,9 @@ class Results:
                 if having
                 else "are not in one study"
             )
-            remedy = suggest(absent[0], known) if absent else f"name two variants of one study ({self.studies})"
+            remedy = (
+                suggest(absent[0], known) if absent else f"name two variants of one study: {', '.join(self.studies)}"
+            )
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
         effect = tell_pair(measured, self._store.meta()["scale"], a, b)
@@ -361,7 +363,7 @@ def judge(
     clusters: Sequence[Any] | None = None,
     **options: Any,
 ) -> Verdict:
-    """Judge arrays whose seeds and items stand in the same places: [seeds, items], or [items], which is one seed, or
+    """Judge arrays with their seeds and items in the same order: [seeds, items], or [items], which is one seed, or
     [seeds, items, samples].
 
     items: their names, by default numbers; clusters: what correlated items share. The options are those of

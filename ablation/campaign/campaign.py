@@ -165,7 +165,7 @@ class Campaign:
                 if purpose != "verify":
                     raise
                 # Another run of the same code would draw again.
-                return run, Outcome(None, why_none=f"{error}; a run that ends itself is not verified")
+                return run, Outcome(None, why_none=f"{error}; a verification counts such a run as a crash")
             finally:
                 slots.append(slot)
 

@@ -128,7 +128,7 @@ def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:
 
 @dataclass(frozen=True)
 class _Tree:
-    """The attempts that have a value, each below the champion of its time: 0 is the baseline, then come the keeps.
+    """The attempts with a value, each below the champion of its time: 0 is the baseline, then the kept attempts.
 
     champions: node of each champion. parent: champion that a node was made from (of the baseline: itself). own: of a
     node that is a champion, its number, else -1.

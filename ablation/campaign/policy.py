@@ -239,7 +239,7 @@ class Referee:
         paired: bool = False,
         held_out: Sequence[float] = (),
     ) -> None:
-        """Begin with runs of the baseline; `held_out`: those of another command, which alone verifies.
+        """Begin with runs of the baseline; `held_out`: its runs with the command of verifications.
 
         paired: two runs of one seed may have noise in common.
         """
@@ -263,7 +263,7 @@ class Referee:
         self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant that was made from the provisional champion; `left` is the runs that the campaign still has."""
+        """Try a variant that was made from the provisional champion; `left`: number of runs left in the budget."""
         [value] = yield self._batch("screen", [variant])
         decision = self._undecided(value)
         if value is None or self._falls_short(value, self.rules.screen):

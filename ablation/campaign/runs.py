@@ -115,7 +115,7 @@ def _locked(place: Path, locked: Mapping[str, str]) -> dict[str, dict[str, str]]
 
 
 def _execute(settings: Settings, place: Path, run: Run, log: Path) -> str:
-    """Run the command in a worktree; return what it printed, or what the file that holds its metric says.
+    """Run the command in a worktree; return its output, or the content of the file with its metric.
 
     Raises NoResult if it was ended from outside, RuntimeError if it failed, OSError and ValueError if its text
     cannot be read.

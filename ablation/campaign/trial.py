@@ -121,7 +121,7 @@ def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], A
 def _first(campaign: Campaign, before: Event, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
     """Decide what comes first, an interrupted trial or the last verification, then ask again."""
     _decide(campaign, before)
-    notes.append(f"first: {before['why']}: {_outcome(campaign, before)}")
+    notes.append(f"decided first: {before['why']}: {_outcome(campaign, before)}")
     return ask(Campaign(campaign.repository))
 
 
@@ -136,7 +136,7 @@ def _verification(campaign: Campaign, why: str, pairs: int) -> Event:
 
 
 def _margin(campaign: Campaign, margin: float | None) -> float:
-    """Return the margin of a simplification. Raises Refused for one that would let anything pass."""
+    """Return the margin of a simplification. Raises Refused if it is so large that anything would pass."""
     margin, state = campaign.settings.margin if margin is None else margin, campaign.state
     if margin is None:
         raise Refused("--claim not-worse needs a margin; pass --margin M")
@@ -193,7 +193,7 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
         if result.value is not None:
             parts.append(f"{shown(sign * result.value)} against {shown(sign * result.against)} +- {result.error:.2g}")
         if result.again is not None:
-            parts.append(f"fresh runs {shown(sign * result.again)}")
+            parts.append(f"mean of fresh runs {shown(sign * result.again)}")
         if trial["margin"] is not None and not result.kept and (result.value or -1e999) > result.against:
             parts.append("if it is better by more than the margin, try it without --claim not-worse")
         result = result.verification
@@ -201,7 +201,7 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
 
 
 def in_words(done: Verification) -> str:
-    """Return a verification in words: gains are positive where the metric improves."""
+    """Return a verification in words: gains are positive if the metric improves."""
     low, high = done.interval()
     pairs, gain = counted(done.pairs, "fresh pair"), f"{done.gain:+.3g} [{low:+.3g}, {high:+.3g}]"
     if not done.shown:
@@ -230,7 +230,7 @@ def next_step(campaign: Campaign) -> str:
         return "find a better trial"
     steps = counted(max(1, campaign.rules.patience - state.steps), "more step")
     pairs = state.pairs_for(state.ahead()) if state.ahead() > 0 else campaign.rules.most
-    return f"verification after {steps}, or when the lead is larger (now it would take {2 * pairs} runs)"
+    return f"verification after {steps}, or when the lead is larger (verifying now would take {2 * pairs} runs)"
 
 
 def shown(value: float) -> str:

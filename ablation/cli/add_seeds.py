@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run rounds of the grid; print the verdicts and what each cost."""
+    """Run the grid in rounds with more seeds; print the verdicts and the cost."""
     if not arguments.dry_run:
         need("snakemake", "`ablation add-seeds`")
     overrides = overrides_of(arguments.config)

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what was asked for."""
+    """Begin, verify or report the campaign, or judge a past one."""
     if arguments.what == "init":
         return _init(arguments)
     if arguments.what not in (None, "verify"):

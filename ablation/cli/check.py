@@ -91,7 +91,7 @@ def left_of_the_example(study: Study) -> Iterator[str]:
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
-    """Return the plan of one run, in a folder of its own; it shares the grid's assets."""
+    """Return the plan of one run in a separate folder, which shares the grid's assets."""
     results = plan.settings.results
     place = results / CHECKS
     wanted = plan.with_upstream((f"{study.name}.{stage}", key) for stage, key in run.stages.items())
@@ -113,7 +113,7 @@ def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
 
 
 def _run(plan: Plan, stage: PlannedStage) -> StageState:
-    """Run a stage as the grid does, and return how it ended. Raises TrackerError if the machine is at fault."""
+    """Run a stage as the grid does; return its state. Raises TrackerError if the stage could not run."""
     words = [sys.executable, "-m", "ablation.runner.run", *stage.arguments]
     words += ["--threads", str(stage.resources.threads), "--parent", str(os.getpid())]
     environment = {**os.environ, "ABLATION_WANDB": ""}  # in wandb, the grid's stage has the same id

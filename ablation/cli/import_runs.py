@@ -191,7 +191,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def describe(study: str, outcome: Outcome) -> str:
-    """Return the variant tree for a person to confirm: what each changes, its runs, and what could not be read."""
+    """Return the variant tree to confirm: changes and runs of each variant, and notes on what could not be read."""
     count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
 
     def runs_of(variant: PlannedVariant) -> list[str]:

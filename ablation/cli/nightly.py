@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judge the new run; with --update, append it to the past runs if each metric passed or has too few."""
+    """Judge the new run; with --update, append it to the past runs if each metric passed, or has too few past runs."""
     notes: list[str] = []
     watched = _watched(arguments.metric)
     names, path = list(watched), Path(arguments.past)

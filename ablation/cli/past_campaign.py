@@ -17,7 +17,7 @@ from ablation.judge.scales import unlike
 
 
 def judge_past(path: Path, arguments: argparse.Namespace) -> int:
-    """Print the answer; nothing is written. Raises ConfigError."""
+    """Print which kept attempts are improvements; write no file. Raises ConfigError."""
     asked, _, direction = (arguments.metric or "").rpartition(":")
     if direction not in ("min", "max"):
         asked, direction = arguments.metric or "", ""
@@ -73,7 +73,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
 
 
 def _check(path: Path, metric: str, attempts: Sequence[Attempt]) -> None:
-    """Raise ConfigError for repeats that are copies, and for values on two scales among those that were kept."""
+    """Raise ConfigError if repeats are copies, or if kept values are on two scales."""
     if found := copied(attempts):
         name, count, value = found
         problem = (

@@ -69,7 +69,7 @@ class Server(ThreadingHTTPServer):
 
     def _look(self) -> str:
         if not (self.results / PLAN_FILE).exists():
-            return f"{self.results}: no plan yet. The report appears with the first results.\n"
+            return f"{self.results} has no plan yet. The report appears with the first results.\n"
         try:
             return describe(self.results)
         except (TrackerError, OSError) as error:

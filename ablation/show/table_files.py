@@ -328,7 +328,7 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
 
 
 def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[str]) -> Iterator[str]:
-    r"""The text of a file and of what it inputs, without comments; what is not followed is one of the problems.
+    r"""Yield the texts of a file and of the files that it inputs, without comments; add missing files to `problems`.
 
     places: folders in which LaTeX may look, the paper's first.
     """

@@ -70,7 +70,7 @@ class Page:
 
 
 def read_page(store: Store) -> Page:
-    """Judge every study once, and gather the page."""
+    """Judge every study once, and gather the content of the page."""
     meta, names = store.meta(), store.studies()
     definitions = {name: store.study(name) for name in names}
     budget = plan_curves(store, definitions)

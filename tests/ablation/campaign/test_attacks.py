@@ -89,7 +89,7 @@ def test_a_run_that_ends_itself_where_it_is_verified_is_not_verified(loop):
     loop.write("gain", "5")
     status, out, _ = tried(loop)
     assert (status, "not shown by 0 fresh pairs" in out) == (10, True), out
-    assert any("a run that ends itself is not verified" in line for line in loop.ledger())
+    assert any("a verification counts such a run as a crash" in line for line in loop.ledger())
 
 
 def test_a_worktree_that_a_run_turned_into_another_repository_is_made_anew(loop):

@@ -87,7 +87,7 @@ def test_what_runs_now_stands_on_the_page_that_is_there_and_stays_text(tmp_path)
         return asking.text()
 
     try:
-        assert "no plan yet" in look()
+        assert "has no plan yet" in look()
         assert "It will appear here" in asking.text("/")
         assert (drawn / ASKED).exists()
         plan = simulate(results, [TOY])
