@@ -130,7 +130,7 @@ def _past(
 ) -> tuple[dict[str, list[Value]], str]:
     """Return {metric: a value of each past run}, without the new runs, copies, and runs that failed or ended early.
 
-    Also return what the runs are in the order of; nothing if it is not certain, or the new run is not the last.
+    Also return what orders the runs; empty if their order is not certain or the new run is not the last.
 
     `new`: digests. Raises ConfigError for values that cannot be those of independent runs on one scale.
     """
@@ -255,8 +255,8 @@ def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
     judged = [each for each in answers if not math.isnan(each.p)]
     for each in judged:
         if not math.isnan(each.trend):
-            both = f"trend {each.trend:+.2g} a night, carry-over {each.carry_over:.2f}"
-            yield f"{each.metric}: {both}, of {each.runs} past runs in the order of {order}"
+            both = f"trend {each.trend:+.2g} per night, carry-over {each.carry_over:.2f}"
+            yield f"{each.metric}: {both}, estimated from {each.runs} past runs in the order of {order}"
     if any(math.isnan(each.trend) for each in judged):
         unknown = "their order is not certain or the new run is not the last"
         why = f"there are fewer than {MIN_IN_ORDER}" if order else unknown

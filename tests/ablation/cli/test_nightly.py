@@ -222,7 +222,8 @@ def test_the_trend_and_the_carry_over_of_a_file_are_told(tmp_path, capsys):
     file = past_file(tmp_path / "past.csv", DRIFTING, names=names)
     words = ("nightly", file, "--metric", "reward", "--new")
     said = output(capsys, *words, ended(tmp_path / "mean", 0.9), status=11)  # of all nights, but far below the line
-    told = r"reward: trend \+0\.02 a night, carry-over 0\.\d\d, of 20 past runs in the order of the rows of the file\n"
+    told = r"reward: trend \+0\.02 per night, carry-over 0\.\d\d, "
+    told += r"estimated from 20 past runs in the order of the rows of the file\n"
     assert re.search(f"note: {told}", said)
     assert "RERUN RERUN (their mean decides, at 2%)" in said
     assert "independent" not in said
@@ -248,7 +249,7 @@ def test_a_new_run_that_is_not_the_last_says_nothing_of_the_order(tmp_path, caps
     nights = folder_of_nights(tmp_path / "nights", [f"2026-11-{day:02}" for day in range(1, 21)])
     words = ("nightly", nights, "--metric", "reward", "--new")
     said = output(capsys, *words, nights / "2026-11-20", status=0)
-    assert "of 19 past runs in the order of the dates in their names" in said
+    assert "estimated from 19 past runs in the order of the dates in their names" in said
     said = output(capsys, *words, nights / "2026-11-19", status=0)
     assert "independent because their order is not certain or the new run is not the last; if" in said
     file = past_file(tmp_path / "past.csv", DRIFTING, names=[f"n{k}#{k}" for k in range(20)])
