@@ -95,7 +95,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
     if evaluation.target is not None:
         runs = evaluation.fewest_runs_of_mean(number)
         said.append(
-            "the distance of a mean rate " + (f"needs at least {counted(runs, 'run')}" if runs else "cannot be it")
+            "the distance of a mean rate " + (f"needs at least {counted(runs, 'run')}" if runs else "cannot equal it")
         )
         possible |= runs is not None
     return ", ".join(said), possible

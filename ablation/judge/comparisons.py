@@ -188,7 +188,7 @@ class Comparison(Judged):
         tail = ""
         if self.significant:
             sign = "better" if self.smallest_p.estimate.centre > 0 else "worse"
-            tail = f"; the effect is {sign} by less than the margin ({self._shown})"
+            tail = f"; {self.child} is {sign} by less than the margin ({self._shown})"
         return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:

@@ -81,7 +81,7 @@ class Explanation:
         else:
             answer = f"{joined(named)} {'carries' if len(carriers) == 1 else 'carry'} the effect"
             if self.rest is not None and self.rest.shown:
-                answer += f"; the others together have {_shares(self.rest)}"
+                answer += f"; the share of the others is {_shares(self.rest)}"
         for part in self.joint:
             if part.shown and len(part.sets[0]) > 1:
                 more = part.effect * (self.total.effect if self.total.shown else 1) > 0

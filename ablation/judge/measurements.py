@@ -457,7 +457,7 @@ def _fault(study: Measurements, run: Run) -> str:
     if run in study.aborted:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
     if run in study.duplicates or run in study.no_shares:
-        return f"{variant} seed {seed} has {study.no_shares.get(run, 'an item twice')}"
+        return f"{variant} seed {seed} has {study.no_shares.get(run, 'an item that occurs twice')}"
     values = study.values.get(run, {})
     for subset in study.analysis.subsets:
         if subset not in values:

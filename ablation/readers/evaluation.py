@@ -133,7 +133,7 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
     tables = found if len(found) < 2 else [file for file in found if _is_table(file, problem)] or found
     if tables:
         names = shortened([file.relative_to(folder).as_posix() for file in tables])
-        problem(f"{folder}: read {names}; it holds no results of a known program")
+        problem(f"{folder}: tables are read, because it holds no results of a known program ({names})")
     return tables or list(objects.folders(file for file in files if not _MEANS.fullmatch(file.name)))
 
 

@@ -70,7 +70,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         options = [f"--item {_NAME} (the names of the files) or --item KEY"] * (item is None)
         options += [f"--metric {numeric[0] if numeric else 'KEY'} or another key"] * (value is None)
         keys = one_line(", ".join(key for key in head if key != _NAME), 200)
-        problem = f"holds {len(rows)} JSON files, one object each; none of their keys ({keys}) is known to be "
+        problem = f"holds {len(rows)} JSON files, one object each; none of their keys ({keys}) has a usual name of "
         raise ConfigError(path, "", None, problem + " or ".join(lacking), f"pass {', and '.join(options)}")
     if lacks := next((file for file, row in rows.items() if row.get(item) in (None, "")), None):
         raise ConfigError(lacks, item, None, "is missing", f"name the item, or move the file out of {path}")

@@ -49,7 +49,7 @@ _HYPERPARAMETER = re.compile(
     r"(.*[_./-])?(lr|learning_rate|dropout|weight_decay|wd|momentum|beta\d?|gamma|alpha|temperature|batch_size|bs|rank"
     r"|warmup(_steps|_ratio)?|epochs|num_epochs|max_steps|layers|n_layers|hidden(_size|_dim)?|clip|kl_coef|top_[kp])"
 )
-"""Names of numbers that are set, and never measured."""
+"""Names of numbers that are always settings and never measurements."""
 
 STATES: dict[str, State] = {
     **dict.fromkeys(("finished", "completed", "succeeded", "success", "done", "ok"), "finished"),
@@ -57,7 +57,7 @@ STATES: dict[str, State] = {
     **dict.fromkeys(("crashed", "failed", "killed", "preempted", "error", "timeout", "cancelled"), "failed"),
     **dict.fromkeys(("out_of_memory", "node_fail", "diverged"), "failed"),
 }
-"""States of runs, in the words of W&B, MLflow and schedulers, in small letters; the worse the later."""
+"""States of runs, in the words of W&B, MLflow and schedulers, in lower case; worse states come later."""
 
 
 @dataclass

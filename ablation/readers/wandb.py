@@ -29,7 +29,9 @@ from ablation.readers.walk import files_of
 from ablation.readers.wandb_csv import read_csv, read_csvs
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
-_REMEDY = "name a run-*.wandb, a folder wandb/ or one above it, a CSV that W&B exported, or a folder of CSV files"
+_REMEDY = (
+    "name a run-*.wandb, a folder wandb/ or a folder above it, a CSV file exported by W&B, or a folder of such files"
+)
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
 

@@ -97,7 +97,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         yield from _table(path, header, rows, problem)
     elif of_page:
         what = "does not state which columns are the configuration and which are results"
-        remedy = "read it with `ablation import table`, or begin their names with `config.` and `summary.`"
+        remedy = "read it with `ablation import table`, or begin the columns' names with `config.` and `summary.`"
         raise ConfigError(path, "", None, what, remedy)
     else:
         raise ConfigError(path, "", None, "is not a CSV file exported by W&B", _REMEDY)

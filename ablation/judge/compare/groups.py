@@ -551,7 +551,7 @@ def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
     if direction != "max" or low < 0 or high > 1:
         problem = (
-            f"0 may not mean a failure, because values lie between {low:g} and {high:g} and the direction "
+            f"0 does not always mean a failure, because values lie between {low:g} and {high:g} and the direction "
             f"is {direction}"
         )
         raise ConfigError("compare", "--errors", "fail", problem, "pass --errors leave-out")

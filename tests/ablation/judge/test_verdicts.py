@@ -288,7 +288,7 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
     [
         (lambda frame: frame[frame["item"] != "gender-0003"], "items of gender cannot be paired"),
         (lambda frame: frame[frame["subset"] != "race"], "no items of race"),
-        (lambda frame: pd.concat([frame, frame.head(1)]), "has an item twice"),
+        (lambda frame: pd.concat([frame, frame.head(1)]), "has an item that occurs twice"),
         (lambda frame: frame.assign(value=frame["value"].where(frame["item"] != "race-0001")), "not finite"),
         (lambda frame: frame.assign(item=frame["item"] + "x"), "of which 0 are common"),
     ],

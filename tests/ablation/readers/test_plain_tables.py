@@ -200,7 +200,7 @@ def test_rows_of_two_systems_are_told_apart_by_a_column(tmp_path, capsys):
     (tmp_path / "b.csv").write_text("id,correct\nq0,1\n")
     said = refused(capsys, tmp_path / "long.csv", "--with", tmp_path / "b.csv")
     assert (
-        "item q0 occurs 2 times; column model_id distinguishes the rows: pass --by model_id if it names systems" in said
+        "item q0 occurs 2 times; column model_id distinguishes the rows; pass --by model_id if it names systems" in said
     )
 
 
@@ -229,7 +229,9 @@ def test_the_tables_of_a_folder_are_read_where_it_holds_nothing_else(suffix, tmp
     for words in ([a, "--with", b], [a, b], [f"{tmp_path}/*"]):
         found = read(capsys, *words)
         assert (found["items"], found["effect"]) == (30, pytest.approx(3 / 30))
-        assert f"{b}: read results.{suffix}; it holds no results of a known program" in found["notes"]
+        assert (
+            f"{b}: tables are read, because it holds no results of a known program (results.{suffix})" in found["notes"]
+        )
     assert f"ablation compare '{tmp_path}/*'" in refused(capsys, tmp_path)
     (b / "summary.csv").write_text("model,tokens\nb,100\n")
     found = read(capsys, a, b)
