@@ -132,7 +132,9 @@ STUMBLES = re.compile(
     r"asks which metric|nothing has been written|is shown of all|together than apart|"
     r"where it does not apply|\bask for fewer\b|asked for were|"
     r"\bend(ed)? well\b|\bas for snakemake\b|it is not known which values|\bsuch a (variant|key)\b|"
-    r"is on another scale than|seeds of [0-9{][^ ]* items|\brounds of more seeds\b"
+    r"is on another scale than|seeds of [0-9{][^ ]* items|\brounds of more seeds\b|"
+    r"can have no effect|may all be the|\bmeans of the means\b|not all right or wrong|because they are not numbers|"
+    r"that both have with|\bholds none\b|\bor one above\b"
 )
 """Sentences that users had to read twice; CONTRIBUTING.md says what to write instead."""
 FOLDERS = ("ablation", "configs", "docs", "examples", "workflow")

@@ -178,7 +178,7 @@ def explain(study: Measurements, runs: Mapping[Corner, str], n: int) -> Explanat
     the chance of any false interaction (Holm 1979).
 
     Raises:
-        TrackerError: runs have not succeeded, or cannot be paired; there is one seed only.
+        TrackerError: runs did not succeed or cannot be paired, or there is only one seed.
     """
     contrasts, order = _Contrasts(study, list(runs.values())), list(runs)
     factor_weights = shapley_weights(n, order)
