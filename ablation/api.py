@@ -6,8 +6,9 @@ leaderboard(evaluations) -> Leaderboard  several evaluations, against the first 
 judge(child, parent, items) -> Verdict   arrays [seeds, items]
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,10 +24,11 @@ from ablation.judge.compare.comparison import ComparisonResult, Weight
 from ablation.judge.compare.groups import Evaluated, expand, sides_of
 from ablation.judge.compare.leaderboard import Standing
 from ablation.judge.compare.options import compare_evaluations
+from ablation.judge.comparisons import Comparison
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.power import POWER
 from ablation.judge.sizes import Request, search_sizes, study_source
-from ablation.judge.verdicts import comparison_table, judge_studies
+from ablation.judge.verdicts import COMPARISON_COLUMNS, comparison_table, judge_studies
 from ablation.readers.arrays import Frame, Values
 from ablation.readers.sheet import Errors
 from ablation.show.answer import results_html, verdict_html
@@ -39,19 +41,46 @@ __all__ = ["Leaderboard", "Results", "TrackerError", "Verdict", "compare", "judg
 _WIDTH = 100
 
 
-@dataclass(frozen=True)
 class Verdict:
-    """One comparison. Every name of `row` is an attribute as well: `verdict`, `effect`, `low`, `high`, `reason`, ..."""
+    """One comparison. Every name of `row` is an attribute as well: `verdict`, `effect`, `low`, `high`, `reason`, ...
 
-    row: Mapping[str, Any]  # as `--json` prints it; None for what does not exist
-    text: str  # as the command prints it
+    What takes long and is not always read, such as the minimum detectable effect, is computed when it is asked for.
+    """
+
+    def __init__(
+        self, row: Callable[[], Mapping[str, Any]], text: Callable[[], str], comparison: Comparison | None = None
+    ) -> None:
+        self._row, self._text, self._comparison = row, text, comparison
+
+    @cached_property
+    def row(self) -> Mapping[str, Any]:
+        """The values as `--json` prints them; None for what does not exist."""
+        return self._row()
+
+    @cached_property
+    def text(self) -> str:
+        """The text as the command prints it."""
+        return self._text()
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.__dict__.get("row", ()):
+        if name.startswith("_"):  # of the object itself, as copies and notebooks ask for them
+            raise AttributeError(name)
+        if name in COMPARISON_COLUMNS and "row" not in self.__dict__ and self._comparison is not None:
+            return plain(getattr(self._comparison, name))
+        if name in self.row:
             return self.row[name]
-        raise AttributeError(
-            f"a verdict has no attribute {name!r}; choose from {', '.join(self.__dict__.get('row', ()))}"
-        )
+        raise AttributeError(f"a verdict has no attribute {name!r}; choose from {', '.join(self.row)}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"row": self.row, "text": self.text}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Verdict) and (self.row, self.text) == (other.row, other.text)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Verdict(row={self.row!r}, text={self.text!r})"
 
     def __str__(self) -> str:
         return self.text
@@ -164,9 +193,8 @@ class Results:
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
         effect = tell_pair(measured, self._store.meta()["scale"], a, b)
-        return Verdict(
-            {**(effect.effect or {}), "changes": plain(effect.changes)}, "\n".join([*effect.changed, *effect.lines])
-        )
+        row = {**(effect.effect or {}), "changes": plain(effect.changes)}
+        return Verdict(lambda: row, lambda: "\n".join([*effect.changed, *effect.lines]))
 
     def power(
         self,
@@ -275,8 +303,8 @@ def compare(
         ConfigError: the files cannot be read or compared; it names file, key, value and remedy.
     """
     if names is not None and len(names) != 2:
-        raise ConfigError("compare", "names", names, "are not two names", "pass the names of baseline and candidate")
-    _, [row], text, notes = _compared(
+        raise ConfigError("compare", "names", names, "are not the two names of baseline and candidate", "give a pair")
+    result = _compared(
         [_evaluation(a), _evaluation(b)],
         names,
         metric=metric,
@@ -302,7 +330,13 @@ def compare(
         all_at=all_at,
         errors=errors,
     )
-    return Verdict(row | {"notes": notes}, text)
+    (row,) = result.compared
+
+    def read_row() -> dict[str, Any]:
+        [values] = as_rows(result)
+        return {**plain(values), "notes": list(result.notes)}
+
+    return Verdict(read_row, lambda: in_words(result, _WIDTH), row.comparison)
 
 
 def leaderboard(
@@ -332,23 +366,21 @@ def leaderboard(
             problem, remedy = "are not paths", "pass {name: evaluation}, or one evaluation and by="
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
-    result, rows, text, notes = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
+    result = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
     standings = pd.DataFrame([asdict(each) for each in result.leaderboard], columns=[f.name for f in fields(Standing)])
-    return Leaderboard(standings, pd.DataFrame(rows), text, notes)
+    rows = pd.DataFrame(map(plain, as_rows(result)))
+    return Leaderboard(standings, rows, in_words(result, _WIDTH), list(result.notes))
 
 
-def _compared(
-    sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any
-) -> tuple[ComparisonResult, list[dict[str, Any]], str, list[str]]:
-    """Return a comparison with the given options: the result, its rows, its text and its notes."""
+def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> ComparisonResult:
+    """Return a comparison by options as Python takes them."""
     if isinstance(direction := options.get("direction"), Mapping):
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
     if len(sides) < 2 and not options["by"]:
         raise ConfigError("compare", "", None, "needs two evaluations", "name another, or pass by=")
-    result = compare_evaluations(sides, names, **options)
-    return result, list(map(plain, as_rows(result))), in_words(result, _WIDTH), list(result.notes)
+    return compare_evaluations(sides, names, **options)
 
 
 def _several(given: str | Sequence[str]) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import re
 import shlex
 import shutil
@@ -117,6 +118,19 @@ def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
     assert together.low != found[0].low
     named = ablation.judge(*groups, metric="acc", pass_at=1)
     assert (named.metric, named.effect) == ("pass@1 of acc", pytest.approx(-found[0].effect))
+
+
+def test_a_verdict_read_in_any_order_or_copied_is_the_same():
+    rng = np.random.default_rng(0)
+    groups = rng.random((2, 4, 60))
+    whole, parts = (ablation.judge(*groups, direction="max", margin=0.1) for _ in range(2))
+    groups[:] = 0.0  # the arrays are the caller's again
+    copied = pickle.loads(pickle.dumps(parts))
+    assert {name: getattr(parts, name) for name in parts.row} == parts.row == whole.row
+    assert whole == copied
+    assert (copied.mde, str(copied)) == (whole.row["mde"], whole.text)
+    with pytest.raises(AttributeError, match="has no attribute 'medi'"):
+        _ = copied.medi
 
 
 def test_arrays_and_frames_are_judged_without_files(monkeypatch):

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -137,12 +137,25 @@ class Compared:
     """One comparison, with what the command says about it besides the verdict."""
 
     comparison: Comparison
-    subsets: tuple[SubsetRow, ...]
+    measured: Measurements
+    runs: Sequence[Sequence[dict[str, Sheet]]]  # that are compared, the parent's first
     changed_items: ChangedItems
     best: tuple[QuotedItem, ...]  # the largest improvement first
     worst: tuple[QuotedItem, ...]
     stderr: float  # of the effect, from seeds and items (items alone with one seed)
-    stderr_unpaired: float | None  # that the writers' own standard errors lead to
+
+    @cached_property
+    def subsets(self) -> tuple[SubsetRow, ...]:
+        """The tasks, each judged alone."""
+        return tuple(_subset(subset, self.runs, self.measured) for subset in self.measured.analysis.subsets)
+
+    @cached_property
+    def stderr_unpaired(self) -> float | None:
+        """The standard error that the writers' own ones lead to; None if they give none."""
+        errors = [(row.stderr_before, row.stderr_after) for row in self.subsets]
+        if any(None in pair for pair in errors):
+            return None
+        return float(np.sqrt(np.square(np.array(errors, float)).sum(axis=1).sum())) / len(errors)
 
 
 @dataclass(frozen=True)
@@ -374,19 +387,14 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
 
 
 def _beside(comparison: Comparison, groups: Mapping[str, Group], measured: Measurements, count: int) -> Compared:
-    parent, child, analysis = groups[comparison.parent], groups[comparison.child], measured.analysis
+    parent, child = groups[comparison.parent], groups[comparison.child]
     runs = _paired_runs(parent, child, paired=measured.design.paired)
-    rows = tuple(_subset(subset, runs, measured) for subset in analysis.subsets)
-    stderrs = [(row.stderr_before, row.stderr_after) for row in rows]
-    unpaired = None
-    if all(None not in errors for errors in stderrs):
-        unpaired = float(np.sqrt(np.square(np.array(stderrs, float)).sum(axis=1).sum())) / len(rows)
     noise, estimate = comparison.noise, comparison.estimate
     any_noise = estimate is not None and (noise.seeds_known or not estimate.items_only)
     stderr = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
     changes = find_changed_items(measured, parent.name, child.name, count)
     best, worst = (_quoted(parent, child, end[:count]) for end in (changes.gained, changes.lost))
-    return Compared(comparison, rows, changes, best, worst, stderr, unpaired)
+    return Compared(comparison, measured, runs, changes, best, worst, stderr)
 
 
 def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
