@@ -29,7 +29,7 @@ SPLITS = 400  # of each size
 HEAD = """# Evidence
 
 What this project says about results that others measured, beside what is known of them. `make evidence` makes this page
-from [these files](../../benchmarks/evidence/README.md); no number in it is typed.
+from [these files](../../benchmarks/evidence/README.md).
 """
 
 
@@ -151,13 +151,14 @@ def splits(contest: Contest) -> Iterator[str]:
 
 
 def checkpoints() -> Iterator[str]:
-    """Judge the pairs of GSM8K's systems, one run each, beside McNemar's exact test."""
+    """Judge GSM8K's systems by the first of them, one run each, beside McNemar's exact test."""
     systems = {}
     for file in sorted((DATA / "gsm8k").glob("*.csv")):
         with file.open(newline="") as table:
             systems[file.stem.removeprefix("gsm8k_")] = np.array([float(row["value"]) for row in csv.DictReader(table)])
     rows = []
-    for parent, child in itertools.combinations(systems, 2):
+    parent = next(iter(systems))
+    for child in [*systems][1:]:
         before, after = systems[parent], systems[child]
         result = ablation.judge(after, before, margin=0.01)
         gained, lost = int((after > before).sum()), int((after < before).sum())
@@ -185,7 +186,6 @@ CHECKS: dict[str, Alarm] = {
     "mean + 2 sd": lambda past, new: bool(new[0] > past.mean() + 2 * past.std(ddof=1)),
     "above the worst of the last ten": lambda past, new: bool(new[0] > past[-10:].max()),
     "fixed: first run + 0.1%": lambda past, new: bool(new[0] > 1.001 * past[0]),
-    "fixed: first run + 1%": lambda past, new: bool(new[0] > 1.01 * past[0]),
 }
 
 
