@@ -144,7 +144,7 @@ def _observed(comparison: Comparison) -> Observed:
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:
-    """Return the probability that a normal number is at most `inside`, or at least `significant`, in absolute value."""
+    """Return the probability that |normal variable| is at most `inside`, or at least `significant`."""
     if sd == 0:
         return float(abs(mean) <= inside or (abs(mean) >= significant and mean != 0))
     if inside >= significant:

@@ -94,12 +94,12 @@ def watch(
     ordered = in_order and count >= MIN_IN_ORDER
     if count < MIN_RUNS:
         missing = "one more is needed" if count == MIN_RUNS - 1 else f"{MIN_RUNS - count} more are needed"
-        why = f"fewer than {MIN_RUNS} past runs: {missing}"
+        why = f"there are fewer than {MIN_RUNS} past runs; {missing}"
     elif np.ptp(past) <= _ROUNDING * abs(mean):
         same = abs(first - mean) <= _ROUNDING * abs(mean)
         outcome = "passed" if same else "undecided"
         why = (
-            f"the same value as in all {count} past runs"
+            f"the value is the same as in all {count} past runs"
             if same
             else f"all {count} past runs have the same value; check that they use their seeds"
         )
@@ -114,11 +114,11 @@ def watch(
         if tested.p <= ALARM and len(reruns) >= RERUNS:
             level = predicted.confirm
             tested = _interval(predicted, reruns, direction=direction, alpha=level, metrics=metrics)
-            asked = f"the mean of its {len(reruns)} reruns"
+            asked = f"the mean of {len(reruns)} reruns"
         outcome = "passed" if tested.p > level else "worse" if level != ALARM else "undecided"
         why = f"{asked} is {'within' if outcome == 'passed' else 'outside'} what {count} past runs predict"
         if outcome == "undecided":
-            why += "; rerun it twice" if not reruns else "; rerun it once more"
+            why += "; make two reruns" if not reruns else "; make one more rerun"
     return Watched(
         metric,
         direction,

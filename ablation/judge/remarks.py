@@ -145,7 +145,7 @@ def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, pare
 def _environments(
     environments: Mapping[Run, Mapping[str, Environment]], child: str, parent: str, seeds: Sequence[int]
 ) -> Iterator[str]:
-    """Yield remarks on stages of one name and seed that ran on other machines or packages in the two variants."""
+    """Yield remarks on stages of one name and seed that ran on different machines or packages in the two variants."""
     for name, words in _WORDS.items() if environments else ():
         differing: dict[tuple[int, str], tuple[str, str]] = {}
         for seed in seeds:

@@ -20,7 +20,7 @@ _FAR = 100  # times that a metric without an end can exceed the largest value th
 
 
 def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield reasons why no answer may rest on the values of a comparison's runs, or on the margin."""
+    """Yield reasons why the values of a comparison's runs, or its margin, cannot support an answer."""
     if why := unlike_units(study, runs):
         yield why
     if study.analysis.margin is not None and (why := margin_is_the_scale(study, parent)):

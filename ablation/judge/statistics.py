@@ -186,7 +186,7 @@ class Estimate:
         return -margin <= low and high <= margin
 
     def _p(self, noise: Noise) -> float:
-        """Return p; it allows for unseen changes only if no exact test keeps the level without that."""
+        """Return p, allowing for unseen changes only if no exact sign-flip test keeps the level without that."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
         p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))

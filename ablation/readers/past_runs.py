@@ -130,7 +130,7 @@ def digest(run: ImportedRun) -> str:
 
 
 def in_time(starts: Mapping[str, str | None]) -> tuple[list[str], str]:
-    """Return the names of runs in the order of time, and what tells it; none if it is not certain.
+    """Return the names of runs in time order, and how the order is known; none if it is not certain.
 
     It is certain if each run has a start of its own, each name a date of its own, year first, or if the names are equal
     but for one running number that is not a seed.
@@ -215,7 +215,9 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
         if until is not None and len(rows) and (window.at is not None or pc.min(rows["step"]).as_py() <= until):
             counted = rows.filter(pc.less_equal(rows["step"], until))  # else logged of the kept model, after training
         if len(counted) < window.count:
-            often = f"has been logged only {len(counted)} times" + (f" up to step {until}" if until is not None else "")
+            often = f"has been logged only {len(counted)} time{'s' * (len(counted) > 1)}" + (
+                f" up to step {until}" if until is not None else ""
+            )
             has = often if len(counted) else f"has not been logged{f' up to step {until}' if len(rows) else ''}"
             raise ConfigError(name, metric, None, has, f"name another metric, or a window shorter than {window}")
         last = counted.slice(len(counted) - window.count)  # sorted by step

@@ -268,7 +268,9 @@ def _one_of(sources: Sequence[Path]) -> str:
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
-    """Return a regular expression that finds the last number of each of these names in the paths; None if it cannot."""
+    """Return a regular expression that finds the last number of each of these names in the paths; None if there is
+    none.
+    """
     split = [re.fullmatch(r"(|.*\D)(\d+)(\D*)", name) for name in names]
     around = {(match[1], match[3]) for match in split if match}
     if None in split or len(around) != 1:
@@ -596,7 +598,7 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
 
 
 def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
-    """Say a group's score on the items that only it has and on the common items: the former may be the hard ones."""
+    """Return, in words, a group's scores on the items that only it has and on the common items."""
     means = []
     for sheet in [run[subset] for run in group.runs.values()]:
         common = sheet.items.isin(kept)

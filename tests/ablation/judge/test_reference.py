@@ -41,9 +41,9 @@ def test_steps_of_an_answer(direction, new, outcome):
 @pytest.mark.parametrize(
     ("past", "new", "outcome", "said"),
     [
-        (PAST[:4], 3.0, "undecided", "fewer than 5 past runs: one more is needed"),
+        (PAST[:4], 3.0, "undecided", "there are fewer than 5 past runs; one more is needed"),
         ([], 3.0, "undecided", "5 more are needed"),
-        ([1.0] * 6, 1.0 + 1e-8, "passed", "the same value as in all 6 past runs"),
+        ([1.0] * 6, 1.0 + 1e-8, "passed", "the value is the same as in all 6 past runs"),
         ([1.0] * 6, 0.9, "undecided", "check that they use their seeds"),
     ],
 )
