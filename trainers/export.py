@@ -42,7 +42,7 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
     Raises ValueError if `target` is not empty, or the weights are pickled, incomplete or not the architecture's.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{target}: exists and is not an empty folder; choose another, or remove it")
+        raise ValueError(f"{target}: exists and is not an empty folder; choose another folder, or remove it")
     if not source.is_dir():
         raise ValueError(f"{source}: the folder does not exist")
     disable_progress_bar()
@@ -86,16 +86,16 @@ def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
             config = AutoConfig.from_pretrained(described, local_files_only=True)
             dtype = next(value.dtype for value in state.values() if value.is_floating_point())
             return _load(source, None, config=config, state_dict=state, dtype=dtype)
-    raise ValueError(f"{source}: the checkpoint holds no {' or '.join(TRAINED)}")
+    raise ValueError(f"{source}: the checkpoint does not contain {' or '.join(TRAINED)}")
 
 
 def _load(source: Path, folder: Path | None, *, config: PretrainedConfig | None = None, **how: Any) -> PreTrainedModel:
-    """Return the model, all of whose weights were there and no others."""
+    """Return the model. Raises an error if weights are missing or unexpected."""
     config = config or AutoConfig.from_pretrained(folder, local_files_only=True)
     architecture = (config.architectures or [""])[0]
     kind = getattr(transformers, architecture, None)
     if kind is None:
-        raise ValueError(f"{source}: the architecture {architecture!r} of its config.json is not known to transformers")
+        raise ValueError(f"{source}: transformers does not know the architecture {architecture!r} of config.json")
     model, loaded = kind.from_pretrained(folder, config=config, local_files_only=True, output_loading_info=True, **how)
     wrong = [f"{kind.replace('_', ' ')} {sorted(map(str, names))[:3]}" for kind, names in loaded.items() if names]
     if wrong:
@@ -123,7 +123,7 @@ def _critic(source: Path) -> PreTrainedModel:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Export; a known problem is one line and status 2."""
+    """Export a model; a known problem is printed as one line, with exit status 2."""
     parser = argparse.ArgumentParser(prog="python -m trainers.export", description="Copy a trained model.")
     parser.add_argument("--from", dest="source", type=Path, required=True, help="folder of the model")
     parser.add_argument("--to", type=Path, required=True, help="new folder")

@@ -29,7 +29,7 @@ class Item:
 
 
 def _sentences(row: dict) -> dict[str, str]:
-    """The sentences by our short names, from the flat, the BiasEdit or the original StereoSet layout of one row."""
+    """Return the sentences by our short names, from a row in the flat, BiasEdit or original StereoSet layout."""
     gold = {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]} if "sentences" in row else None
     if isinstance(row.get("data"), dict):
         named = {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
@@ -47,7 +47,7 @@ def _item(row: dict, where: str) -> Item:
         return Item(f"{domain}/{term.replace(' ', '-')}/{digest}", domain, term, **sentences)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{where}: not a StereoSet item ({error!r}); expected bias_type, target, and the sentences stereotype, "
+            f"{where} is not a StereoSet item ({error!r}); expected bias_type, target, and the sentences stereotype, "
             "anti-stereotype and unrelated"
         ) from error
 
@@ -82,7 +82,7 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
             items.setdefault(item.id, item)
     missing = sorted(set(domains) - {item.domain for item in items.values()})
     if missing:
-        raise ValueError(f"{path}: no intrasentence items of the domain(s) {', '.join(missing)}")
+        raise ValueError(f"{path}: there is no intrasentence item of the domain {' or '.join(missing)}")
     return list(items.values())
 
 
@@ -115,7 +115,7 @@ def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: rando
 def split_items(
     items: Iterable[Item], fractions: dict[str, float], max_items: dict[str, int | None], seed: int
 ) -> dict[str, list[Item]]:
-    """Split by target term, domain by domain: no term stands in two splits of a domain.
+    """Split by target term, domain by domain: no term is in two splits of a domain.
 
     fractions: share per split. Domains are in order of appearance, the items of a domain in an order drawn with `seed`,
     the same for every training seed; each split keeps its first `max_items` of them (None: all).
@@ -151,8 +151,8 @@ def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tu
         if missing := [domain for domain in domains if f"{domain}_{split}" not in files]:
             raise ValueError(
                 f"data: split.by file needs {split}.json, or one of each domain ({missing[0]}_{split}.json is missing)"
-                f"; the data has {', '.join(path.name for path in files.values()) or 'nothing'}. Give a folder with "
-                "BiasEdit's files, or set split.by to term"
+                f", but the data has {', '.join(path.name for path in files.values()) or 'no file'}; name a folder "
+                "with BiasEdit's files, or set split.by to term"
             )
         splits[split] = {files[f"{domain}_{split}"]: (domain,) for domain in domains}
     return splits

@@ -59,7 +59,7 @@ def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
 def measure(
     model: SuffixModel, prepared: Prepared, shifts: Mapping[str, Tensor], batches: Sequence[Sequence[int]]
 ) -> list[ItemScores]:
-    """Scores of micro-batches of items under the edited model."""
+    """Return the scores of micro-batches of items under the edited model."""
     with applied(model, shifts):
         scored = [score_items(model, prepared, batch) for batch in batches]
     return [ItemScores(s.p.view(-1, 3), s.logp.view(-1, 3)) for s in scored]
@@ -74,14 +74,14 @@ def measure_edited(
     batch_size: int,
     chunk: int,
 ) -> list[ItemScores]:
-    """Protocol `edited` on one edit batch: edit the model on the items, measure on the same items (BiasEdit)."""
+    """Return the scores of protocol `edited` for one edit batch, edited and measured on the same items (BiasEdit)."""
     batches = micro_batches(indices, batch_size)
     edits = predict(hypernetwork, prepared, batches, chunk=chunk, update_normaliser=False)
     return measure(model, prepared, {name: edit.shift for name, edit in edits.items()}, batches)
 
 
 def unedited(prepared: Prepared, indices: Sequence[int]) -> ItemScores:
-    """The unedited model's scores, from the cache."""
+    """Return the unedited model's scores, from the cache."""
     return ItemScores(*prepared.unedited(indices))
 
 

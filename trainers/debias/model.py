@@ -37,7 +37,7 @@ GROUP = 96  # sentences (of 32 items) that are run together
 
 
 class _Passed(nn.Module):
-    """Stands for a block that is not run."""
+    """Replaces a block that is not run."""
 
     def forward(self, hidden_states: Tensor, *args: object, **kwargs: object) -> Tensor:
         return hidden_states
@@ -52,7 +52,7 @@ class _PrefixDone(Exception):
 
 
 class SuffixModel:
-    """A frozen causal LM of which the blocks from the first edited one on are run.
+    """A frozen causal LM that runs only its blocks from the first edited one on.
 
     Attributes:
         modules: the edited modules, in order.
@@ -328,7 +328,7 @@ def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) 
 
 
 def detached(scores: SentenceScores) -> SentenceScores:
-    """Return the same scores detached, as the beginning of a new graph, so that they collect gradients."""
+    """Return the scores detached, as leaves of a new graph, so that they collect gradients."""
     named = {name: getattr(scores, name).detach().requires_grad_() for name in ("p", "logp", "hidden", "partition")}
     return SentenceScores(**named, sentence=scores.sentence)
 

@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
 
 
 def _splits(stage: Stage) -> dict[str, list[Item]]:
-    """The items of each split, by term or by file; swapped labels are refused."""
+    """Return the items of each split, by term or by file; refuse swapped labels."""
     split, domains, folder = stage.config.split, stage.config.domains, files(stage.inputs["data"])
     limits = {name: getattr(split.max_items, name) for name in SPLITS}
     labels = None
@@ -164,8 +164,8 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
     if not error < torch.finfo(alone.dtype).eps ** 0.5:
         name = type(model.model).__name__
         raise ValueError(
-            f"model: {name} gives sentences that share their prefixes other states than each alone (relative deviation "
-            f"{error:.2g}): it overlooks the attention mask or the positions that it is given; not supported"
+            f"model: {name} is not supported, because sentences that share a prefix get other states than each alone "
+            f"(relative deviation {error:.2g}), as if it ignored the attention mask or the positions"
         )
 
 

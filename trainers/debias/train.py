@@ -152,7 +152,7 @@ def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Te
 
 @dataclass
 class Progress:
-    """Where training stands between two steps, and the epoch whose hypernetwork is kept."""
+    """The state of training between two steps, and the epoch whose hypernetwork is kept."""
 
     epoch: int = 0
     step: int = 0  # of Adam in this epoch
@@ -338,7 +338,7 @@ class Trainer:
         return development(self.model, self.prepared, self.hypernetwork, self.config, self.ranks)
 
     def keep_if_best(self, metrics: Mapping[str, float]) -> None:
-        """Keep the hypernetwork unless the watched figure of the epoch, lower being better, was as low before."""
+        """Keep the hypernetwork if the epoch's watched figure, of which lower is better, is the lowest so far."""
         progress, settings = self.progress, self.config.early_stop
         if settings is not None:
             value = metrics[settings.key]

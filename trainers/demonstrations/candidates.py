@@ -18,7 +18,7 @@ RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:
-    """Write `candidates.parquet`, one row per (query, sequence), and log what the sequences are like."""
+    """Write `candidates.parquet`, one row per (query, sequence), and log statistics of the sequences."""
     config, prepared = stage.config, load_prepared(stage.inputs["embed"])
     model, work = load_in_context_model(stage), Resumable(stage)
     numbers = prepared.numbers("train")
@@ -45,7 +45,7 @@ def run(stage: Stage) -> None:
 
 
 def _log(stage: Stage, correct: Tensor, methods: list[str], zero_shot: float) -> None:
-    """Log the share of right answers by method, and how many queries have none or only right sequences."""
+    """Log the share of right answers by method, and the shares of queries with no or only right sequences."""
     figures = {"candidates/zero_shot": zero_shot, "candidates/correct": correct.mean().item()}
     figures["candidates/all_wrong"] = (correct.sum(1) == 0).float().mean().item()
     figures["candidates/all_right"] = (correct.sum(1) == correct.shape[1]).float().mean().item()

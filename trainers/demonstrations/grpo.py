@@ -21,7 +21,7 @@ from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:
-    """Train on from each selector of stage `rce`; where GRPO is off, hand it on as it is."""
+    """Continue to train each selector of stage `rce`; if GRPO is off, pass it on unchanged."""
     config, modes = stage.config, trained_on(stage.config)
     if not modes:
         stage.log.info("selector %s is not trained", config.selector.kind)

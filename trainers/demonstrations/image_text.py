@@ -43,7 +43,7 @@ class ImageTextModel:
         self.keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def _takes_system(self) -> bool:
-        """Return whether the template takes a system turn and shows it; else its text goes into the first question."""
+        """Return whether the template shows a system turn; if not, its text goes into the first question."""
         messages = self._messages([("?", "")], system_turn=True)
         try:
             return self.system in self._rendered(messages, open_answer=True)
@@ -109,7 +109,7 @@ class ImageTextModel:
 
     @torch.no_grad()
     def answers(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> list[str]:
-        """Return the greedy answers, of each its first line."""
+        """Return the first line of each greedy answer."""
         output = self.model.generate(
             **inputs,
             max_new_tokens=max_new_tokens,
@@ -156,7 +156,9 @@ def load_image_text(folder: Path, *, dtype: torch.dtype, device: str, system: st
     refuse_pickles(folder)
     processor = load_processor(folder)
     if getattr(processor, "chat_template", None) is None:
-        raise ValueError(f"{folder}: no chat template: add chat_template.jinja, or take an instruction-tuned model")
+        raise ValueError(
+            f"{folder}: there is no chat template; add chat_template.jinja, or use an instruction-tuned model"
+        )
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
     return ImageTextModel(model.to(device).eval().requires_grad_(False), processor, system=system)
 
@@ -168,7 +170,7 @@ def load_processor(folder: Path) -> Any:
     config = AutoConfig.from_pretrained(folder)
     if type(config) not in PROCESSOR_MAPPING:
         raise ValueError(
-            f"{folder}: {config.model_type} is not an image-text model that transformers has a processor for"
+            f"{folder}: {config.model_type} is not an image-text model for which transformers has a processor"
         )
     declared: Any = PROCESSOR_MAPPING[type(config)]
     if "video_processor" not in declared.get_attributes():

@@ -20,7 +20,7 @@ Found = tuple[Tensor, Sequence[str]]  # (B, C) numbers of some rows, and for eac
 
 @dataclass(frozen=True)
 class Division:
-    """Queries, and the demonstrations that each may be given. Items are numbers of the in-context model."""
+    """Queries, and the candidate demonstrations of each; both are numbers of the in-context model's items."""
 
     queries: Sequence[int]  # (Q,) items
     splits: Mapping[str, range]  # places in `queries` of train, validation and test
@@ -43,7 +43,7 @@ _NUMBERS = ("correct", "acc_score", "gold_logp", "accuracy")
 
 
 class InContextModel(Protocol):
-    """A frozen model that answers a query after some demonstrations; it knows both by their numbers, its items."""
+    """A frozen model that answers a query after some demonstrations; both are numbers of its items."""
 
     names: Sequence[str]  # of the items
     clusters: Sequence[str] | None  # of the items: of a sample of clusters, whose queries are right or wrong together
@@ -65,12 +65,12 @@ class InContextModel(Protocol):
         ...
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the answers that are wanted of queries, in words."""
+        """Return the right answers of queries, in words."""
         ...
 
 
 def load_in_context_model(stage: Stage) -> InContextModel:
-    """Return the model that the stage's `task` asks for."""
+    """Return the in-context model of the stage's `task`."""
     assets = {name: files(folder) for name, folder in stage.inputs.items() if name in ("model", "embedder", "data")}
     load: Callable[..., InContextModel] = stage.parts["in_context"]
     return load(stage.config.task, assets, stage.inputs["learner"], stage.devices[0])
@@ -89,7 +89,7 @@ def consecutive_splits(sizes: Sizes) -> dict[str, range]:
 def divide_questions(
     training: Sequence[int], test: Sequence[int] | None, *, sizes: Sizes, candidates: int, seed: int
 ) -> Division:
-    """Draw the training and validation queries; what is left over of the training file are the demonstrations.
+    """Draw the training and validation queries; the rest of the training file are the demonstrations.
 
     Each query gets a pool of its own: `candidates` (K) distinct demonstrations, drawn uniformly. The first `sizes.test`
     items of the evaluation file `test` are the test queries, in its order; None: there is one file, and they are drawn
@@ -101,13 +101,13 @@ def divide_questions(
     queries, rest = drawn[:count], drawn[count:]
     if len(rest) < candidates:
         raise ValueError(
-            f"data: of {len(drawn)} questions to learn from {len(rest)} demonstrations are left, but "
+            f"data: {len(rest)} of the {len(drawn)} questions are left as demonstrations, but "
             f"task.candidates = {candidates}; lower task.candidates or task.sizes"
         )
     if test is not None:
         if len(test) < sizes.test:
             raise ValueError(
-                f"data: {len(test)} questions to evaluate, but task.sizes.test = {sizes.test}; lower task.sizes.test"
+                f"data: there are {len(test)} questions to evaluate, but task.sizes.test = {sizes.test}; lower it"
             )
         queries = [*queries, *test[: sizes.test]]
     generator = torch.Generator().manual_seed(seed)
@@ -116,7 +116,7 @@ def divide_questions(
 
 
 class Resumable:
-    """Runs the passes of one stage over many rows; a checkpoint holds the rows that are done, by the name of the pass.
+    """Runs a stage's passes over many rows; a checkpoint holds the finished rows of each pass by its name.
 
     Batches begin at multiples of the batch size, also after a kill: so padding, and with it every bit, is the same.
     Each rank has a whole model; they take turns with the batches.
@@ -158,7 +158,7 @@ class Resumable:
         return self.done[name]
 
     def _work(self, numbers: Tensor, work: Callable[[Tensor], Found]) -> list[Found]:
-        """Return what `work` returns for some rows, all at once or in parts that memory suffices for."""
+        """Return the results of `work` for some rows, all at once or in parts that fit into memory."""
         if not len(numbers):
             return []
         return self.micro_batch.retry(len(numbers), lambda size: [work(part) for part in numbers.split(size)])

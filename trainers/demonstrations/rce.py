@@ -26,7 +26,7 @@ from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:
-    """Train a selector for each reward mode that the variant asks for; the baselines have none."""
+    """Train a selector for each of the variant's reward modes; baselines have none."""
     config, modes = stage.config, trained_on(stage.config)
     if not modes:
         stage.log.info("selector %s is not trained", config.selector.kind)

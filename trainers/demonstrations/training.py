@@ -44,7 +44,7 @@ def load_training_data(stage: Stage) -> TrainingData:
 
 
 def trained_on(config: DemonstrationsConfig) -> list[Reward]:
-    """Return the rewards of which each trains a selector: one, those of `per_shot`, or none for a baseline."""
+    """Return the rewards that each train a selector: a single one, those of `per_shot`, or none for a baseline."""
     if config.selector.kind != "pointer":
         return []
     return [config.reward.model_copy(update={"mode": mode}) for mode in config.per_shot] or [config.reward]
@@ -73,7 +73,7 @@ def train_selectors(
     *,
     epochs: int,
 ) -> None:
-    """Train a selector for each reward, one after the other, and save it; after a kill go on with the same bits.
+    """Train and save a selector for each reward, one after the other; resumed training gives the same bits.
 
     start: returns the initial selector of a reward and its loss, given the rewards (Q, N) too. Metrics are means over
     an epoch, named after the stage.
@@ -91,7 +91,7 @@ def train_selectors(
 
 @dataclass
 class Progress:
-    """Which of the selectors, which are trained one after the other, a checkpoint is of."""
+    """A checkpoint's place in the series of selectors, which are trained one after the other."""
 
     place: int = 0
 

@@ -59,7 +59,7 @@ ACTOR_METRICS = {
 
 
 def run(stage: Stage) -> None:
-    """Run one adversarial stage and leave its student and its critic; one that is switched off leaves nothing."""
+    """Run one adversarial stage and save its student and critic; a stage that is switched off saves nothing."""
     name = stage.id.rpartition(".")[2]
     if not getattr(stage.config, name).enabled:
         stage.log.info("%s.enabled is false, so nothing is trained", name)
@@ -71,7 +71,9 @@ def run(stage: Stage) -> None:
     first, every = trainer.restore(), stage.config.keep_checkpoints
     measured = measured_steps(trainer.steps, stage.config.evaluate.checkpoints)[:-1] if name == "gad" else []
     if any(number < 1 for number in measured):
-        raise ValueError(f"evaluate.checkpoints: {len(measured) + 1} students, but the stage has {trainer.steps} steps")
+        raise ValueError(
+            f"evaluate.checkpoints is {len(measured) + 1}, but the stage has {trainer.steps} steps; lower it"
+        )
     if first == 0:
         stage.log_metrics(trainer.first_step, trainer.before())
 
@@ -176,7 +178,7 @@ class Trainer:
         return done
 
     def before(self) -> dict[str, float]:
-        """Return what is known before the first step; a warm-up that is too short for its critic is warned of."""
+        """Return the metrics known before the first step; warn of a warm-up that is too short for its critic."""
         missing = max(0, self.settings.critic_warmup - self.steps)
         if missing:
             self.stage.log.warning(
@@ -240,7 +242,7 @@ class Trainer:
         )
 
     def measure(self, rows: list[Problem]) -> dict[str, float]:
-        """Return the means on the development split, on which choices are made."""
+        """Return the means on the development split, which is for choices."""
         frame = measure(
             self.student,
             self.tokenizer,
@@ -358,7 +360,7 @@ def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def set_steps(model: nn.Module, taken: int) -> None:
-    """Set the number, for weights that come from a checkpoint."""
+    """Set the number of steps that `model` carries, for weights from a checkpoint."""
     model.get_buffer(_BUFFER).fill_(taken)
 
 

@@ -27,7 +27,7 @@ def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
 
 
 def difference_limit(config: GadConfig) -> float:
-    """Return the difference of scores above which it is too large; the hinges of v1 and v2 ask for more than others.
+    """Return the score difference above which the critic is too confident; it is larger for the hinges of v1 and v2.
 
     The GAD notes: section 19 has 1; section 12.4 allows 5 under v2, and v1 has no bound of its own.
     """
@@ -38,7 +38,7 @@ def difference_limit(config: GadConfig) -> float:
 def new_critic(
     settings: Settings, student: Path, reward_model: Path | None, placement: Placement, generator: torch.Generator
 ) -> ValueModel:
-    """Return a critic before its first step: the reward model, or a body with a new head: the student's, or its own."""
+    """Return a new critic: the reward model, or the student's body or a separate one with a new head."""
     if settings.init == "reward_model":
         assert reward_model is not None  # `GadConfig` sees to that
         if not is_language_model(reward_model):
@@ -91,7 +91,7 @@ def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
 
 
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return how far apart the critic scores pairs (N,) whose texts are the same: 0, but for tokens that no text shows.
+    """Return the score differences of pairs (N,) with equal texts: 0, except for tokens that no text shows.
 
     Nothing if no texts are the same.
     """

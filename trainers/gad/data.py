@@ -22,12 +22,12 @@ from trainers.tasks.interface import Problem, bucket, write_problems
 
 # Random numbers and rows depend on the step alone, so a resumed stage needs no generator's state.
 def generator(purpose: str, seed: int, step: int) -> torch.Generator:
-    """Return random numbers for one purpose at one step."""
+    """Return a random generator for one purpose at one step."""
     return torch.Generator().manual_seed(bucket(f"{purpose} {seed} {step}", 2**62))
 
 
 def number_of_steps(rows: int, batch_size: int, epochs: int, max_steps: int | None) -> int:
-    """Return the steps of `epochs` passes, the last batch of a pass filled from the next one, or fewer."""
+    """Return the number of steps of `epochs` passes, or fewer; a pass's last batch is filled from the next pass."""
     steps = math.ceil(epochs * rows / batch_size)
     return steps if max_steps is None else min(steps, max_steps)
 

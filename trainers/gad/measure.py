@@ -59,7 +59,7 @@ def _f1(words: Sequence[str], others: Sequence[str]) -> float:
 
 
 def rule_of(stage: Stage) -> Task | None:
-    """Return the task, if it has a rule that tells good responses; rows of a file have none."""
+    """Return the task if it has a rule for good responses; None for rows of a file."""
     return None if stage.config.task is None else load_task(stage)
 
 

@@ -31,7 +31,7 @@ class TeacherRow(BaseModel):
 
 
 def read_teacher_rows(path: Path) -> tuple[list[Problem], int]:
-    """Return the rows of a .parquet, .jsonl or .json (lines) file, and how many were left out as duplicates.
+    """Return the rows of a .parquet, .jsonl or .json (lines) file, and the number of duplicates left out.
 
     Rows of one chat count once, the first stays, whatever the teacher answered in the others.
 
@@ -89,7 +89,8 @@ def _raw_rows(path: Path) -> Iterator[Any]:
     if path.suffix == ".parquet":
         file = pq.ParquetFile(path)
         if missing := [field for field in FIELDS if field not in file.schema_arrow.names]:
-            raise ValueError(f"{path}: row 1: no field {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
+            names = ", ".join(file.schema_arrow.names)
+            raise ValueError(f"{path}: the column {missing[0]} is missing (the file has {names}); add or rename it")
         for batch in file.iter_batches(columns=list(FIELDS)):
             yield from batch.to_pylist()
         return
@@ -99,7 +100,7 @@ def _raw_rows(path: Path) -> Iterator[Any]:
                 try:
                     yield json.loads(line)
                 except ValueError as error:
-                    raise ValueError(f"{path}: row {number}: not JSON ({error})") from None
+                    raise ValueError(f"{path}: row {number} is not JSON ({error})") from None
 
 
 def _row(raw: Any) -> Problem:
@@ -108,6 +109,8 @@ def _row(raw: Any) -> Problem:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the row"
+        if first["type"] == "missing":
+            raise ValueError(f"the field {where} is missing; add it to the row") from None
         raise ValueError(f"{where}: {first['msg']}, not {first['input']!r:.200}") from None
     messages = [message.model_dump() for message in row.content]
     *earlier, last = messages

@@ -16,7 +16,7 @@ class Trimmed(Sequences):
     """Responses whose end token stands in `completion_ids`, outside of `completion_mask`."""
 
     def ended(self, eos: int) -> Tensor:
-        """Return which responses (N,) ended by themselves and were not cut."""
+        """Return a mask (N,) of the responses that ended by themselves and were not cut."""
         return (self.completion_ids == eos).any(1)
 
 

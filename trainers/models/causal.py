@@ -26,7 +26,7 @@ def refuse_pickles(folder: Path) -> None:
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
     instead = f"only {', '.join(pickled)}, which is never loaded" if pickled else "no weights"
     raise ValueError(
-        f"{folder}: no *.safetensors file, {instead}; convert the model once: "
+        f"{folder}: there is no *.safetensors file, {instead}; convert the model once: "
         "model.save_pretrained(folder, safe_serialization=True)"
     )
 
@@ -149,7 +149,9 @@ def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
         linear = head(hidden).float()
     scale = float((logits * linear).sum() / (linear * linear).sum())
     if not torch.allclose(logits, scale * linear, rtol=1e-2, atol=1e-3 * float(logits.abs().max())):
-        raise ValueError(f"{type(model).__name__}: its logits are not linear in the last hidden state; not supported")
+        raise ValueError(
+            f"{type(model).__name__} is not supported, because its logits are not linear in the last hidden state"
+        )
     if abs(scale - 1.0) < 1e-4:
         return head.weight, getattr(head, "bias", None)
     bias = getattr(head, "bias", None)

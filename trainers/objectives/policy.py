@@ -246,7 +246,7 @@ class StepMetrics:
         for name, statistic in statistics.items():
             if not hasattr(statistic, "join"):
                 kind = type(statistic).__name__
-                raise TypeError(f"the diagnostic {name} is a {kind}; return Mean.of(values, mask) or the like")
+                raise TypeError(f"the diagnostic {name} is a {kind}; return Mean.of(values, mask), for example")
             earlier = self._open.get(name)
             self._open[name] = statistic if earlier is None else earlier.join(statistic)
 

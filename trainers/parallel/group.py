@@ -39,7 +39,7 @@ TOGETHER, PATIENCE = timedelta(minutes=2), timedelta(minutes=30)
 
 
 class Group(Ranks):
-    """A rank and what it shares with the others."""
+    """One rank of several, with the collective operations that it shares with the others."""
 
     def __init__(self, mesh: DeviceMesh, objects: distributed.ProcessGroup, halvings: int) -> None:
         self.rank, self.size, self.halvings = mesh.get_rank(), mesh.size(), halvings
@@ -84,7 +84,7 @@ class Group(Ranks):
         return [slice(rows * index // number, rows * (index + 1) // number) for index in range(number)]
 
     def share(self, count: int) -> slice:
-        """Return which of this many things are this rank's; none may be."""
+        """Return the numbers of the things, of `count`, that belong to this rank; possibly none."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, value: T) -> list[T]:
@@ -114,11 +114,11 @@ class Group(Ranks):
         return [each for each, there in zip(every, counts, strict=True) if there]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
-        """Say whether the next backward pass adds gradients up over ranks, or each keeps its own, whole."""
+        """Set whether the next backward pass adds up gradients over ranks, or each rank keeps its own whole ones."""
         model.set_requires_gradient_sync(now)
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over ranks, the same bits in all."""
+        """Replace each tensor with its sum over ranks, the same bits in all."""
         contiguous = [tensor.contiguous() for tensor in tensors]
         for work in [distributed.all_reduce(each, async_op=True) for each in contiguous]:
             work.wait()

@@ -60,7 +60,7 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
             if isinstance(error, OneRankOutOfMemory):
                 short.append(said + str(error))
             elif "Timed out waiting" in str(error):  # gloo's words; NCCL aborts the process
-                late.append(f"rank {rank} waited too long for another; log.txt says where each rank was")
+                late.append(f"rank {rank} waited too long for another rank; log.txt says where each rank was")
             raise
         return "ok", ""
 
@@ -110,7 +110,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once: a rank that failed does not wait for the others."""
+    """End the process at once, because a rank that failed does not wait for the others."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -45,7 +45,7 @@ class Sequences:
         )
 
     def ended(self, eos: int) -> Tensor:
-        """Return which responses (N,) ended by themselves and were not cut."""
+        """Return a mask (N,) of the responses that ended by themselves and were not cut."""
         return ((self.completion_ids == eos) & self.completion_mask.bool()).any(1)
 
     def to(self, device: torch.device | str) -> "Sequences":
@@ -59,7 +59,7 @@ class Sequences:
         return torch.cat([self.prompt_mask, self.completion_mask.to(self.prompt_mask.dtype)], 1)
 
     def model_inputs(self) -> dict[str, Tensor]:
-        """Return what a causal model is called with; positions count tokens, not padding."""
+        """Return the arguments of a causal model; positions count tokens, not padding."""
         mask = self.attention_mask
         return {
             "input_ids": torch.cat([self.prompt_ids, self.completion_ids], 1),

@@ -51,7 +51,7 @@ class RewardModel:
 
 
 def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return it with a padding token, and so that what is too long loses its beginning, not the response."""
+    """Return the tokenizer with a padding token, and with truncation on the left, which keeps the response."""
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.truncation_side = "left"
@@ -59,7 +59,7 @@ def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizer
 
 
 def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], responses: Sequence[str]) -> list[str]:
-    """Return what a reward model reads: a chat in its template, without one the response after the prompt."""
+    """Return the texts that a reward model reads: chats in its template, or without one prompt and response."""
     pairs = list(zip(prompts, without_special_tokens(tokenizer, responses), strict=True))
     if tokenizer.chat_template is None:
         return [f"{prompt} {response}" for prompt, response in pairs]

@@ -480,7 +480,7 @@ class Actor:
 
 
 def with_advantage(advantages: Tensor) -> Tensor:
-    """Return which responses have an advantage that is not 0: (N,), bool, of advantages (N,) or (N, T)."""
+    """Return a mask (N,) of the responses with an advantage that is not 0, from advantages (N,) or (N, T)."""
     return (advantages != 0).view(len(advantages), -1).any(1)
 
 
@@ -492,7 +492,7 @@ LIMITS: dict[str, float] = {"float32": 1e-3, "tf32": 0.02, "bfloat16": 0.05}  # 
 
 
 def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32", "bfloat16"]) -> dict[str, float]:
-    """Return `rollout/logp_gap`, nats, and what it may be, before the update.
+    """Return `rollout/logp_gap`, in nats, and its bound before the update.
 
     The gap is the mean over tokens of |log p of the sampler - log p of the policy|. Where the old log-probabilities
     were recomputed it is of all responses, else of `COMPARED` ones.

@@ -75,7 +75,7 @@ def _targets(model: PreTrainedModel, names: tuple[str, ...] | None) -> list[str]
         if name not in there:
             raise ValueError(
                 f"memory.lora.targets: no linear layer of {type(model).__name__}'s blocks is named {name!r}; "
-                f"there are {', '.join(there)}"
+                f"choose from {', '.join(there)}"
             )
     return [name for name in linear if names is None or name.rpartition(".")[2] in names]
 

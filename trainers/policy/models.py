@@ -107,7 +107,7 @@ def adapters_of(model: nn.Module) -> Any:
 
 
 def learning(model: nn.Module) -> nn.Module:
-    """Return what a checkpoint holds of a model: all of it, or the adapters that learn."""
+    """Return the part of a model that a checkpoint holds: all of it, or the adapters that learn."""
     adapters = adapters_of(model)
     return model if adapters is None else adapters.learning(model)
 
@@ -165,7 +165,7 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
 def load_policy_and_reference(
     folder: Path, placement: Placement, memory_settings: Memory, seed: int | None, *, reference: bool = False
 ) -> tuple[PreTrainedModel, nn.Module | None]:
-    """Return the causal model that learns, sharded, and a frozen one as it is now if there is to be a `reference`.
+    """Return the causal model that learns, sharded, and a frozen copy of it if there is to be a `reference`.
 
     With adapters, drawn by `seed`, the reference is the same model without them.
     """

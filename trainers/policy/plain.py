@@ -77,7 +77,7 @@ class Layer:
         return query, key, value
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
-        """Return what the MLP makes of tokens (R, H), its norm included."""
+        """Return the MLP's output for tokens (R, H), its norm included."""
         inside = self.before_mlp(hidden)
         gate = self.activation(functional.linear(inside, *self.gate))
         return functional.linear(gate * functional.linear(inside, *self.up), *self.down)

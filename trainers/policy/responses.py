@@ -126,7 +126,7 @@ class Responder:
             raise ValueError(
                 f"a prompt of {longest} tokens and a response of up to {limit} need {longest + limit} "
                 f"positions, but the model has {positions}; allow shorter responses, leave out long prompts, "
-                "or take another model"
+                "or use another model"
             )
 
     def _sampler(self) -> AbstractContextManager[Any]:

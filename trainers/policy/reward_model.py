@@ -34,7 +34,7 @@ RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:
-    """Leave a sequence classifier in the folder `reward_model`, or nothing."""
+    """Train a sequence classifier and save it in the folder `reward_model`, if the settings enable it."""
     config: PolicyConfig = stage.config
     if not config.reward_training.enabled:
         stage.log.info("reward_training.enabled is false, so nothing is trained")

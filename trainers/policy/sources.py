@@ -28,7 +28,7 @@ def asset_files(stage: Stage, name: str) -> Path | None:
 
 
 def policy_folder(stage: Stage, name: str) -> Path:
-    """Return the folder of the policy that the input `name` left, or of the model asset where it did not train."""
+    """Return the folder of the policy that the input `name` trained, or of the model asset if it did not train."""
     earlier = stage.inputs[name]
     if not (earlier / UNTRAINED).exists():
         return earlier / POLICY
@@ -51,7 +51,7 @@ def reward_model_folder(stage: Stage) -> Path:
 
 
 def mark_untrained(stage: Path) -> None:
-    """Note that the policy is the model asset as it is."""
+    """Record that the policy is the unchanged model asset."""
     (stage / UNTRAINED).write_text(json.dumps({"policy": "the input `model`"}) + "\n", encoding="utf-8")
 
 
@@ -61,13 +61,13 @@ KEPT = "steps"  # subfolder with one folder per kept step, named by its number
 # A policy's accuracy moves up and down from step to step, and where it ends is chance. The mean over some of the last
 # steps varies less (Machado et al. 2018, arXiv 1709.06009, section 4.3), so an evaluation can average over them.
 def measured_steps(steps: int, checkpoints: int) -> list[int]:
-    """Return the steps after which a policy is measured, the last one last."""
+    """Return the steps after which a policy is measured, in increasing order."""
     return list(range(steps - checkpoints + 1, steps + 1))
 
 
 @contextmanager
 def keeping(folder: Path, step: int) -> Iterator[Path]:
-    """Give a folder to fill with the models of a step; below `folder` one with the number of a step is a whole one."""
+    """Yield a folder for a step's models; once complete, it is the subfolder of `folder` with the step's number."""
     target = folder / str(step)
     partial = target.with_name(f".{step}.partial")
     for leftover in (partial, target):  # of a run that was killed, and of steps that a resumed run takes again
@@ -84,8 +84,9 @@ def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     """
     numbers = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
     if numbers != measured_steps(numbers[-1] + 1 if numbers else 0, checkpoints)[:-1]:
+        numbers_there = ", ".join(map(str, numbers))
         raise ValueError(
-            f"{folder} has models of the steps {', '.join(map(str, numbers)) or 'none'}: "
+            f"{folder} has {f'models of the steps {numbers_there}' if numbers else 'no models'}, but "
             f"evaluate.checkpoints = {checkpoints} needs {checkpoints - 1} besides the last; delete "
             f"{folder.parent} to train it again"
         )

@@ -149,5 +149,5 @@ def warmup_cosine(step: int, steps: int) -> float:
 
 
 def constant(step: int, steps: int) -> float:
-    """Return 1: the rate does not change."""
+    """Return 1, because the rate does not change."""
     return 1.0

@@ -6,7 +6,7 @@ from trainers.tasks.interface import SPLITS, write_problems
 
 
 def run(stage: Stage) -> None:
-    """Write warm.jsonl, train.jsonl, dev.jsonl and test.jsonl."""
+    """Write the problems of all splits: warm.jsonl, train.jsonl, dev.jsonl and test.jsonl."""
     data = stage.config.data
     task = load_task(stage)
     splits = task.splits({split: getattr(data, split) for split in SPLITS}, data.seed)

@@ -59,7 +59,7 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: Tensor, mask: Tensor) -> lis
 
 
 def without_special_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
-    """Return texts for a model with this tokenizer to read, without what it would take for the marks of a chat."""
+    """Return texts without the special tokens of this tokenizer, which a model would take for the marks of a chat."""
     marks = re.compile("|".join(map(re.escape, tokenizer.all_special_tokens)) or "$^")
     return [marks.sub("", text) for text in texts]
 

@@ -31,7 +31,7 @@ SEEDS = 2**62  # and below: the seed of a group's i-th response is i more
 
 
 class VllmEngine:
-    """Answers as `trainers.policy.responses.Responder` does, with other random numbers.
+    """Samples as `trainers.policy.responses.Responder` does, but with other random numbers.
 
     Equal generators give equal responses, but for rounding: they do not depend on the number of processes.
     """
@@ -146,7 +146,7 @@ class VllmEngine:
     def _refuse(
         self, prompts: Sequence[Sequence[int]], limit: int, temperature: float, generator: torch.Generator | None
     ) -> None:
-        """Raise ValueError if vLLM would answer something else than it was asked."""
+        """Raise ValueError if vLLM would not sample as requested."""
         longest = max(map(len, prompts))
         if longest + limit > self.longest:
             raise ValueError(
@@ -155,9 +155,9 @@ class VllmEngine:
                 "sequences"
             )
         if generator is None and temperature != 1:
-            raise ValueError(f"temperature {temperature:g} without sampling: vLLM gives log-probabilities at 1 then")
+            raise ValueError(f"without sampling, vLLM gives log-probabilities at temperature 1, not at {temperature:g}")
         if generator is not None and temperature < COLDEST:
-            raise ValueError(f"temperature {temperature:g}: vLLM takes those below {COLDEST:g} for {COLDEST:g}")
+            raise ValueError(f"vLLM cannot sample at temperatures below {COLDEST:g}, such as {temperature:g}")
 
     def _start(self, folder: Path, at_once: int | None) -> Any:
         """Return vLLM's engine for this process, without weights."""

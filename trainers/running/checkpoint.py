@@ -76,7 +76,7 @@ class Tensors(Mapping[str, "torch.Tensor"]):
                 raise error.failures[0][0] from None
 
     def empty(self, name: str) -> torch.Tensor:
-        """Return what the whole tensor can be read into."""
+        """Return a buffer into which the whole tensor can be read."""
         import torch
 
         stored = self._stored[name]
@@ -181,7 +181,7 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     files = {} if content is None else content["files"]
     mine = None if content is None else (content["step"], files)
     if any(other != mine for other in ranks.gather(mine)):
-        raise OSError(errno.EIO, "the ranks do not read the same checkpoint")
+        raise OSError(errno.EIO, "the ranks do not read the same checkpoint; check that all see the same file system")
     tensors, problem = _read_tensors(folder, files, ranks)
     problem = next(filter(None, ranks.gather(problem)), "")
     if content is None:

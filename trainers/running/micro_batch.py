@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class OutOfMemory(RuntimeError):
-    """A single row does not fit on the device."""
+    """Raised if a single row does not fit on the device."""
 
 
 class OneRankOutOfMemory(RuntimeError):
-    """A rank cannot go on, and the others wait for it: all start again with smaller micro-batches."""
+    """Raised if one rank runs out of memory while the others wait: all start again with smaller micro-batches."""
 
 
 def _nothing(*_: object) -> None:
@@ -87,7 +87,7 @@ class MicroBatch:
             self._halve(count, reason)
 
     def _now(self, count: int) -> int:
-        """Return how many rows are tried at once."""
+        """Return the number of rows that are tried at once."""
         size = self.size or max(count, 1)
         return -(-min(size, max(count, 1)) // 2**self.ranks.halvings) if self.ranks.halvings else size
 

@@ -21,7 +21,7 @@ class Stage(stage.Stage):
     """One stage of a trainer; see `ablation.runner.stage.Stage` for its fields."""
 
     def micro_batch(self, size: int | None) -> MicroBatch:
-        """Return what runs a model on rows, `size` at a time (None: all), and on fewer where memory does not suffice.
+        """Return a micro-batch that runs a model on `size` rows at a time (None: all), or fewer if memory runs out.
 
         A halving is not a failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
         """

@@ -40,7 +40,7 @@ class State:
         return saved.step
 
     def load(self, saved: Checkpoint) -> None:
-        """Put back what a checkpoint holds, in place, on any number of ranks."""
+        """Restore the content of a checkpoint in place, on any number of ranks."""
         states = {name: _states(optimizer, saved, name) for name, optimizer in self.optimizers.items()}
         tensors = self.tensors(states)
         saved.tensors.read(tensors)
@@ -51,7 +51,7 @@ class State:
         self._named_values.update(saved.state)
 
     def tensors(self, states: Mapping[str, States] | None = None) -> dict[str, Tensor]:
-        """Return the state of all of them under names that tell whose it is; of sharded tensors what is here.
+        """Return all states under names that say whose they are; of sharded tensors, this rank's part.
 
         states: of the optimizers, by name; None: as they are.
         """

@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def chat(self) -> str:
-        """Return what is read as one text; roles are named if there are several messages."""
+        """Return the chat as one text; roles are named if there are several messages."""
         if not self.earlier:
             return self.prompt
         messages = [*self.earlier, {"role": "user", "content": self.prompt}]
@@ -104,7 +104,7 @@ def draw_splits(
     while missing := [split for split in SPLITS if len(splits[split]) < sizes[split]]:
         idle += 1
         if idle > _PATIENCE:
-            raise ValueError(f"data: too few distinct problems for {dict(sizes)}; {advice}")
+            raise ValueError(f"data: there are too few distinct problems for {dict(sizes)}; {advice}")
         drawn = draw(missing, taken)
         if drawn is None or drawn[1].prompt in taken:
             continue

@@ -174,7 +174,7 @@ class Puzzles:
         return self._given(problem, response) == _roles(problem.answer)
 
     def _given(self, problem: Problem, response: str) -> dict[str, str] | None:
-        """Return the roles that a response states, None unless it states exactly one for each person of the puzzle."""
+        """Return the roles that a response states; None unless it states exactly one for each person of the puzzle."""
         answer = tagged_answer(response)
         if answer is None:
             return None

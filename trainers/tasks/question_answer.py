@@ -46,7 +46,9 @@ class Questions:
         table = _read(self.source)
         for field in (self.settings.question, self.settings.answer):
             if field is not None and field not in table.columns:
-                raise ValueError(f"{self.source}: there is no field {field!r}; choose from {', '.join(table.columns)}")
+                raise ValueError(
+                    f"{self.source}: the field {field!r} does not exist; choose from {', '.join(table.columns)}"
+                )
         if self.settings.answer is None:
             return [Problem(_id(question), str(question), "") for question in table[self.settings.question]]
         answers = table[self.settings.answer]

@@ -56,16 +56,16 @@ def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path
     rows = [ROW, ROW, {**ROW, "type": "intersentence", "unrelated": "x"}, {**ROW, "bias_type": "race"}]
     path = write(tmp_path, rows)
     assert len(read_items(path, ["gender"])) == 1
-    with pytest.raises(ValueError, match=r"no intrasentence items of the domain\(s\) religion"):
+    with pytest.raises(ValueError, match=r"no intrasentence item of the domain religion"):
         read_items(path, ["gender", "religion"])
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("items.jsonl", [ROW, {**ROW, "stereotype": None}], "items.jsonl, item 2: not a StereoSet item"),
-        ("items.jsonl", [ROW, {**ROW, "target": None}], "items.jsonl, item 2: not a StereoSet item"),
-        ("dev.json", [CONTRADICTORY], r"dev.json, item 1: .*`sentences` and under `data` differ"),
+        ("items.jsonl", [ROW, {**ROW, "stereotype": None}], "items.jsonl, item 2 is not a StereoSet item"),
+        ("items.jsonl", [ROW, {**ROW, "target": None}], "items.jsonl, item 2 is not a StereoSet item"),
+        ("dev.json", [CONTRADICTORY], r"dev.json, item 1 is .*`sentences` and under `data` differ"),
         # BiasEdit's files are JSON arrays; under the name .jsonl they are one line that holds a list.
         ("items.jsonl", [[ROW, ROW]], "items.jsonl, item 1 is not an object"),
         ("items.jsonl", "{broken", "items.jsonl: .jsonl must hold one object per line"),

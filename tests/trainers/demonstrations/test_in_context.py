@@ -282,7 +282,7 @@ def test_a_wrong_official_file_is_named(assets, tmp_path, name, change, problem)
 def test_a_model_without_template_is_refused(assets, tmp_path):
     folder = tiny_image_text.build(tmp_path / "bare", "llava")
     (folder / "chat_template.jinja").unlink()
-    with pytest.raises(ValueError, match=r"no chat template: add chat_template\.jinja"):
+    with pytest.raises(ValueError, match=r"no chat template; add chat_template\.jinja"):
         load_image_text(folder, dtype=torch.float32, device="cpu", system="")
 
 

@@ -47,7 +47,11 @@ def test_both_formats_give_the_same_rows(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("suffix", "bad", "reason"),
     [
-        ("jsonl", {"content": [{"role": "user", "content": "q"}]}, "row 2: teacher_response: Field required"),
+        (
+            "jsonl",
+            {"content": [{"role": "user", "content": "q"}]},
+            "row 2: the field teacher_response is missing; add it",
+        ),
         ("jsonl", good(2) | {"teacher_response": None}, "row 2: teacher_response: .* valid str"),
         ("parquet", good(2) | {"teacher_response": None}, "row 2: teacher_response: .* valid str"),
         ("jsonl", good(2) | {"teacher_response": "  "}, "row 2: teacher_response: .* not '  '"),
@@ -64,10 +68,10 @@ def test_a_bad_row_is_refused_with_file_number_and_reason(tmp_path, suffix, bad,
 
 
 def test_a_file_without_a_column_of_no_json_or_without_rows_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no field 'teacher_response'"):
+    with pytest.raises(ValueError, match="the column teacher_response is missing"):
         read_teacher_rows(write(tmp_path / "rows.parquet", [{"content": good(1)["content"]}]))
     path = tmp_path / "rows.jsonl"
-    for content, problem in ((json.dumps(good(1)) + "\n{oops\n", r"rows\.jsonl: row 2: not JSON"), ("\n", "no rows")):
+    for content, problem in ((json.dumps(good(1)) + "\n{oops\n", r"rows\.jsonl: row 2 is not JSON"), ("\n", "no rows")):
         path.write_text(content)
         with pytest.raises(ValueError, match=problem):
             read_teacher_rows(path)

@@ -295,7 +295,7 @@ def test_values_are_means_over_the_last_students_of_gad(root):
     (kept,) = (root / "gad" / "measured").iterdir()
     both = items(root / "both", checkpoints=2, seed=3)
     kept.rename(root / "earlier")
-    with pytest.raises(ValueError, match=r"gad/measured has models of the steps none: .* = 2 needs 1"):
+    with pytest.raises(ValueError, match=r"gad/measured has no models, but .* = 2 needs 1"):
         items(root / "lost", checkpoints=2, seed=3)
     last = items(root / "last", seed=3)
     for part in ("student", "critic"):

@@ -37,7 +37,7 @@ def test_values_are_means_over_the_last_policies(prepared, tmp_path):
     pd.testing.assert_series_equal(found["sampled"], ((alone[0] + alone[1]) / 2)["sampled"])
     pd.testing.assert_series_equal(found["greedy"], alone[0]["greedy"])
     shutil.rmtree(tmp_path / "run" / KEPT)
-    with pytest.raises(ValueError, match=r"run/steps has models of the steps none: .* needs 1"):
+    with pytest.raises(ValueError, match=r"run/steps has no models, but .* needs 1"):
         items(tmp_path / "lost", config, inputs)
 
 
@@ -78,6 +78,6 @@ def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there,
     else:
         with pytest.raises(
             ValueError,
-            match=rf"models of the steps .*evaluate\.checkpoints = .*delete {tmp_path.parent} to train it again",
+            match=rf"has .*models.*evaluate\.checkpoints = .*delete {tmp_path.parent} to train it again",
         ):
             earlier_models(tmp_path, checkpoints)

@@ -184,7 +184,7 @@ def test_question_answer_errors_name_file_and_remedy(tmp_path):
     with pytest.raises(ValueError, match="data_source"):
         question_answer.create(QuestionAnswer())
     task = question_answer.create(QuestionAnswer(answer="solution"), gsm8k(tmp_path / "q.jsonl"))
-    with pytest.raises(ValueError, match=r"q\.jsonl: there is no field 'solution'"):
+    with pytest.raises(ValueError, match=r"q\.jsonl: the field 'solution' does not exist"):
         task.splits(SIZES, 0)
     with pytest.raises(ValueError, match="too few questions"):
         question_answer.create(QuestionAnswer(), tmp_path).splits({**SIZES, "test": 500}, 0)
