@@ -134,7 +134,10 @@ STUMBLES = re.compile(
     r"\bend(ed)? well\b|\bas for snakemake\b|it is not known which values|\bsuch a (variant|key)\b|"
     r"is on another scale than|seeds of [0-9{][^ ]* items|\brounds of more seeds\b|"
     r"can have no effect|may all be the|\bmeans of the means\b|not all right or wrong|because they are not numbers|"
-    r"that both have with|\bholds none\b|\bor one above\b"
+    r"that both have with|\bholds none\b|\bor one above\b|leads nowhere|ended badly|why \(the first\)|"
+    r"not started after|\basks? nothing of\b|is given twice|, as (0\.5|51\.7%|253)\b|of the hub needs|"
+    r"\bat no step have\b|matches none of them|\bhealthy is\b|; none: all|has no such (run|input|column)|"
+    r"repeat the call"
 )
 """Sentences that users had to read twice; CONTRIBUTING.md says what to write instead."""
 FOLDERS = ("ablation", "configs", "docs", "examples", "workflow")
