@@ -135,7 +135,7 @@ STUMBLES = re.compile(
     r"is on another scale than|seeds of [0-9{][^ ]* items|\brounds of more seeds\b|"
     r"can have no effect|may all be the|\bmeans of the means\b|not all right or wrong|because they are not numbers|"
     r"that both have with|\bholds none\b|\bor one above\b|leads nowhere|ended badly|why \(the first\)|"
-    r"not started after|\basks? nothing of\b|is given twice|, as (0\.5|51\.7%|253)\b|of the hub needs|"
+    r"not started after|\basks? nothing of what|is given twice|, as (0\.5|51\.7%|253)\b|of the hub needs|"
     r"\bat no step have\b|matches none of them|\bhealthy is\b|; none: all|has no such (run|input|column)|"
     r"repeat the call"
 )
