@@ -20,6 +20,7 @@ sys.path.insert(0, str(DOCS.parent))
 
 import ablation  # noqa: E402
 from ablation.cli.main import main  # noqa: E402
+from ablation.contract.numbers import estimate, p_equals, p_value  # noqa: E402
 from ablation.judge.reference import watch  # noqa: E402
 
 DATA = DOCS.parent / "benchmarks/evidence"
@@ -101,10 +102,9 @@ def reruns_of_records(contest: Contest) -> Iterator[str]:
         cells = [
             f"{comparison.parent} -> {comparison.child}",
             f"{len(own[0])}, {len(own[1])}",
-            f"{comparison.effect:+.4f}",
+            *estimate(comparison.effect, comparison.low, comparison.high),
         ]
-        interval = f"[{comparison.low:+.4f}, {comparison.high:+.4f}]"
-        rows.append([*cells, interval, comparison.verdict, f"{plain:.2g}", f"{stated:g}"])
+        rows.append([*cells, comparison.verdict, p_value(plain), f"{stated:g}"])
     count = sum(map(len, contest.losses.values()))
     words = ", ".join(f"{number} {word}" for word, number in judged["verdict"].value_counts().items())
     yield section(
@@ -123,8 +123,8 @@ def reruns_of_records(contest: Contest) -> Iterator[str]:
         direction="min",
         margin=0.001,
     )
-    interval = f"{path.effect:+.4f} [{path.low:+.4f}, {path.high:+.4f}]"
-    yield f"\nThe whole way from 30 to 43 is *{path.verdict}*: {interval}, p = {path.p:.2g}.\n"
+    effect = " ".join(estimate(path.effect, path.low, path.high))
+    yield f"\nThe whole way from 30 to 43 is *{path.verdict}*: {effect}, {p_equals(path.p)}.\n"
 
 
 def splits(contest: Contest) -> Iterator[str]:
@@ -163,9 +163,9 @@ def checkpoints() -> Iterator[str]:
         result = ablation.judge(after, before, margin=0.01)
         gained, lost = int((after > before).sum()), int((after < before).sum())
         exact = stats.binomtest(gained, gained + lost).pvalue
-        effect = f"{result.effect:+.3f} [{result.low:+.3f}, {result.high:+.3f}]"
+        effect = " ".join(estimate(result.effect, result.low, result.high))
         rows.append(
-            [f"{parent} -> {child}", effect, result.verdict, f"{result.p:.2g}", f"{gained}, {lost}", f"{exact:.2g}"]
+            [f"{parent} -> {child}", effect, result.verdict, p_value(result.p), f"{gained}, {lost}", p_value(exact)]
         )
     count = len(next(iter(systems.values())))
     yield section(

@@ -20,7 +20,7 @@ from typing import Literal
 
 from ablation.audit.reproduction import Measured, MeasuredCell
 from ablation.config.published_schema import PublishedFile, Standing
-from ablation.contract.display import counted
+from ablation.contract.numbers import alone, counted, decimals_for, fixed, together
 from ablation.judge.power import MOST_SEEDS, minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import half_width
 
@@ -97,7 +97,7 @@ class _Change:
         if cell.identical:
             return Claimed(variant, said, f"every item is the same{reached}", "inert here")
         if not _known(cell) or not isfinite(self.unit.per):
-            return Claimed(variant, said, _unknown(cell, f"{cell.value:+.4f}"), "not testable here")
+            return Claimed(variant, said, _unknown(cell, alone(cell.value, "+")), "not testable here")
         shown, half = self.unit.show(cell.value, signed=True), self.unit.show(cell.half)
         smallest = _mde(cell, self.alpha)
         text, visible = f"{shown} ± {half} ({counted(cell.seeds, 'seed')})", self.unit.show(smallest)
@@ -156,11 +156,12 @@ def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[
         elif standing.best:
             yield _best(published, standing, cell, said, measured)
         elif not _known(cell):
-            yield Claimed(standing.variant, said, _unknown(cell, f"{cell.value:.4f}"), "not testable here")
+            yield Claimed(standing.variant, said, _unknown(cell, alone(cell.value)), "not testable here")
         elif standing.below is not None:
             bound = standing.below.value
             inside, outside = cell.value + cell.half < bound, cell.value - cell.half >= bound
-            text = f"{cell.value:.4f} ± {cell.half:.4f} ({counted(cell.seeds, 'seed')})"
+            decimals = decimals_for([cell.value], [cell.half])
+            text = f"{fixed(cell.value, decimals)} ± {fixed(cell.half, decimals)} ({counted(cell.seeds, 'seed')})"
             verdict: Verdict = "reproduced" if inside else "contradicted" if outside else "too small to see here"
             yield Claimed(standing.variant, said, text, verdict)
 
@@ -177,15 +178,15 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
         if (cell := measured.deltas.get((name, rival, column))) is not None and cell.seeds and isfinite(cell.value)
     }
     if not rivals:
-        return Claimed(name, said, f"{leader.value:.4f}; no other variant was run", "not testable here")
+        return Claimed(name, said, f"{alone(leader.value)}; no other variant was run", "not testable here")
     level = measured.alpha / len(rivals)
     ahead = {rival: sign * cell.value for rival, cell in rivals.items()}
     known = {rival: cell for rival, cell in rivals.items() if cell.noise is not None and _known(cell)}
     reach = {rival: half_width(cell.noise, level) for rival, cell in known.items() if cell.noise is not None}
     nearest = min(ahead, key=ahead.__getitem__)
-    gap = leader.value - rivals[nearest].value
+    best, gap = together([leader.value, leader.value - rivals[nearest].value])
     others = counted(len(rivals), "other variant")
-    text = f"{leader.value:.4f}; the nearest of {others} is {nearest} (difference {gap:.4f})"
+    text = f"{best}; the nearest of {others} is {nearest} (difference {gap})"
     if any(ahead[rival] < -reach[rival] for rival in known):
         return Claimed(name, said, text, "contradicted")
     if len(known) == len(rivals) and all(ahead[rival] > reach[rival] for rival in known):
@@ -194,7 +195,7 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
         return Claimed(name, said, f"{text}; every item is the same as in {', '.join(alike)}", "inert here")
     smallest = max((_mde(cell, level) for cell in known.values()), default=nan)
     verdict: Verdict = "not seen" if smallest <= _lead(published, standing) else "too small to see here"
-    return Claimed(name, said, text, verdict, f"{smallest:.4f}")
+    return Claimed(name, said, text, verdict, alone(smallest))
 
 
 def _lead(published: PublishedFile, standing: Standing) -> float:

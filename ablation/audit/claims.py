@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ablation.audit.counts import Evaluation
 from ablation.audit.table import Finding, Table, is_wrong_mean
 from ablation.config.published_schema import Claim
+from ablation.contract.numbers import percent
 
 
 def claim_findings(table: Table) -> Iterator[Finding]:
@@ -15,12 +16,13 @@ def claim_findings(table: Table) -> Iterator[Finding]:
             continue
         said = f"{claim.variant} against {claim.against}, {claim.column}"
         scale = 100 if claim.percent.percent else 1
-        percent, half = claim.percent.exact * scale, claim.percent.exact_half * scale
+        stated_change, half = claim.percent.exact * scale, claim.percent.exact_half * scale
         low, high = 100 * (new.low / old.high - 1), 100 * (new.high / old.low - 1)
-        if percent + half < low or high < percent - half:  # no two numbers that print as these cells give it
+        # no two numbers that print as these cells give it
+        if stated_change + half < low or high < stated_change - half:
             text = (
                 f"{said}: the claimed change of {_signed(claim)}% does not follow from the numbers, because "
-                f"{new} / {old} - 1 = {float(100 * (new.exact / old.exact - 1)):+.1f}%."
+                f"{new} / {old} - 1 = {percent(float(new.exact / old.exact - 1), 1, '+')}."
             )
             yield Finding("claim", claim.variant, claim.column, "error", text)
         elif claim.column == table.mean:
@@ -32,7 +34,7 @@ def claim_findings(table: Table) -> Iterator[Finding]:
             text = (
                 f"{said}: the claimed change of {_signed(claim)}% uses the wrong mean of "
                 f"{' and '.join(wrong)}; the means of the columns give {fixed} - 1 = "
-                f"{float(100 * (means[0] / means[1] - 1)):+.1f}%."
+                f"{percent(float(means[0] / means[1] - 1), 1, '+')}."
             )
             yield Finding("claim", claim.variant, claim.column, "error", text)
 
@@ -60,7 +62,7 @@ def standing_findings(table: Table) -> Iterator[Finding]:
                 inside = list(evaluation.batched.inside(number.low, number.high)) or inside
             least = min(inside)
             if least >= standing.below.exact:
-                end = f"a number printed like this is at least {float(least):.6f}"
+                end = f"a number printed like this is at least {number.show(float(least), more=2)}"
                 yield Finding("claim", variant, column, "error", f"{start} below {standing.below}, but {end}.")
             else:
                 end = "which can only be true if the number was rounded up"

@@ -9,6 +9,7 @@ from math import ceil, sqrt
 from ablation.audit.counts import item_weights
 from ablation.audit.table import Finding, Table
 from ablation.config.printed import Printed
+from ablation.contract.numbers import fixed, p_value
 
 ALPHA = 0.05
 TWO_SIDED = 1.959963984540054  # the number that a standard normal exceeds with probability ALPHA / 2
@@ -60,6 +61,6 @@ def _said(new: Printed, old: Printed, items: int, limit: float) -> str:
     difference = abs(new.value - old.value)
     finer = min(new, old, key=lambda number: number.exact_half)
     return (
-        f"{finer.show(difference)} = {difference * items:.1f} of {items} items, "
-        f"1.96 SE {limit:.4f}, best-case p {_best_case(new, old, items):.2g}"
+        f"{finer.show(difference)} = {fixed(difference * items, 1)} of {items} items, "
+        f"1.96 SE {finer.show(limit)}, best-case p {p_value(_best_case(new, old, items))}"
     )

@@ -13,7 +13,7 @@ from math import ceil, floor, sqrt
 from ablation.audit.counts import MOST_RUNS, Evaluation, Lattice, TooLongError
 from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
-from ablation.contract.display import counted
+from ablation.contract.numbers import counted, fixed, percent
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
@@ -61,7 +61,8 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
     if evaluation.has_uneven_batches:
         if can_be(evaluation.batched):
             values = evaluation.batched.inside(number.low, number.high) if runs == 1 else ()
-            shown = f" ({float(min(values, key=lambda value: abs(value - number.exact))):.6f})" if values else ""
+            nearest = min(values, key=lambda value: abs(value - number.exact), default=None)
+            shown = "" if nearest is None else f" ({number.show(float(nearest), more=2)})"
             return Finding("attainability", row, column, "note", f"{start}, but it can be {batches}{shown}.")
         if runs == 1:
             near = " and ".join(number.show(value, more=1) for value in evaluation.batched.neighbours(number.exact))
@@ -109,13 +110,13 @@ def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: 
     hits = len(numbers) - missed
     text = (
         f"{column}: one run over {evaluation.items} items{' in batches' if evaluation.has_uneven_batches else ''} "
-        f"can give {reached:,} ({float(share):.1%}) of {total:,} values with as many decimals as {finest}; "
+        f"can give {reached:,} ({percent(float(share), 1)}) of {total:,} values with as many decimals as {finest}; "
         f"{hits} of {len(numbers)} printed values are attainable"
     )
     if share > Fraction(1, 2):
         text += ", as most values would be"
     elif missed and hits <= 2 * share * len(numbers):
-        text += f", no more than expected by chance ({float(share * len(numbers)):.1f})"
+        text += f", no more than expected by chance ({fixed(float(share * len(numbers)), 1)})"
     return Finding("share", "", column, "note", f"{text}.")
 
 

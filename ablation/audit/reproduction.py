@@ -14,7 +14,7 @@ import numpy as np
 from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Delta
-from ablation.contract.display import counted
+from ablation.contract.numbers import counted, estimate
 from ablation.judge.significance import Noise
 
 Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, metric: [seeds] of [steps]
@@ -99,8 +99,8 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
         if not cell.seeds or not isfinite(cell.value):
             yield Finding("reproduction", variant, column, "note", f"{start}, which was not measured ({cell.problem}).")
             continue
-        interval = f" [{cell.low:+.4f}, {cell.high:+.4f}]" if isfinite(cell.low) else ""
-        start += f", measured {cell.value:+.4f}{interval} on {counted(cell.seeds, 'seed')}"
+        effect, interval = estimate(cell.value, cell.low, cell.high)
+        start += f", measured {effect}{f' {interval}' if isfinite(cell.low) else ''} on {counted(cell.seeds, 'seed')}"
         overlap = cell.low <= float(delta.high.high) and float(delta.low.low) <= cell.high
         said = "the intervals overlap" if overlap else "the intervals do not overlap"
         severity: Severity = "note"

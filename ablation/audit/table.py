@@ -8,6 +8,7 @@ from typing import Literal
 
 from ablation.config.printed import Cell, Printed
 from ablation.config.published_schema import Claim, PublishedFile, Standing
+from ablation.contract.numbers import stated
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Table:
 
     def formula(self, items: int) -> str:
         """Return the formula of a value over this many items: `k/77` or `|k/77 - 0.5|`."""
-        return f"k/{items}" if self.target is None else f"|k/{items} - {float(self.target):g}|"
+        return f"k/{items}" if self.target is None else f"|k/{items} - {stated(float(self.target))}|"
 
 
 Severity = Literal["error", "warn", "note"]

@@ -20,6 +20,7 @@ from ablation.audit.reproduction import Measured
 from ablation.config import dotted
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Figure, PublishedFile, Reading, Step
+from ablation.contract.numbers import alone, estimate, percent, stated
 from ablation.judge.significance import Array, student_isf
 
 WINDOW = 0.1  # of a training: what is averaged for a figure at one place
@@ -59,11 +60,13 @@ class _Stated:
 
     def __str__(self) -> str:
         if isinstance(self.value, Printed):
-            return f"{self.metric} {self.value.value:g}"
+            return f"{self.metric} {stated(self.value.value)}"
         low, high = bounds(self.value)
         if high == inf:
-            return f"{self.metric} {low:g} or more"
-        return f"{self.metric} {high:g} or less" if low == -inf else f"{self.metric} {low:g} to {high:g}"
+            return f"{self.metric} {stated(low)} or more"
+        return (
+            f"{self.metric} {stated(high)} or less" if low == -inf else f"{self.metric} {stated(low)} to {stated(high)}"
+        )
 
     def outcome(self, measured: Measured) -> tuple[str, Verdict]:
         """Return what was measured, and the verdict."""
@@ -105,22 +108,22 @@ class _Stated:
         return found if name == self.metric else [np.abs(values) for values in found]
 
     def _median(self, courses: Sequence[Array]) -> str:
-        return f"{self.metric} {np.median(np.concatenate(courses)):.3g}"
+        return f"{self.metric} {alone(np.median(np.concatenate(courses)))}"
 
     def _number(self, parts: Sequence[Array], alpha: float) -> tuple[str, Verdict]:
         assert isinstance(self.value, Printed)
         centre = np.median if self.reading.at is None else np.mean
         by_run = np.array([centre(part) for part in parts])
         half = student_isf(len(by_run) - 1, alpha / 2) * float(by_run.std(ddof=1)) * sqrt(1 + 1 / len(by_run))
-        stated, mean = self.value.value, float(by_run.mean())
-        slack = self.value.half if stated else ZERO
-        text = f"{self.metric} {mean:.3g} [{mean - half:.3g}, {mean + half:.3g}]"
-        return text, "reproduced" if abs(mean - stated) <= half + slack else "not seen"
+        source, mean = self.value.value, float(by_run.mean())
+        slack = self.value.half if source else ZERO
+        text = " ".join([self.metric, *estimate(mean, mean - half, mean + half, sign="")])
+        return text, "reproduced" if abs(mean - source) <= half + slack else "not seen"
 
     def _range(self, parts: Sequence[Array]) -> tuple[str, Verdict]:
         values = np.concatenate(parts)
         share = _share(values, *bounds(self.value))
-        text = f"{self.metric} {np.median(values):.3g}, {share:.0%} of steps inside"
+        text = f"{self.metric} {alone(np.median(values))}, {percent(share)} of steps inside"
         return text, "reproduced" if share >= 0.5 else "not seen" if share else "contradicted"
 
 

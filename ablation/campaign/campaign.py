@@ -19,8 +19,9 @@ from ablation.campaign.repository import Repository, files_below, imported
 from ablation.campaign.runs import Outcome, Refused, Run, digest_of, last_lines, log_of, on_another_scale, run_once
 from ablation.campaign.settings import LEDGER, SETTINGS, TABLE, Settings, named
 from ablation.contract.atomic import write_text
-from ablation.contract.display import counted, one_line
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted, stated
 from ablation.contract.reading import sha256
 from ablation.runner.devices import visible_devices
 from ablation.runner.guarded import NoResult
@@ -143,7 +144,7 @@ class Campaign:
                 )
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
-                odd = f"{run['value']:g} is not on the scale of {others[0]:g}"
+                odd = f"{stated(run['value'])} is not on the scale of {stated(others[0])}"
                 raise Refused(f"{odd}; print all values as shares, or all as percentages")
         return [None if run["value"] is None else self.settings.sign * run["value"] for run in runs]
 

@@ -16,6 +16,7 @@ from statistics import median
 from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import stated
 from ablation.contract.reading import read_text
 from ablation.readers.columns import number
 
@@ -146,7 +147,7 @@ def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[
         if value is not None and abs(value) in _SENTINELS:
             away = max(low - value, value - high)
             if away > (_FAR if abs(value) > 1 else 2.0) * spread:
-                left_out[f"{value:g}, far from all other values"] += 1
+                left_out[f"{stated(value)}, far from all other values"] += 1
                 each = replace(each, value=None, kept=False)
         kept.append(each)
     return kept

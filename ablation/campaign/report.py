@@ -7,9 +7,21 @@ from typing import Any
 from ablation.campaign.campaign import Campaign
 from ablation.campaign.policy import Verification
 from ablation.campaign.runs import items_of
-from ablation.campaign.trial import next_step, shown, verification_fields
-from ablation.contract.display import aligned, counted, duration, one_line
+from ablation.campaign.trial import next_step, verification_fields
+from ablation.contract.display import aligned, one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import (
+    alone,
+    counted,
+    decimals_for,
+    duration,
+    estimate,
+    fixed,
+    half,
+    percent,
+    rough,
+    stated,
+)
 from ablation.contract.reading import read_json, sha256
 
 _PURPOSES = {"baseline": "baseline", "screen": "trials", "again": "re-measuring", "verify": "verification"}
@@ -98,18 +110,21 @@ def in_words(campaign: Campaign) -> str:
     """Return the report as text."""
     told, settings, exact = summary(campaign), campaign.settings, campaign.state.exact
     better = "smaller" if settings.direction == "min" else "larger"
-    noise = f"one run has sd {told['noise']:.3g} ({told['noise_freedom']} degrees of freedom)"
+    noise = f"one run has sd {rough(told['noise'])} ({told['noise_freedom']} degrees of freedom)"
     rows = [
-        (f"{name} champion", each["commit"][:9], shown(each["mean"]), counted(each["fresh_runs"], "fresh run"))
+        (f"{name} champion", each["commit"][:9], stated(each["mean"]), counted(each["fresh_runs"], "fresh run"))
         for name, each in told["champions"].items()
     ]
     first = f"{settings.metric}, {better} is better; {counted(told['trials'], 'trial')}; {noise}"
     lines = [first, "", *aligned(rows, (False, False, True, True)), ""]
-    gain = f"verified gain {told['verified_gain']:+.3g}" if told["interval"] else "verified gain: none yet"
+    gain, kept = "verified gain: none yet", alone(told["kept_gain"], "+")
     if told["interval"]:
         low, high = told["interval"]
-        gain += f" (measured {told['measured_gain']:+.3g} [{low:+.3g}, {high:+.3g}] in verifications)"
-    lines.append(f"{gain}; first runs suggested {told['kept_gain']:+.3g}")
+        decimals = decimals_for((told["measured_gain"], low, high), [half(low, high)])
+        verified, kept = (fixed(told[name], decimals, "+") for name in ("verified_gain", "kept_gain"))
+        measured = " ".join(estimate(told["measured_gain"], low, high))
+        gain = f"verified gain {verified} (measured {measured} in verifications)"
+    lines.append(f"{gain}; first runs suggested {kept}")
     if exact:
         lines[-1] = (
             "All runs of a commit give the same value: differences are exact for this machine and these data, and\n"
@@ -117,12 +132,13 @@ def in_words(campaign: Campaign) -> str:
         lines[-1] += "nothing is claimed about others. A command that takes a seed (--seed-arg) makes claims possible."
     share, verifications = told["false_share"], told["verifications"]
     made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} from "
-    made += f"{counted(len(verifications), 'verification')}; false share of claims: {share['spent']:.1%} spent of the "
-    lines.append(f"{made}{share['allowed']:.0%} allowed; the next test has level {told['next_level']:.2g}")
+    made += f"{counted(len(verifications), 'verification')}; false share of claims: {percent(share['spent'], 1)} spent"
+    allowed = f"of the {percent(share['allowed'])} allowed"
+    lines.append(f"{made} {allowed}; the next test has level {rough(told['next_level'])}")
     spent = ", ".join(f"{number} {name}" for name, number in told["runs"].items())
     lines.append(f"runs: {spent}; {duration(3600 * told['hours'])} in all")
     left = "" if told["runs_left"] is None else f", and the budget has {told['runs_left']:,} left"
-    lines.append(f"next: {next_step(campaign)}; an hour is enough for {told['runs_per_hour']:.0f} runs{left}")
+    lines.append(f"next: {next_step(campaign)}; an hour is enough for {fixed(told['runs_per_hour'], 0)} runs{left}")
     if not (settings.seed_arg or settings.seed_env or exact):
         lines.append(
             "the command takes no seed, so claims hold only for the seed that it fixes; pass seeds with --seed-arg"
@@ -133,14 +149,14 @@ def in_words(campaign: Campaign) -> str:
     if told["path"]:
         table = [("run", "champion", "fresh mean", "", "")]
         for row in told["path"]:
-            value = "" if row["value"] is None else shown(row["value"])
+            value = "" if row["value"] is None else stated(row["value"])
             word = {"step": "provisional", "back": "back to verified"}.get(row["word"], row["word"])
-            word += "" if row["gain"] is None else f" {row['gain']:+.3g}"
+            word += "" if row["gain"] is None else f" {alone(row['gain'], '+')}"
             table.append((str(row["run"]), row["commit"][:9], value, word, one_line(row["why"], 60)))
         lines += [*aligned(table, (True, False, True, False, False)), ""]
     for commit, items in told["changed_items"].items():
         if items:
-            changes = ", ".join(f"{one_line(item, 40)} {change:+.3g}" for item, change in items.items())
+            changes = ", ".join(f"{one_line(item, 40)} {alone(change, '+')}" for item, change in items.items())
             lines.append(f"items that changed most in {commit[:9]}: {changes}")
     lines.append(f"ledger: {told['ledger']['lines']} lines, head {told['ledger']['head'][:12]}")
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from ablation.campaign.settings import Settings
 from ablation.contract.atomic import write_text
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.numbers import rough
 from ablation.contract.reading import read_text, sha256
 from ablation.runner.devices import lease
 from ablation.runner.guarded import NoResult, failure, last_words, run_guarded, tail
@@ -93,8 +94,8 @@ def run_once(
         if settings.metric_file and not text:
             why = f"did not write {settings.metric_file}"
     if value is not None and seconds < (settings.min_seconds or 0):
-        least = f"a training run takes at least {settings.min_seconds or 0:.2g} s"
-        why = f"ended after {seconds:.2g} s with a value, but {least}"
+        least = f"a training run takes at least {rough(settings.min_seconds or 0)} s"
+        why = f"ended after {rough(seconds)} s with a value, but {least}"
         value, refused = None, True
     memory = re.findall(r"^peak_vram_mb\s*[:=]\s*(\d+(?:\.\d*)?)\s*$", text, re.MULTILINE)
     gigabytes = round(float(memory[-1]) / 1024, 1) if memory else None

@@ -13,7 +13,7 @@ from ablation.campaign.policy import Decision, Verification
 from ablation.campaign.repository import Repository
 from ablation.campaign.runs import Refused, last_lines, log_of
 from ablation.campaign.table import write_table
-from ablation.contract.display import counted, duration
+from ablation.contract.numbers import counted, duration, estimate, p_value, rough, stated
 from ablation.runner.guarded import NoResult
 from ablation.runner.lifetime import lock_folder
 
@@ -142,11 +142,10 @@ def _margin(campaign: Campaign, margin: float | None) -> float:
         raise Refused("--claim not-worse needs a margin; pass --margin M")
     if not 0 < margin < abs(state.pool.of[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
         said = "is not above 0, or is as large as the metric itself; pass a smaller number above 0"
-        raise Refused(f"--margin {margin:g} {said}")
+        raise Refused(f"--margin {stated(margin)} {said}")
     if campaign.settings.margin is not None and margin > campaign.settings.margin:
-        raise Refused(
-            f"--margin {margin:g} is wider than the campaign's, {campaign.settings.margin:g}; pass a smaller one"
-        )
+        wide = f"--margin {stated(margin)} is wider than the campaign's, {stated(campaign.settings.margin)}"
+        raise Refused(f"{wide}; pass a smaller one")
     return margin
 
 
@@ -191,9 +190,11 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
             said = "three seeds gave the same value although runs of the baseline differ"
             return f"refused: {said}; make the code use the seed that it is given"
         if result.value is not None:
-            parts.append(f"{shown(sign * result.value)} against {shown(sign * result.against)} +- {result.error:.2g}")
+            parts.append(
+                f"{stated(sign * result.value)} against {stated(sign * result.against)} +- {rough(result.error)}"
+            )
         if result.again is not None:
-            parts.append(f"mean of fresh runs {shown(sign * result.again)}")
+            parts.append(f"mean of fresh runs {stated(sign * result.again)}")
         if trial["margin"] is not None and not result.kept and (result.value or -1e999) > result.against:
             parts.append("if it is better by more than the margin, try it without --claim not-worse")
         result = result.verification
@@ -203,12 +204,12 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
 def in_words(done: Verification) -> str:
     """Return a verification in words: gains are positive if the metric improves."""
     low, high = done.interval()
-    pairs, gain = counted(done.pairs, "fresh pair"), f"{done.gain:+.3g} [{low:+.3g}, {high:+.3g}]"
+    pairs, gain = counted(done.pairs, "fresh pair"), " ".join(estimate(done.gain, low, high))
     if not done.shown:
-        return f"not shown by {pairs}: {gain}, p {done.p:.2g} is above {done.level:.2g}"
+        return f"not shown by {pairs}: {gain}, p {p_value(done.p)} is above {rough(done.level)}"
     if done.margin is not None:
-        return f"equivalent within {done.margin:g}, by {pairs}: {gain}"
-    return f"verified by {pairs}: {done.stated:+.3g} (measured {gain})"
+        return f"equivalent within {stated(done.margin)}, by {pairs}: {gain}"
+    return f"verified by {pairs}: {estimate(done.stated, low, high)[0]} (measured {gain})"
 
 
 def verification_fields(campaign: Campaign, done: Verification) -> dict[str, Any]:
@@ -231,8 +232,3 @@ def next_step(campaign: Campaign) -> str:
     steps = counted(max(1, campaign.rules.patience - state.steps), "more step")
     pairs = state.pairs_for(state.ahead()) if state.ahead() > 0 else campaign.rules.most
     return f"verification after {steps}, or when the lead is larger (verifying now would take {2 * pairs} runs)"
-
-
-def shown(value: float) -> str:
-    """Return a value of the metric as text."""
-    return f"{value:.6g}"

@@ -17,8 +17,9 @@ from ablation.cli.configs import settings_of
 from ablation.cli.init import TEMPLATE
 from ablation.config.study import Study
 from ablation.config.yaml_io import load_yaml
-from ablation.contract.display import duration, listed
+from ablation.contract.display import listed
 from ablation.contract.errors import TrackerError
+from ablation.contract.numbers import alone, duration, stated
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state
 from ablation.plan.build import build_plan
@@ -133,7 +134,8 @@ def _found(store: Store) -> Iterator[str]:
     rows = store.rows(query)[1]
     same = {name for name, _, _, low, high in rows if low == high}
     found = [
-        f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
+        f"{name} ({n} items, {f'all {stated(mean)}' if name in same else f'mean {alone(mean)}'})"
+        for name, n, mean, *_ in rows
     ]
     none = "none, but verdicts need items; name a reader of items in `collect`, or write a single number as one item"
     yield f"items: {listed(found, _SHOWN) or none}"
@@ -154,5 +156,5 @@ def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:
     """Yield the estimated time of all jobs: the seconds of each stage times how often the plan has it."""
     counts = Counter(stage.id for stage in plan.stages.values() if stage.id != ASSETS)
     took = {id: states[id].wall_s or 0.0 for id in counts}
-    parts = ", ".join(f"{id} {took[id]:.3g} s x {count}" for id, count in counts.items())
+    parts = ", ".join(f"{id} {alone(took[id])} s x {count}" for id, count in counts.items())
     yield f"all jobs of the grid take about {duration(sum(took[id] * count for id, count in counts.items()))}: {parts}"

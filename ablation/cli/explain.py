@@ -13,6 +13,7 @@ from ablation.config.settings import Settings
 from ablation.config.study import Variant
 from ablation.contract.display import aligned
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import decimals_for, estimate, half, is_number, p_value, percent, shares
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.explain import Explanation, Part, explain, explain_groups, group_name, next_cuts
 from ablation.judge.factorial import FRACTION, FULL, design
@@ -22,7 +23,6 @@ from ablation.plan.build import build_plan
 from ablation.plan.cost import hours_of, in_words
 from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import pending, states_of
-from ablation.show.text import is_number, leveled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,7 +154,7 @@ class _Explained:
         yield paragraph(answer.in_words(self.factors))
         joint = [part for part in answer.joint if len(part.sets[0]) > 1]
         alone = [part for part in answer.joint if len(part.sets[0]) == 1]
-        yield from ("", *_table("part of", answer.parts, self.factors, shares=True))
+        yield from ("", *_table("part of", answer.parts, self.factors, with_shares=True))
         if len(self.factors) in range(3, FULL + 1):
             yield from ("", *_table("main effect of", alone, self.factors))
         if joint:
@@ -169,20 +169,19 @@ class _Explained:
 
 def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
     """Return the effect and interval of each part, all with the same number of decimals."""
-    shown = iter(leveled((value for part in parts for value in (part.effect, part.low, part.high)), "+"))
-    return [(effect, f"[{low}, {high}]") for effect, low, high in zip(shown, shown, shown, strict=True)]
+    decimals = decimals_for((part.effect for part in parts), (half(part.low, part.high) for part in parts))
+    return [estimate(part.effect, part.low, part.high, decimals) for part in parts]
 
 
-def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, shares: bool = False) -> list[str]:
+def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, with_shares: bool = False) -> list[str]:
     """Return aligned lines: name, effect, interval, p, and the share of the whole."""
-    rows = [[head, "effect", "interval", "p", *(("share", "") if shares else ())]]
+    rows = [[head, "effect", "interval", "p", *(("share", "") if with_shares else ())]]
     for part, numbers in zip(parts, _numbers_shown(parts), strict=True):
-        name = group_name(part, factors) if shares else part.name(factors)
-        row = [name, *numbers, f"{part.p:.2g}"]
-        if shares:
+        name = group_name(part, factors) if with_shares else part.name(factors)
+        row = [name, *numbers, p_value(part.p)]
+        if with_shares:
             share_known = is_number(part.share)
-            bounds = [f"{bound:.0%}" if is_number(bound) else "-" for bound in (part.share_low, part.share_high)]
-            row += [f"{part.share:.0%}", f"[{', '.join(bounds)}]"] if share_known else ["-", ""]
+            row += [percent(part.share), shares(part.share_low, part.share_high)] if share_known else ["-", ""]
         rows.append(row)
     return aligned(rows, [column > 0 for column in range(len(rows[0]))])
 

@@ -15,8 +15,9 @@ from ablation.config.formats import formats_of
 from ablation.config.import_file import ImportFile, checked_name, read_import_file, with_options
 from ablation.config.settings import load_settings
 from ablation.config.study_schema import read_direction
-from ablation.contract.display import counted, listed
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import table
 from ablation.readers.run import ImportedRun, Problem, Reader, load_reader

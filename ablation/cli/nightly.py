@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from ablation.cli.common import add_json, print_json
 from ablation.config.names import known_direction
-from ablation.contract.display import aligned, counted, listed
+from ablation.contract.display import aligned, listed
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import MISSING, bound, counted, decimals_for, fixed, p_value, percent, rough
 from ablation.judge.gate import STATUS
 from ablation.judge.reference import ALARM, MIN_IN_ORDER, MIN_RUNS, RERUNS, Direction, Watched, watch
 from ablation.judge.scales import unlike
@@ -266,13 +267,15 @@ def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
 def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence[str], outcome: str) -> str:
     rows = [("metric", "new", "predicted", "past runs", "p", "")]
     for each in answers:
-        past = f"{each.mean:.4g} (sd {each.sd:.2g}, {each.runs} runs)" if each.runs > 1 else f"{each.runs}"
-        p = "-" if math.isnan(each.p) else f"{each.p:.2g}"
-        rows.append((each.metric, f"{each.value:.4g}", _predicted(each), past, p, f"{each.outcome}: {each.why}"))
+        decimals = decimals_for((each.value, each.mean), [each.sd])
+        mean = fixed(each.mean, decimals)
+        past = f"{mean} (sd {rough(each.sd)}, {each.runs} runs)" if each.runs > 1 else f"{each.runs}"
+        numbers = (fixed(each.value, decimals), _predicted(each, decimals), past, p_value(each.p))
+        rows.append((each.metric, *numbers, f"{each.outcome}: {each.why}"))
     lines = aligned(rows, (False, True, False, False, True, False)) if answers else []
     lines += [f"invalid: {fault}" for fault in broken]
     if levels := sorted({each.confirm for each in answers if each.outcome == "undecided" and each.p <= ALARM}):
-        level = " or ".join(f"{each:.0%}" for each in levels)
+        level = " or ".join(f"{percent(each)}" for each in levels)
         lines.append(
             f"next: rerun with other seeds, then name the run and its {RERUNS} reruns: --new RUN RERUN "
             f"RERUN (their mean decides, at {level})"
@@ -280,9 +283,10 @@ def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence
     return "\n".join([*lines, *(f"note: {note}" for note in notes), outcome])
 
 
-def _predicted(each: Watched) -> str:
+def _predicted(each: Watched, decimals: int) -> str:
+    low, high = bound(each.low, decimals, up=False), bound(each.high, decimals, up=True)
     if math.isinf(each.low) and math.isinf(each.high):
-        return "-"
+        return MISSING
     if math.isinf(each.high):
-        return f"above {each.low:.4g}"
-    return f"below {each.high:.4g}" if math.isinf(each.low) else f"{each.low:.4g} to {each.high:.4g}"
+        return f"above {low}"
+    return f"below {high}" if math.isinf(each.low) else f"{low} to {high}"

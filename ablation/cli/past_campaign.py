@@ -11,8 +11,9 @@ from ablation.campaign.past import Attempt, Settled, copied, pooled_sd, settle
 from ablation.campaign.past_table import read_table, resolved
 from ablation.cli.common import print_json
 from ablation.config.names import known_direction
-from ablation.contract.display import aligned, counted
+from ablation.contract.display import aligned
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted, decimals_for, estimate, fixed, half, percent, rough
 from ablation.judge.scales import unlike
 
 
@@ -59,7 +60,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     better = "smaller" if smaller else "larger"
     print(
         f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {table.metric}, {better} is "
-        f"better; standard deviation of one run {sd:.3g} ({source})"
+        f"better; standard deviation of one run {rough(sd)} ({source})"
     )
     if left_out:
         print(f"left out: {left_out}")
@@ -93,9 +94,11 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     if not settled.keeps:
         return "no attempt was kept after the baseline"
     rows = [("kept", "measured gain", "likely gain", "95% interval", "an improvement", "")]
+    halves = [half(keep.low, keep.high) for keep in settled.keeps]
+    decimals = decimals_for((keep.measured for keep in settled.keeps), halves)
     for keep in settled.keeps:
-        interval = f"[{keep.low:+.3g}, {keep.high:+.3g}]"
-        cells = (f"{keep.measured:+.3g}", f"{keep.likely:+.3g}", interval, f"{keep.real:.0%}")
+        likely = estimate(keep.likely, keep.low, keep.high, decimals)
+        cells = (fixed(keep.measured, decimals, "+"), *likely, percent(keep.real))
         rows.append((keep.attempt.name, *cells, keep.attempt.text))
     noise = sum(keep.noise for keep in settled.keeps)
     baseline = next(attempt.name for attempt in attempts if attempt.value is not None)
@@ -105,15 +108,15 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     apart = 1.96 * math.sqrt(2) * settled.sd
     lines.append(
         f"{noise} of {counted(len(settled.keeps), 'kept attempt')} measured a gain within the noise: two runs of the "
-        f"same code differ by less than {apart:.2g} in 95% of cases"
+        f"same code differ by less than {rough(apart)} in 95% of cases"
     )
     lines.append(
-        f"from {baseline} to {champion}: measured {settled.measured:+.3g}, likely {settled.likely:+.3g} "
-        f"[{settled.low:+.3g}, {settled.high:+.3g}]{luck}"
+        f"from {baseline} to {champion}: measured {fixed(settled.measured, decimals, '+')}, likely "
+        f"{' '.join(estimate(settled.likely, settled.low, settled.high, decimals))}{luck}"
     )
     lines.append(
-        f"next: rerun {_reruns(settled)}. About {settled.wrong:.1f} of the kept attempts are not improvements; "
-        f"after these reruns, about {settled.wrong_after:.1f} decisions will be wrong"
+        f"next: rerun {_reruns(settled)}. About {fixed(settled.wrong, 1)} of the kept attempts are not improvements; "
+        f"after these reruns, about {fixed(settled.wrong_after, 1)} decisions will be wrong"
     )
     return "\n".join(lines)
 

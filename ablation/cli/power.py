@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ablation.cli.common import add_json, add_results, open_store, price_per_hour, print_json, results_folder
-from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.numbers import device_time
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.planning import MOST_SEEDS
 from ablation.judge.power import POWER

@@ -8,8 +8,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from ablation.cli.common import add_configs, add_json, print_json
-from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.contract.process import alone, is_locked
 from ablation.contract.stage_folder import DATABASE
 

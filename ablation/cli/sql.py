@@ -10,6 +10,7 @@ from typing import Any
 
 from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
 from ablation.contract.display import aligned, no_formula, one_line
+from ablation.contract.numbers import stated
 
 WIDEST = 60  # characters of one cell on a terminal
 
@@ -60,7 +61,7 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else one_line(value, WIDEST)
+    return stated(value) if isinstance(value, float) else one_line(value, WIDEST)
 
 
 def _csv(value: Any) -> Any:

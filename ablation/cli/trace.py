@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
 from ablation.config.names import check_name, suggest
-from ablation.contract.display import counted, listed, printable
+from ablation.contract.display import listed, printable
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted, stated
 from ablation.show.tables import Cell, ComparisonColumn, build_table, show_cell
 from ablation.store.current import check_study
 from ablation.store.database import Store
@@ -55,7 +56,7 @@ class Traced:
         seeds = list(dict.fromkeys((stage.variant, stage.seed, stage.value) for stage in self.stages))
         yield f"{self.study}, {self.row}, {self.metric}: {self.shown} from {counted(len(seeds), 'run')}"
         for variant, seed, value in seeds:
-            yield f"  {variant} seed {seed}: {value:.6g}"
+            yield f"  {variant} seed {seed}: {stated(value)}"
             for stage in self.stages:
                 if (stage.variant, stage.seed) == (variant, seed):
                     yield f"    {stage.stage}  {stage.key}  {stage.ended or stage.state}  {stage.folder}"

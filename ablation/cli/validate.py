@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ablation.cli.common import add_configs, add_json, print_json
 from ablation.cli.configs import settings_of
 from ablation.config.variants import load_studies
-from ablation.contract.display import counted
+from ablation.contract.numbers import counted, stated
 from ablation.contract.stage_folder import CHECKS, DATABASE
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     unlogged = list(_unlogged(plan))
     margins = [(study.name, study.analysis.margin or 0.0) for study in plan.content.studies]
     wide = (
-        "{}: margin {:g} is as wide as the scale if values are shares (0 to 1), and `ablation gate` would refuse it; "
+        "{}: margin {} is as wide as the scale if values are shares (0 to 1), and `ablation gate` would refuse it; "
         "state a smaller margin"
     )
-    notes = [wide.format(name, margin) for name, margin in margins if margin >= 1]
+    notes = [wide.format(name, stated(margin)) for name, margin in margins if margin >= 1]
     if arguments.json:
         print_json("validate", rows, scale=settings.scale, unlogged=unlogged, notes=notes)
     else:

@@ -5,23 +5,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
 import pandas as pd
 
 from ablation.cli.common import add_json, add_results, add_study, open_store, paragraph, print_json, results_folder
-from ablation.contract.display import aligned, duration, listed, no_formula
+from ablation.contract.display import aligned, listed, no_formula
+from ablation.contract.numbers import bound, confidence, decimals_for, duration, fixed, half, interval, p_value, percent
 from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import CORRECTIONS
 from ablation.judge.joint_steps import joint_steps
 from ablation.show.answer import answer, interval_words, shown_interval, steps_in_words
-from ablation.show.text import clean_records, is_number, leveled, p_value
+from ablation.show.text import clean_records
 from ablation.store.current import check_study
 
 ORDER = ("better", "worse", "undecided", "equivalent", "confounded", "invalid", "not run")
 IN_UNIT = ("effect", "low", "high", "joint_low", "joint_high", "mde", "margin")  # of the metric
 SAID: dict[str, Callable[[float], str]] = {
-    "in_seeds": "{:.0%}".format,
+    "in_seeds": percent,
     "p": p_value,
     "p_adjusted": p_value,
     "p_not_worse": p_value,
@@ -29,7 +29,7 @@ SAID: dict[str, Callable[[float], str]] = {
 }
 _NAMED = 6  # variants of a caveat
 LEGEND = {
-    "in_seeds": "the verdict holds in at least this share of seeds ({confidence:.0%} confidence)",
+    "in_seeds": "the verdict holds in at least this share of seeds ({confidence} confidence)",
     "p_adjusted": "p{corrected}",
     "mde": "the smallest effect that this many seeds and items detect with 80% power",
 }
@@ -108,18 +108,17 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
     """
     correction, rows = comparisons[0].correction, _sorted(rows)
     several, records = correction.name not in ("one", "none"), clean_records(rows)
-    ends = [end for row in records for end in shown_interval(row)]
-    numbers = leveled([*rows["effect"], *ends, *rows["mde"]], "+")
-    effects, bounds, detectable = np.split(np.array(numbers), [len(rows), 3 * len(rows)])
-    heading = f"{1 - comparisons[0].of.analysis.alpha:.0%} interval {interval_words(comparisons)}".rstrip()
+    ends, level = [shown_interval(row) for row in records], confidence(comparisons[0].of.analysis.alpha)
+    decimals = decimals_for([*rows["effect"], *rows["mde"]], [half(*each) for each in ends])
+    heading = f"{level} interval {interval_words(comparisons)}".rstrip()
     columns: dict[str, Iterable[str]] = {"variant": rows["child"], "after": rows["parent"], "verdict": rows["verdict"]}
     columns |= {"guardrails": rows["guardrails"]} if "guardrails" in rows else {}
     columns |= {
-        "effect": effects,
-        heading: ["-" if low == "-" else f"[{low}, {high}]" for low, high in bounds.reshape(-1, 2)],
-        "p_adjusted": map(_text(p_value), rows["p_adjusted"]),
-        "in_seeds": map(_text("{:.0%}".format), rows["in_seeds"]),
-        "mde": [text.lstrip("+") for text in detectable],
+        "effect": [fixed(effect, decimals, "+") for effect in rows["effect"]],
+        heading: [interval(*each, decimals) for each in ends],
+        "p_adjusted": map(p_value, rows["p_adjusted"]),
+        "in_seeds": map(percent, rows["in_seeds"]),
+        "mde": [fixed(mde, decimals) for mde in rows["mde"]],
         "seeds": map(str, rows["seeds"]),
     }
     if rows["cost_hours"].any():
@@ -127,7 +126,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
     right = [name not in ("variant", "after", "verdict", "guardrails") for name in columns]
     table = aligned([list(columns), *zip(*columns.values(), strict=True)], right)
     corrected = CORRECTIONS[correction.name] or "; a single comparison needs no correction"
-    facts = {"corrected": corrected, "confidence": 1 - comparisons[0].of.analysis.alpha}
+    facts = {"corrected": corrected, "confidence": level}
     legend = [
         f"{name}: {text.format(**facts)}"
         for name, text in LEGEND.items()
@@ -137,10 +136,6 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
         legend.append("equivalent: the interval is not adjusted, because this verdict rests on the comparison alone")
     legend.append("--why prints the reason for each verdict, --all-columns every interval and p-value")
     return "\n".join([*table, "", *map(paragraph, legend)])
-
-
-def _text(said: Callable[[float], str]) -> Callable[[float], str]:
-    return lambda value: said(value) if is_number(value) else "-"
 
 
 def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
@@ -193,13 +188,17 @@ def reasons(comparisons: Sequence[Comparison]) -> str:
 def as_text(frame: pd.DataFrame) -> str:
     """Return aligned lines; values of one metric have the same number of decimals, and device time is shown if any."""
     shown = frame.astype(object)
-    unit = [name for name in frame if name in IN_UNIT]
     names = frame.get("metric", frame.get("study", pd.Series("", frame.index)))
     for rows in names.groupby(names).groups.values():
-        shown.loc[rows, unit] = np.reshape(leveled(frame.loc[rows, unit].to_numpy().ravel()), (-1, len(unit)))
+        part = frame.loc[rows]
+        decimals = decimals_for(part["effect"], map(half, part["low"], part["high"]))
+        for name in (name for name in IN_UNIT if name in frame):
+            end = name.rpartition("_")[2]
+            texts = (bound(value, decimals, up=end == "high") for value in part[name])
+            shown.loc[rows, name] = list(texts if end in ("low", "high") else (fixed(v, decimals) for v in part[name]))
     for name, said in SAID.items():
         if name in frame:
-            shown[name] = list(map(_text(said), frame[name]))
+            shown[name] = list(map(said, frame[name]))
     hours = shown.pop("cost_hours") if "cost_hours" in shown else None
     if hours is not None and frame["cost_hours"].any():
         shown["device time"] = hours

@@ -13,7 +13,7 @@ from ablation.config.names import StageName, Strict, Text
 from ablation.config.printed import Cell, Printed
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
-from ablation.contract.display import counted
+from ablation.contract.numbers import counted, stated
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -214,7 +214,7 @@ class PublishedFile(Strict):
                 what = f"rows.{name}: {column} is {cell.number}, which is not a"
                 if self.target is not None:
                     raise ValueError(
-                        f"{what} distance of a rate from {self.target}, as it is above {float(most):g}; if the "
+                        f"{what} distance of a rate from {self.target}, as it is above {stated(float(most))}; if the "
                         "numbers are the rates themselves, leave out `target`"
                     )
                 raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, such as 51.7%")

@@ -15,8 +15,8 @@ from pathlib import Path
 from ablation.config.names import suggest
 from ablation.config.printed import Cell, Printed
 from ablation.config.published_schema import PublishedFile, is_target, largest
-from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted, stated
 from ablation.contract.reading import read_bytes
 
 MEANS = ("mean", "average", "avg", "avg.", "overall", "all", "total")
@@ -201,5 +201,5 @@ def _check_range(
             if target is not None:
                 what = f"distance of a rate from {target}"
                 remedy += "; leave out --target if the numbers are the rates themselves"
-            problem = f"is not a {what}, which must be from 0 to {float(most):g}"
+            problem = f"is not a {what}, which must be from 0 to {stated(float(most))}"
             raise ConfigError(f"{file}:{number}", column, str(cell.number), problem, remedy)

@@ -12,8 +12,9 @@ from ablation.config.names import Strict, check_name, distinct
 from ablation.config.scale import Seed, Seeds, load_scale
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
-from ablation.contract.display import counted, listed
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError, check_decoded
+from ablation.contract.numbers import counted
 
 _OVERRIDES = "--config"
 # The project's own folders: what a grid writes there would be mixed up with them.

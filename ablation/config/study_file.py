@@ -22,8 +22,8 @@ from ablation.config.study_schema import ASSET_MODEL, ASSET_PREFIX, StageDefinit
 from ablation.config.validation import check_key, known_keys, validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.command import placeholders
-from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 
 READERS = tuple(formats_of("collect"))
 """Readers that `collect` may name."""

@@ -20,6 +20,7 @@ from ablation.config import dotted
 from ablation.config.names import Module, StageName, Strict, Text
 from ablation.contract.command import placeholders, split
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import stated
 
 ASSET_MODEL = "trainers.assets_config:Asset"
 _IN_A_MODULE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
@@ -360,7 +361,7 @@ class Range(Strict):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+            raise ValueError(f"min {stated(self.min)} is above max {stated(self.max)}")
         return self
 
 

@@ -8,6 +8,10 @@ from datetime import date, time
 from decimal import Decimal
 from typing import Any
 
+# For runner/runlog.py: what it imports is in the keys of stages.
+from ablation.contract.numbers import counted as counted  # noqa: PLC0414
+from ablation.contract.numbers import duration as duration  # noqa: PLC0414
+
 # Control characters except tab and newline, separators, marks that change a line's direction, lone surrogates.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -57,11 +61,6 @@ def joined(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 run` or `2 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Return rows of cells as lines with aligned columns; columns that are `right` are aligned on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -75,17 +74,3 @@ def one_line(text: object, width: int) -> str:
     """Return the text on one printable line of at most `width` characters."""
     line = printable(" ".join(str(text)[: 100 * width].split()))
     return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text: `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
-    if not math.isfinite(seconds):
-        return "?"
-    if seconds < 99.5:
-        return f"{seconds:.1f} s" if 0.05 <= seconds < 0.95 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
-
-
-def device_time(hours: float, price: float | None = None) -> str:
-    """Return device-hours as `25 s of device time (3.47)`, with the cost if the price of an hour is known."""
-    return f"{duration(3600 * hours)} of device time" + (f" ({hours * price:.2f})" if price else "")

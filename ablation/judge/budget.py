@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from ablation.contract.display import aligned, duration
+from ablation.contract.display import aligned
+from ablation.contract.numbers import alone, duration, percent
 from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import Correction
 from ablation.judge.measurements import Measurements
@@ -278,7 +279,7 @@ def table(offers: Iterable[Offer]) -> str:
     """Return one line per comparison: chance, device-hours to pay, comparisons per device-hour, and what happens."""
     rows = [("comparison", "seeds", "chance", "device time", "comparisons per hour", "")]
     for offer in offers:
-        rate = "free" if offer.per_hour == inf else f"{offer.per_hour:.3g}"
+        rate = "free" if offer.per_hour == inf else alone(offer.per_hour)
         action = offer.why_not
         if offer.chosen:
             action = (
@@ -286,7 +287,7 @@ def table(offers: Iterable[Offer]) -> str:
             )
         seeds = f"{offer.seeds} -> {offer.interim}"
         time = duration(3600 * offer.hours)
-        rows.append((f"{offer.parent} -> {offer.child}", seeds, f"{offer.chance:.1%}", time, rate, action))
+        rows.append((f"{offer.parent} -> {offer.child}", seeds, percent(offer.chance, 1), time, rate, action))
     return "\n".join(aligned(rows, [False, True, True, True, True, False]))
 
 

@@ -17,6 +17,7 @@ from ablation.config import dotted
 from ablation.config.study import differences
 from ablation.config.study_schema import Analysis
 from ablation.config.variant_tree import ancestors
+from ablation.contract.numbers import confidence, fixed, p_equals, percent, stated
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
 from ablation.judge.correct import CORRECTIONS, Correction
@@ -160,7 +161,7 @@ class Comparison(Judged):
         said = f"{child} {sign} than {parent}"
         if p > alpha:
             said = f"{child} not significantly different from {parent}"
-        shown = f" (p = {p:.2g})" if self.of.design.claim == "recipe" else ""
+        shown = f" ({p_equals(p)})" if self.of.design.claim == "recipe" else ""
         recipe = f"is {sign}" if p <= alpha else "differs"
         if one:
             return f"{said}{shown}; one run per side cannot show whether the recipe {recipe}"
@@ -168,7 +169,7 @@ class Comparison(Judged):
 
     @property
     def _shown(self) -> str:
-        return f"p = {self.p_adjusted:.2g}{CORRECTIONS[self.correction.name]}"
+        return f"{p_equals(self.p_adjusted)}{CORRECTIONS[self.correction.name]}"
 
     def _decided(self, numbers: Estimate, interim: Interim) -> str:
         analysis = self.of.analysis
@@ -189,7 +190,7 @@ class Comparison(Judged):
         if self.significant:
             sign = "better" if self.smallest_p.estimate.centre > 0 else "worse"
             tail = f"; {self.child} is {sign} by less than the margin ({self._shown})"
-        return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
+        return f"the {confidence(analysis.alpha, 2)} interval lies within ±{stated(analysis.margin)}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:
         """Return the reason for no decision, and what would settle the comparison if the true effect equals the
@@ -262,7 +263,7 @@ class Comparison(Judged):
     def _correlated(self) -> Iterator[str]:
         """The correlation over seeds that were declared to be paired, as a remark."""
         if self.of.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
-            found = f"correlation {self.seed_correlation:.2f} over {len(self.paired)} seeds"
+            found = f"correlation {fixed(self.seed_correlation, 2)} over {len(self.paired)} seeds"
             yield f"paired seeds: {found} (pairing gains power if it is above about 0.3)"
 
     @property
@@ -387,16 +388,16 @@ def may_differ(comparisons: Sequence[Comparison]) -> str:
     analysis, seeds = comparisons[0].of.analysis, min(decided)
     share = max_undetected_share(seeds, analysis.alpha)
     return (
-        f"{seeds} seeds rule out that more than {share:.0%} of seeds behave differently "
-        f"({1 - analysis.alpha:.0%} confidence)"
+        f"{seeds} seeds rule out that more than {percent(share)} of seeds behave differently "
+        f"({confidence(analysis.alpha)} confidence)"
     )
 
 
 def too_few(seeds: int, analysis: Analysis) -> str:
     """Return the reason why the number of seeds is too small for a verdict."""
     share = max_undetected_share(seeds, analysis.alpha)
-    needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would reduce that share to {analysis.rare:.0%}"
-    return f"{seeds} seeds cannot rule out that {share:.0%} of seeds behave differently; {needed}"
+    needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would reduce that share to {percent(analysis.rare)}"
+    return f"{seeds} seeds cannot rule out that {percent(share)} of seeds behave differently; {needed}"
 
 
 def _no_difference(numbers: Estimate) -> bool:

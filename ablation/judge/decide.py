@@ -15,8 +15,8 @@ from typing import TextIO
 
 import pandas as pd
 
-from ablation.contract.display import counted, device_time
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.numbers import alone, counted, device_time, stated
 from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
 from ablation.judge.comparisons import Comparison
 from ablation.judge.judged import DECIDED
@@ -39,7 +39,7 @@ class Tally:
 
     def __str__(self) -> str:
         """Return both counts and their ratio in words."""
-        rate = f"{self.decided / self.hours:.3g}" if self.hours > 0 else "no"
+        rate = f"{alone(self.decided / self.hours)}" if self.hours > 0 else "no"
         decided = f"{counted(self.decided, 'comparison')} decided in {device_time(self.hours)}"
         return f"{decided}, {rate} comparisons per device-hour"
 
@@ -133,7 +133,7 @@ def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) 
     if not reasons:
         return "every comparison is decided or cannot be judged"
     if "beyond the budget" in reasons:
-        return f"the budget of {budget_hours:g} device-hours is used up"
+        return f"the budget of {stated(budget_hours)} device-hours is used up"
     if "more seeds cannot decide it" in reasons:
         return "more seeds are unlikely to decide the remaining comparisons"
     return f"the last interim analysis ({interims[-1]} seeds) is done"

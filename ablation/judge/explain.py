@@ -13,6 +13,7 @@ import numpy as np
 
 from ablation.contract.display import joined
 from ablation.contract.errors import TrackerError
+from ablation.contract.numbers import estimate, percent, shares
 from ablation.judge.factorial import FULL, Corner, joint_effects, shapley_weights
 from ablation.judge.measure import moderated
 from ablation.judge.measurements import Measurements, comparable
@@ -64,7 +65,7 @@ class Explanation:
         """Return the explanation in a sentence."""
         carriers = self.carriers
         opposed = len({part.effect > 0 for part in carriers}) > 1  # shares of what cancels exceed the whole
-        named = [_named(part, factors, shares=not opposed) for part in carriers]
+        named = [_named(part, factors, shares_known=not opposed) for part in carriers]
         if not self.total.shown:
             answer = "neither the combined change nor any single change has a significant effect"
             if carriers:
@@ -86,14 +87,14 @@ class Explanation:
             if part.shown and len(part.sets[0]) > 1:
                 more = part.effect * (self.total.effect if self.total.shown else 1) > 0
                 does = "do more together than separately" if more else "overlap and do less together than separately"
-                answer += f"; {part.name(factors, ' and ')} {does} ({part.effect:+.4g})"
+                answer += f"; {part.name(factors, ' and ')} {does} ({_effect(part)})"
         if not carriers:
             wanted = max(self.parts, key=lambda part: abs(part.effect)) if self.total.shown else self.total
             name = group_name(wanted, factors) if self.total.shown else "the whole effect"
             seeds = (
                 "even 1,000 seeds would not" if wanted.seeds_needed is None else f"{wanted.seeds_needed} seeds would"
             )
-            answer += f"; {seeds} detect {name} with 80% power if it is {wanted.effect:+.4g}, as measured"
+            answer += f"; {seeds} detect {name} with 80% power if it is {_effect(wanted)}, as measured"
         if self.beyond is not None and self.beyond.shown:
             answer += "; three or more factors interact, so do not rely on the shares"
         return answer
@@ -105,15 +106,16 @@ def group_name(part: Part, factors: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys([factors[min(group)], factors[max(group)]]))
 
 
-def _named(part: Part, factors: Sequence[str], *, shares: bool) -> str:
-    return (
-        f"{group_name(part, factors)} ({_shares(part) if shares and not isnan(part.share) else f'{part.effect:+.4g}'})"
-    )
+def _effect(part: Part) -> str:
+    return estimate(part.effect, part.low, part.high)[0]
+
+
+def _named(part: Part, factors: Sequence[str], *, shares_known: bool) -> str:
+    return f"{group_name(part, factors)} ({_shares(part) if shares_known and not isnan(part.share) else _effect(part)})"
 
 
 def _shares(part: Part) -> str:
-    bounds = ("-" if isnan(bound) else f"{bound:.0%}" for bound in (part.share_low, part.share_high))
-    return f"{part.share:.0%} [{', '.join(bounds)}]"
+    return f"{percent(part.share)} {shares(part.share_low, part.share_high)}"
 
 
 class _Contrasts:

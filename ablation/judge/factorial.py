@@ -18,7 +18,7 @@ from math import factorial
 
 import numpy as np
 
-from ablation.contract.display import device_time
+from ablation.contract.numbers import device_time
 from ablation.judge.significance import Array
 
 Corner = frozenset[int]  # a run of a factorial design: the factors that are changed in it

@@ -15,6 +15,7 @@ import numpy as np
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.config.variant_tree import ancestors
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import p_equals, stated
 from ablation.judge.comparisons import Comparison, judge_comparisons, too_few
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.judged import NOT_COMPARED
@@ -145,7 +146,7 @@ def _answer(
         return Answer(comparison, "undecided" if verdict == "undecided" else "unmet", comparison.why)
 
     # Otherwise the one-sided test does, which asks less than `equivalent`: nothing bounds an improvement.
-    bound = f"above -{analysis.margin:g} (one-sided p = {test.p:.2g}{correction})"
+    bound = f"above -{stated(analysis.margin)} (one-sided {p_equals(test.p)}{correction})"
     if test.p > analysis.alpha:
         but = "the verdict is better, but other items may lose far more; allowing for them, " if enough else ""
         return Answer(comparison, "undecided", f"{but}the effect is not significantly {bound}", test.p)

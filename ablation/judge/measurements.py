@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import stated
 from ablation.contract.rows import LARGEST
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design
@@ -285,7 +286,9 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
                 by_subset[subset] = Column(series.index, outcomes)
             else:
                 item, value = one_line(series.index[odd], 80), series.values[odd]
-                faults[run] = f"{analysis.value} {value:g} for item {item}, which is not a share of {count} samples"
+                faults[run] = (
+                    f"{analysis.value} {stated(value)} for item {item}, which is not a share of {count} samples"
+                )
     return faults
 
 
@@ -463,7 +466,9 @@ def _fault(study: Measurements, run: Run) -> str:
         if subset not in values:
             return f"{variant} seed {seed} has no items of {subset}"
         if not (np.abs(values[subset].values) <= LARGEST).all():
-            return f"{variant} seed {seed} has an item of {subset} whose value is not finite, or exceeds {LARGEST:g}"
+            return (
+                f"{variant} seed {seed} has an item of {subset} whose value is not finite, or exceeds {stated(LARGEST)}"
+            )
     return ""
 
 

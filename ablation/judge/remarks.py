@@ -12,6 +12,7 @@ import numpy as np
 
 from ablation.config.study import Change
 from ablation.contract.display import joined
+from ablation.contract.numbers import fixed, percent
 from ablation.judge.measurements import PACKAGES, Environment, Measurements, Weights
 from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
@@ -70,7 +71,7 @@ def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> I
         for (one, other), count in apart.items():
             if usual >= _TELLING and 0 < count <= _FEW * usual:
                 what = f"seeds {one} and {other} of {variant} differ in only {count} items"
-                yield f"{what}, but other pairs usually differ in {usual:.0f}, so one may be a copy of the other"
+                yield f"{what}, but other pairs usually differ in {fixed(usual, 0)}, so one may be a copy of the other"
 
 
 def _span(steps: Sequence[int]) -> str:
@@ -104,7 +105,7 @@ def _trained(
         if equal == len(apart):
             yield f"{stage} ended with equal weights {in_seeds}, so the change had no effect on training"
         elif max(apart) <= NEARLY:
-            share = f"{max(apart):.2%}" if max(apart) >= 1e-4 else "less than 0.01%"
+            share = percent(max(apart), 2)
             yield (
                 f"{stage} ended with nearly equal weights {in_seeds} (they differ by at most {share} of "
                 "their change in training), so the change had next to no effect on training"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ablation.contract.numbers import alone, stated
 from ablation.contract.rows import LOGGED
 from ablation.judge.measurements import Measurements
 from ablation.judge.statistics import Array, gain
@@ -24,7 +25,7 @@ def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Itera
     if why := unlike_units(study, runs):
         yield why
     if study.analysis.margin is not None and (why := margin_is_the_scale(study, parent)):
-        yield f"margin {study.analysis.margin:g} {why}"
+        yield f"margin {stated(study.analysis.margin)} {why}"
 
 
 def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
@@ -52,7 +53,7 @@ def unlike(by_size: Sequence[Array]) -> str:
     above = float(every[every > 1].min())
     below = every[every <= 1].max(initial=0.0)
     if above >= _BEYOND * below and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
-        gap = f"no value lies between {below:g} and {above:g}"
+        gap = f"no value lies between {stated(below)} and {stated(above)}"
         return f"{ranges}, and {gap}, so they may mix shares with percent or ratings"
     if least.max() <= 0 or min(len(least), len(most)) < _FEW:
         return ""
@@ -63,7 +64,7 @@ def unlike(by_size: Sequence[Array]) -> str:
 
 def _range(values: Array) -> str:
     low, high = float(values.min()), float(values.max())
-    return f"{low:g} to {high:g}" if low < high else f"{low:g}"
+    return f"{stated(low)} to {stated(high)}" if low < high else stated(low)
 
 
 def margin_is_the_scale(study: Measurements, parent: str) -> str:
@@ -95,4 +96,4 @@ def margin_is_the_scale(study: Measurements, parent: str) -> str:
         room.append(float(centre - min(worst)))
     if np.mean(room) > margin:
         return ""
-    return f"is as wide as the scale, because the worst value is only {np.mean(room):.4g} from the mean of {parent}"
+    return f"is as wide as the scale, because the worst value is only {alone(np.mean(room))} from the mean of {parent}"

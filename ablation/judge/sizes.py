@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import fixed, percent, rough
 from ablation.contract.rows import LOGGED
 from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.correct import Correction
@@ -270,7 +271,7 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
             raise ConfigError("power", "--items", request.items[0], problem, "leave out --items")
     for few in request.items:
         if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < 2), 0.0):
-            problem = f"corresponds to {clusters:.1f} independent items, too few to generalise to other items"
+            problem = f"corresponds to {fixed(clusters, 1)} independent items, too few to generalise to other items"
             raise ConfigError("power", "--items", few, problem, "plan more items")
     pilots = _by_noise(pilots, level)
     items, typical = max(pilot.items for pilot in pilots), middle(pilots)
@@ -376,4 +377,4 @@ def findable(store: Store, seeds: Mapping[str, int]) -> Iterator[str]:
             typical = middle(pilots)
             effect = detectable(typical, count, typical.items, level, POWER)[0]
             median = f" (median of {len(pilots)} comparisons)" if len(pilots) > 1 else ""
-            yield f"{name}: {count} seeds detect an effect of {effect:.3g} with {POWER:.0%} power{median}"
+            yield f"{name}: {count} seeds detect an effect of {rough(effect)} with {percent(POWER)} power{median}"

@@ -9,8 +9,9 @@ from ablation.config import dotted
 from ablation.config.scale import load_scale
 from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.contract.code import Sources
-from ablation.contract.display import counted, listed
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import device_time
 from ablation.contract.stage_folder import CHECKS, DATABASE
 from ablation.contract.status import STATUS, read_state
 from ablation.plan.plan_file import Address, Plan, PlannedStage, read_plan

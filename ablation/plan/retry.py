@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from ablation.config.dotted import leaves
 from ablation.contract.atomic import LONG_AGO, date, write_json
-from ablation.contract.display import counted, joined, listed
+from ablation.contract.display import joined, listed
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.numbers import counted
 from ablation.contract.reading import read_json
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state, replaced

@@ -18,8 +18,9 @@ from types import ModuleType
 import pyarrow as pa
 
 from ablation.config.formats import formats_of
-from ablation.contract.display import counted, one_line
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.readers import harbor, inspect_ai, lm_eval, objects, swe_bench, table
 from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below, shortened
 from ablation.readers.seeds import seed_in

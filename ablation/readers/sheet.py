@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import stated
 from ablation.contract.reading import read_json, read_text
 from ablation.contract.rows import LARGEST
 from ablation.readers.run import ITEM_ROWS, as_number
@@ -128,7 +129,7 @@ def check_values(
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        what = f"a value above {LARGEST:g}" if np.isfinite(values[bad]).all() else "no finite value"
+        what = f"a value above {stated(LARGEST)}" if np.isfinite(values[bad]).all() else "no finite value"
         problem = f"item {short(items[bad[0]])}{more} {'have' if more else 'has'} {what}"
         said = float(values[bad[0]]) if raw is None else raw(bad[0])
         remedy = "evaluate again; no item may be left out"

@@ -16,6 +16,7 @@ from signal import Signals
 from typing import IO
 
 from ablation.contract.display import one_line
+from ablation.contract.numbers import stated
 from ablation.runner.command_guard import adopt_orphans, end_below
 
 GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
@@ -75,7 +76,7 @@ def run_guarded(
         if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
             end_below(0)
     if not in_time and code < 0:
-        raise RuntimeError(f"the command was ended after its time_limit of {minutes:g} min")
+        raise RuntimeError(f"the command was ended after its time_limit of {stated(minutes)} min")
     return code
 
 

@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code import HARNESS
 from ablation.contract.command import leaves
-from ablation.contract.display import duration, one_line
+from ablation.contract.display import one_line
+from ablation.contract.numbers import duration
 from ablation.contract.process import end_with_parent
 from ablation.contract.reading import read_text
 from ablation.contract.stage_folder import read_attempt

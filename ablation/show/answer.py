@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from ablation.config.study_schema import Analysis
+from ablation.contract.numbers import decimals_for, estimate, half, is_number, plural, stated
 from ablation.judge.comparisons import Comparison
 from ablation.judge.joint_steps import JointSteps
-from ablation.show.text import clean_records, decimals_for, is_number, leveled, number, p_value, plural, signed
+from ablation.show.text import clean_records, p_value, true_minus
 from ablation.store.database import ENDED_WELL
 
 # How comparisons with another verdict than better or worse are counted, in this order.
@@ -46,8 +47,7 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSt
     rows = clean_records(verdicts)
     by_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
     ends = map(shown_interval, rows)
-    halves = [(high - low) / 2 for low, high in ends if is_number(low) and is_number(high)]
-    decimals = decimals_for(halves or [analysis.margin or 0.0])
+    decimals = decimals_for((row["effect"] for row in rows), [half(*each) for each in ends])
     sentences = [_moved(name, by_verdict[name], decimals) for name in ("better", "worse") if name in by_verdict]
     sentences += map(steps_in_words, joint)
     for name, (one, many) in _COUNTED.items():
@@ -94,10 +94,9 @@ def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> st
     """Return a sentence that names the largest of these effects and counts the others."""
     first, *more = sorted(rows, key=lambda row: -abs(row["effect"]))
     sign = 1 if verdict == "better" else -1
-    ends = ", ".join(number(sign * end, decimals) for end in shown_interval(first)[::sign] if end is not None)
-    said = (
-        f"{first['child']} is {verdict} than {first['parent']} by {number(sign * first['effect'], decimals)} [{ends}]"
-    )
+    low, high = (None if end is None else sign * end for end in shown_interval(first)[::sign])
+    effect, interval = estimate(sign * first["effect"], low, high, decimals, sign="")
+    said = f"{first['child']} is {verdict} than {first['parent']} by {effect} {interval}"
     others = f"; {len(more)} more {'is' if len(more) == 1 else 'are'} {verdict}{_cost(more)}" if more else ""
     return f"{said}{_rails(first)}{others}"
 
@@ -105,7 +104,7 @@ def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> st
 def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
     """Return the margin, and how many equivalent variants are nevertheless significantly worse, or better."""
     shown = [row for row in rows if is_number(row.get("p_adjusted")) and row["p_adjusted"] <= analysis.alpha]
-    said = f" (within {analysis.margin:g})"
+    said = f" (within {stated(analysis.margin)})"
     for sign, verdict in ((-1, "worse"), (1, "better")):
         if count := sum(sign * row["effect"] > 0 for row in shown):
             those = f", {'one' if count == 1 else count} of them" if len(rows) > 1 else ", but"
@@ -146,9 +145,9 @@ def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def steps_in_words(steps: JointSteps) -> str:
     """Return a sentence on steps whose joint effect is significant although no single one is."""
-    effect, low, high = leveled((steps.effect, steps.low, steps.high), "+")
+    effect, interval = estimate(steps.effect, steps.low, steps.high)
     verdict = "better" if steps.effect > 0 else "worse"
-    together = f"{steps.child} is {verdict} than {steps.ancestor}: {effect} [{low}, {high}]"
+    together = f"{steps.child} is {verdict} than {steps.ancestor}: {effect} {interval}"
     return f"{together}, but none of the {steps.steps} steps on the path is significant"
 
 
@@ -160,7 +159,7 @@ def verdict_html(row: Mapping[str, Any]) -> str:
     """Return a verdict as HTML: effect and interval, drawn against the margin, and the reason."""
     colour = _COLOURS.get(row["verdict"], "#7a5200")
     row = {**row, **dict(zip(("low", "high"), shown_interval(row), strict=True))}
-    effect = f"{signed(row['effect'])} [{signed(row['low'])}, {signed(row['high'])}]"
+    effect = true_minus(" ".join(estimate(row["effect"], row["low"], row["high"])))
     p = row.get("p_adjusted", row["p"])
     facts = {"effect": effect, "p": p_value(p), "seeds": row["seeds"], "items": f"{row['items']:,}"}
     if row.get("margin") is not None:
@@ -185,8 +184,9 @@ def _interval(row: Mapping[str, Any], colour: str) -> str:
     half = 1.1 * max(abs(low), abs(high), band) or 1.0
     x = {name: _WIDTH / 2 * (1 + value / half) for name, value in (("low", low), ("high", high), ("effect", effect))}
     left, wide, middle = _WIDTH / 2 * (1 - band / half), _WIDTH * band / half, _HEIGHT / 2
+    label = true_minus(estimate(effect, low, high)[1])
     return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="interval {signed(low)} to {signed(high)}">'
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="interval {label}">'
         f'<rect x="{left:.1f}" width="{wide:.1f}" height="{_HEIGHT}" fill="#8883"/>'
         f'<path d="M{_WIDTH / 2} 0V{_HEIGHT}" stroke="#888"/>'
         f'<path d="M{x["low"]:.1f} {middle}H{x["high"]:.1f}" stroke="{colour}" stroke-width="2"/>'

@@ -4,7 +4,7 @@ import hashlib
 import math
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from ablation.config.study_schema import ColumnDefinition, TableDefinition, Target
 from ablation.contract.atomic import write_text
 from ablation.contract.display import aligned, one_line
+from ablation.contract.numbers import alone, confidence, decimals_for, estimate, fixed, half, p_value, rough, stated
 from ablation.judge.compare.comparison import Compared, ComparisonResult, QuotedItem
 from ablation.judge.comparisons import may_differ
 from ablation.judge.verdicts import COMPARISON_COLUMNS
@@ -24,8 +25,6 @@ from ablation.show.answer import interval_of
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import Run, Store
 from ablation.store.samples import Samples
-
-_FEWEST_DECIMALS = 4
 
 
 def in_words(result: ComparisonResult, width: int) -> str:
@@ -40,42 +39,43 @@ def in_words(result: ComparisonResult, width: int) -> str:
 
 def _systems(result: ComparisonResult, width: int) -> Iterator[str]:
     """Yield the leaderboard of several systems, and a line for each comparison."""
-    analysis, alpha = result.measured.analysis, f"{100 * (1 - result.measured.analysis.alpha):g}%"
-    rows = [["system", analysis.value, f"[{alpha}, for all pairs]", "group"]]
-    for each in result.leaderboard:
-        interval = "not known" if math.isnan(each.low) else f"[{_number(each.low)}, {_number(each.high)}]"
-        rows.append([each.system, _number(each.mean), interval, each.groups])
+    analysis, level = result.measured.analysis, confidence(result.measured.analysis.alpha)
+    rows = [["system", analysis.value, f"[{level}, for all pairs]", "group"]]
+    board = result.leaderboard
+    decimals = decimals_for((each.mean for each in board), (half(each.low, each.high) for each in board))
+    for each in board:
+        rows.append([each.system, *estimate(each.mean, each.low, each.high, decimals, sign=""), each.groups])
     yield "\n".join(aligned(rows, [False, True, False, False]))
     yield textwrap.fill("Systems that share a letter do not differ significantly (adjusted for all pairs).", width)
-    rows = [["", "against", "verdict", "effect", f"[{alpha}]", "p", "corrected"]]
+    rows = [["", "against", "verdict", "effect", f"[{level}]", "p", "corrected"]]
+    decimals = _decimals(result.compared)
     for compared in result.compared:
         comparison = compared.comparison
-        interval = f"[{_signed(comparison.low)}, {_signed(comparison.high)}]"
-        effect = [_signed(comparison.effect), interval, _p(comparison.p), _p(comparison.p_adjusted)]
-        rows.append([comparison.child, comparison.parent, comparison.verdict, *effect])
+        effect = estimate(comparison.effect, comparison.low, comparison.high, decimals)
+        p = (p_value(comparison.p), p_value(comparison.p_adjusted))
+        rows.append([comparison.child, comparison.parent, comparison.verdict, *effect, *p])
     yield "\n".join(aligned(rows, [False, False, False, True, False, True, True]))
 
 
 def _comparison(result: ComparisonResult, compared: Compared, width: int) -> str:
-    comparison, analysis = compared.comparison, result.measured.analysis
+    comparison, analysis, decimals = compared.comparison, result.measured.analysis, _decimals([compared])
     lines = [f"{comparison.child} against {comparison.parent}: {comparison.verdict}", ""]
-    lines += [f"  {label:<18} {fact}" for label, fact in _facts(result, compared)]
+    lines += [f"  {label:<18} {fact}" for label, fact in _facts(result, compared, decimals)]
     reason = comparison.reason if comparison.reason.endswith("?") else f"{comparison.reason}."
     lines += ["", textwrap.fill(reason, width, initial_indent="  ", subsequent_indent="  ")]
     if compared.subsets:
-        lines += ["", *_subsets(compared, analysis.alpha, _tool(result))]
+        lines += ["", *_subsets(compared, analysis.alpha, _tool(result), decimals)]
     if compared.changed_items.better or compared.changed_items.worse:
         lines += ["", *_changed_items(compared, width)]
     return "\n".join(lines)
 
 
-def _facts(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:
+def _facts(result: ComparisonResult, compared: Compared, decimals: int) -> Iterator[tuple[str, str]]:
     comparison, analysis = compared.comparison, result.measured.analysis
-    level = f"{100 * (1 - analysis.alpha):g}%"
     low, high = interval_of(comparison)
     corrected = ", corrected for all comparisons" if (low, high) != (comparison.low, comparison.high) else ""
-    interval = "" if math.isnan(low) else f"  [{_signed(low)}, {_signed(high)}] {level}{corrected}"
-    yield "effect", f"{_signed(comparison.effect)}{interval}"
+    effect, interval = estimate(comparison.effect, low, high, decimals)
+    yield "effect", effect if math.isnan(low) else f"{effect}  {interval} {confidence(analysis.alpha)}{corrected}"
     yield from _noise(result, compared)
     if comparison.of.design.paired:
         named = f" ({', '.join(map(str, comparison.paired))})" if comparison.paired and comparison.seeds < 11 else ""
@@ -86,11 +86,11 @@ def _facts(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
     tasks = f" in {len(analysis.subsets)} tasks of equal weight" if len(analysis.subsets) > 1 else ""
     yield "items", f"{comparison.items:,}{tasks}"
     if isinstance(analysis.direction, Target):
-        side = f"target {analysis.direction.target:g}"
+        side = f"target {stated(analysis.direction.target)}"
     else:
         side = {"max": "larger is better", "min": "smaller is better"}[analysis.direction]
     filters = f", filter {','.join(result.filters)}" if result.filters else ""
-    margin = "no margin" if analysis.margin is None else f"margin {analysis.margin:g}"
+    margin = "no margin" if analysis.margin is None else f"margin {stated(analysis.margin)}"
     yield "metric", f"{analysis.value}{filters}; {side}, {margin}"
 
 
@@ -100,30 +100,32 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
     one_seed = comparison.estimate is not None and comparison.single
     items_only = one_seed or result.measured.design.claim == "checkpoints"
     if one_seed and comparison.checkpoints is not None:
-        alone = f"p {_p(comparison.checkpoints.p)} holds for these checkpoints only"
+        only = f"p {p_value(comparison.checkpoints.p)} holds for these checkpoints only"
         if comparison.checkpoints.items_only:
-            alone = "and there are too few items to judge these checkpoints"
-        yield "p", f"not available with one seed per side ({alone})"
+            only = "and there are too few items to judge these checkpoints"
+        yield "p", f"not available with one seed per side ({only})"
     else:
-        corrected = f", {_p(comparison.p_adjusted)} corrected for all comparisons" if len(result.compared) > 1 else ""
+        corrected = (
+            f", {p_value(comparison.p_adjusted)} corrected for all comparisons" if len(result.compared) > 1 else ""
+        )
         sign_flips = (
-            f"; sign flips over seeds alone {_p(comparison.p_sign_flip)}"
+            f"; sign flips over seeds alone {p_value(comparison.p_sign_flip)}"
             if not math.isnan(comparison.p_sign_flip)
             else ""
         )
-        yield "p", f"{_p(comparison.p)}{corrected}{sign_flips}{' (these checkpoints only)' if items_only else ''}"
+        yield "p", f"{p_value(comparison.p)}{corrected}{sign_flips}{' (these checkpoints only)' if items_only else ''}"
     mde_known = not math.isnan(comparison.mde)
     yield (
         "MDE (80% power)",
-        f"{_number(comparison.mde)}{' or more (item noise only)' * one_seed}" if mde_known else "not known",
+        f"{rough(comparison.mde)}{' or more (item noise only)' * one_seed}" if mde_known else "not known",
     )
-    paired = f"{_number(compared.stderr)} (paired, over {'items' if items_only else 'seeds and items'})"
-    unpaired = f"; {_tool(result)} itself reports {_number(compared.stderr_unpaired or 0.0)} (one run, unpaired)"
+    paired = f"{rough(compared.stderr)} (paired, over {'items' if items_only else 'seeds and items'})"
+    unpaired = f"; {_tool(result)} itself reports {rough(compared.stderr_unpaired)} (one run, unpaired)"
     stderr = "not known" if math.isnan(compared.stderr) else paired
     yield "standard error", f"{stderr}{'' if compared.stderr_unpaired is None else unpaired}"
 
 
-def _subsets(compared: Compared, alpha: float, tool: str) -> list[str]:
+def _subsets(compared: Compared, alpha: float, tool: str, decimals: int) -> list[str]:
     rows = [
         [
             "task",
@@ -131,13 +133,13 @@ def _subsets(compared: Compared, alpha: float, tool: str) -> list[str]:
             compared.comparison.parent,
             compared.comparison.child,
             "effect",
-            f"[{100 * (1 - alpha):g}%, this task alone]",
+            f"[{confidence(alpha)}, this task alone]",
         ]
     ]
     for row in compared.subsets:
-        before, after = (_mean(m, e) for m, e in ((row.before, row.stderr_before), (row.after, row.stderr_after)))
-        interval = f"[{_signed(row.low)}, {_signed(row.high)}]"
-        rows.append([row.subset, f"{row.items:,}", before, after, _signed(row.effect), interval])
+        sides = ((row.before, row.stderr_before), (row.after, row.stderr_after))
+        before, after = (fixed(mean, decimals) + _plus_minus(error, decimals) for mean, error in sides)
+        rows.append([row.subset, f"{row.items:,}", before, after, *estimate(row.effect, row.low, row.high, decimals)])
     lines = [f"  {line}" for line in aligned(rows, [False, True, True, True, True, False])]
     if any(row.stderr_before is not None for row in compared.subsets):
         lines.append(f"  ± is the standard error that {tool} reports, over the items of one run (mean over seeds).")
@@ -150,8 +152,16 @@ def _tool(result: ComparisonResult) -> str:
     return " and ".join(sorted(tools)) or "the tool"
 
 
-def _mean(value: float, error: float | None) -> str:
-    return _number(value) if error is None else f"{_number(value)} ± {_number(error)}"
+def _plus_minus(error: float | None, decimals: int) -> str:
+    return "" if error is None else f" ± {fixed(error, decimals)}"
+
+
+def _decimals(compared: Sequence[Compared]) -> int:
+    """Return the decimals of some effects and means: by the reported standard errors, else by the intervals."""
+    rows = [row for each in compared for row in each.subsets]
+    values = [value for row in rows for value in (row.before, row.after, row.effect)]
+    errors = [error for row in rows for error in (row.stderr_before, row.stderr_after) if error]
+    return decimals_for(values, errors or [half(*interval_of(each.comparison)) for each in compared])
 
 
 def _changed_items(compared: Compared, width: int) -> Iterator[str]:
@@ -163,7 +173,7 @@ def _changed_items(compared: Compared, width: int) -> Iterator[str]:
         for quoted in quoted_items:
             changed = quoted.changed
             task = f" of {changed.subset}" if len(compared.subsets) > 1 else ""
-            yield f"  {end:<5} {short(changed.item)}{task}: {changed.before:.3g} -> {changed.after:.3g}"
+            yield f"  {end:<5} {short(changed.item)}{task}: {alone(changed.before)} -> {alone(changed.after)}"
             yield from _texts(quoted, compared, width)
 
 
@@ -182,25 +192,6 @@ def _texts(quoted: QuotedItem, compared: Compared, width: int) -> Iterator[str]:
     shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in answers if what)
     if shown:
         yield f"        {f'seed {quoted.seed}: ' if several else ''}{shown}"
-
-
-def _number(value: float) -> str:
-    if value is None or math.isnan(value):
-        return "-"
-    if value and abs(value) < 10**-_FEWEST_DECIMALS:
-        return f"{value:.2g}"
-    return f"{value:.{_FEWEST_DECIMALS}f}" if abs(value) < 100 else f"{value:.6g}"
-
-
-def _signed(value: float) -> str:
-    shown = _number(value)
-    return f"+{shown}" if not math.isnan(value) and value > 0 else shown
-
-
-def _p(value: float) -> str:
-    if math.isnan(value):
-        return "-"
-    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
 
 
 def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.study import Study, differences
-from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import confidence, counted, estimate, p_equals
 from ablation.contract.rows import LOGGED
 from ablation.judge.comparisons import Pair, judge_comparisons, judge_pair
 from ablation.judge.measurements import Measurements
 from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import comparison_rows
 from ablation.show.methods import primary_in_words
-from ablation.show.text import clean_records, describe_value, leveled
+from ablation.show.text import clean_records, describe_value
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
@@ -108,7 +108,7 @@ def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
     )
     for comparison in comparisons:
         if {comparison.child, comparison.parent} == {pair.comparison.child, pair.comparison.parent}:
-            p = "" if comparison.p_adjusted != comparison.p_adjusted else f", p = {comparison.p_adjusted:.2g}"
+            p = "" if comparison.p_adjusted != comparison.p_adjusted else f", {p_equals(comparison.p_adjusted)}"
             verdict = f"{comparison.child} after {comparison.parent} is {comparison.verdict}{p}"
             corrected = ", corrected for all of them" if len(comparisons) > 1 else ""
             yield f"    as {one}{corrected}: {verdict}"
@@ -122,10 +122,10 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     if comparison.estimate is None:
         yield f"{comparison.child} against {comparison.parent}: {comparison.detail}"
     else:
-        effect, low, high = leveled((comparison.effect, comparison.low, comparison.high), "+")
-        bounds = f"{1 - study.analysis.alpha:.0%} interval [{low}, {high}]"
+        effect, ends = estimate(comparison.effect, comparison.low, comparison.high)
+        bounds = f"{confidence(study.analysis.alpha)} interval {ends}"
         interval = "no interval" if comparison.low != comparison.low else bounds
-        p = "no p" if comparison.p != comparison.p else f"p = {comparison.p:.2g}"
+        p = "no p" if comparison.p != comparison.p else p_equals(comparison.p)
         yield f"{comparison.child} against {comparison.parent}, {runs}: {effect}, {interval}, {p}: {comparison.detail}"
     for sentence in filter(None, (comparison.why, *comparison.notes, *map(str, comparison.warnings))):
         yield f"    {sentence}"

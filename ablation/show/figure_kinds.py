@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedLocator
 
 from ablation.config.study_schema import Analysis, CurveDefinition, FigureAxis, FigureDefinition
 from ablation.config.variant_tree import walk
+from ablation.contract.numbers import percent
 from ablation.show.figure_style import (
     FAINT,
     INK,
@@ -437,7 +438,7 @@ def _draw_boxes(panel: Axes, frame: pd.DataFrame, variants: Sequence[str], subse
             panel.barh(y, p75 - p25, 0.55 * height, left=p25, color=color, alpha=0.5)
             panel.plot([p50], [y], "|", color=color, markersize=6, markeredgewidth=1.6)
             panel.annotate(
-                f"{row['share']:.0%}", (p95, y), (4, 0), textcoords="offset points", va="center", size=6, color=color
+                percent(row["share"]), (p95, y), (4, 0), textcoords="offset points", va="center", size=6, color=color
             )
 
 

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from ablation.contract.errors import TrackerError
+from ablation.contract.numbers import confidence, stated
 from ablation.judge.verdicts import JudgedStudy
 from ablation.show.answer import interval_of, interval_words
 from ablation.show.figure_style import FAINT, INK, MUTED, PALETTE, finite
@@ -99,13 +100,13 @@ def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", ord
     axes.grid(visible=False)
     over = "for all paths at once" if against == "root" else interval_words(study.comparisons)
     since = "the root" if against == "root" else _parent(study)
-    level = f"{1 - analysis.alpha:.0%} interval"
+    level = f"{confidence(analysis.alpha)} interval"
     said = f"{plain(label)}: difference from {since}, above 0 if better, with the {level} {over}".rstrip()
     size = mpl.rcParams["font.size"]
     figure.supxlabel(wrapped(said, int(72 * width / (0.58 * size))), size=size)
     keys: list[Artist] = [_key(verdict) for verdict in _MARKS if verdict and verdict in {row.verdict for row in rows}]
     if analysis.margin is not None:
-        keys.append(Patch(color=FAINT, alpha=0.6, linewidth=0, label=f"margin ±{analysis.margin:g}"))
+        keys.append(Patch(color=FAINT, alpha=0.6, linewidth=0, label=f"margin ±{stated(analysis.margin)}"))
     figure.legend(
         handles=keys, loc="outside upper center", ncols=2 if len(keys) == 4 else 3, handlelength=1.2, columnspacing=1
     )

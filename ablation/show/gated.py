@@ -1,12 +1,11 @@
 """The answers of a gate, as text for a terminal and as Markdown for a pull request."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ablation.contract.display import device_time
+from ablation.contract.numbers import alone, confidence, decimals_for, device_time, estimate, half, stated
 from ablation.judge.changed_items import find_changed_items
 from ablation.judge.comparisons import Comparison, may_differ
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, most_severe, rails_in_words
@@ -16,7 +15,7 @@ from ablation.judge.verdicts import comparison_rows
 from ablation.readers.sheet import short
 from ablation.show.answer import interval_of
 from ablation.show.table_files import pipe
-from ablation.show.text import clean_records, leveled, markdown
+from ablation.show.text import clean_records, markdown
 
 MOST_CHANGED = 3  # items shown of each comparison
 
@@ -54,10 +53,10 @@ class Gated:
 
 def in_words(gated: Gated) -> str:
     """Return a line of numbers and a reason for each comparison, and the outcome of all."""
-    lines = []
+    lines, decimals = list[str](), _decimals(gated)
     for answer in gated.answers:
         comparison = answer.comparison
-        numbers = f"{comparison.verdict}, {' '.join(_effect(comparison))}, margin {_margin(gated)}"
+        numbers = f"{comparison.verdict}, {' '.join(_effect(comparison, decimals))}, margin {_margin(gated)}"
         cost = f", {shown}" if (shown := _cost(comparison, gated.price)) else ""
         lines += [
             f"{answer.outcome}: {comparison.child} after {comparison.parent} is {numbers}{cost}",
@@ -70,11 +69,12 @@ def in_words(gated: Gated) -> str:
 def as_markdown(gated: Gated) -> str:
     """Return Markdown: a table of the comparisons, the reason for each answer, and the items that changed most."""
     analysis = gated.study.analysis
-    heads = ["comparison", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
-    rows = []
+    heads = ["comparison", "answer", "verdict", "effect", f"{confidence(analysis.alpha)} interval", "margin", "cost"]
+    rows, decimals = [], _decimals(gated)
     for answer in gated.answers:
         comparison, cost = answer.comparison, _cost(answer.comparison, gated.price)
-        rows.append([_name(comparison), answer.outcome, comparison.verdict, *_effect(comparison), _margin(gated), cost])
+        numbers = (*_effect(comparison, decimals), _margin(gated), cost)
+        rows.append([_name(comparison), answer.outcome, comparison.verdict, *numbers])
     left_out = {"answer"} if gated.required is None else set()
     left_out |= set() if any(row[-1] for row in rows) else {"cost"}
     shown = [place for place, head in enumerate(heads) if head not in left_out]
@@ -109,9 +109,8 @@ def _most_changed(study: Measurements, comparison: Comparison) -> list[str]:
     for changed in find_changed_items(study, comparison.parent, comparison.child, MOST_CHANGED).most(MOST_CHANGED):
         direction = "better" if changed.change > 0 else "worse"
         task = f" of {changed.subset}" if len(study.analysis.subsets) > 1 else ""
-        lines.append(
-            f"{markdown(f'{short(changed.item)}{task}: {changed.before:.3g} -> {changed.after:.3g}')} ({direction})"
-        )
+        values = f"{alone(changed.before)} -> {alone(changed.after)}"
+        lines.append(f"{markdown(f'{short(changed.item)}{task}: {values}')} ({direction})")
     return lines
 
 
@@ -121,18 +120,21 @@ def _required(gated: Gated) -> str:
 
 
 def _margin(gated: Gated) -> str:
-    return "-" if gated.study.analysis.margin is None else f"{gated.study.analysis.margin:g}"
+    return "-" if gated.study.analysis.margin is None else stated(gated.study.analysis.margin)
 
 
 def _name(comparison: Comparison) -> str:
     return f"{comparison.parent} -> {comparison.child}"
 
 
-def _effect(comparison: Comparison) -> tuple[str, str]:
-    """Return the effect and the interval that agrees with the verdict, as text."""
-    ends = interval_of(comparison)
-    effect, low, high = leveled((comparison.effect, *ends), "+")
-    return effect, "-" if math.isnan(ends[0]) else f"[{low}, {high}]"
+def _decimals(gated: Gated) -> int:
+    comparisons = [answer.comparison for answer in gated.answers]
+    return decimals_for((each.effect for each in comparisons), [half(*interval_of(each)) for each in comparisons])
+
+
+def _effect(comparison: Comparison, decimals: int) -> tuple[str, str]:
+    """Effect, and the interval that agrees with the verdict."""
+    return estimate(comparison.effect, *interval_of(comparison), decimals)
 
 
 def _cost(comparison: Comparison, price: float | None) -> str:

@@ -10,10 +10,11 @@ from ablation.config.judging_rules import FOLLOWED_RESULTS, RECORDED, RULES
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
 from ablation.contract.display import listed
+from ablation.contract.numbers import confidence, percent, plural, stated
 from ablation.contract.rows import LOGGED
 from ablation.judge.significance import seeds_for
 from ablation.show.tables import means_over
-from ablation.show.text import describe_value, markdown, plural
+from ablation.show.text import describe_value, markdown
 from ablation.store.analysis_history import StoredStudy, seeds_added
 from ablation.store.database import ENDED_WELL, Store
 
@@ -159,12 +160,12 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
     equivalent = "; no margin was stated, so nothing is called equivalent"
     if analysis.margin is not None:
         equivalent = (
-            f", and equivalent if its {1 - 2 * analysis.alpha:.0%} interval lies within "
-            f"±{analysis.margin:g} and rests on at least {enough} seeds, since fewer cannot rule out that "
-            f"more than {analysis.rare:.0%} of seeds behave differently {cite('clopper')}"
+            f", and equivalent if its {confidence(analysis.alpha, 2)} interval lies within "
+            f"±{stated(analysis.margin)} and rests on at least {enough} seeds, since fewer cannot rule out that "
+            f"more than {percent(analysis.rare)} of seeds behave differently {cite('clopper')}"
         )
     sentences += [
-        f"A change is called better or worse if its {p} is at most {analysis.alpha:g}{equivalent}.",
+        f"A change is called better or worse if its {p} is at most {stated(analysis.alpha)}{equivalent}.",
         "Otherwise it is undecided. Whatever its p, it is confounded if more than one factor "
         "changed; invalid if a run failed, diverged or broke a health rule of severity abort, or if "
         "seeds or items do not match; and not run if a planned run has not ended. Nothing was "
@@ -183,7 +184,7 @@ def _correction(analysis: Analysis, cite: _Cited) -> str:
     if analysis.error == "fdr":
         return (
             "P-values were adjusted for all comparisons of the study by Benjamini and Hochberg's "
-            f"correction {cite('benjamini')}, with a false discovery rate of {analysis.alpha:g}; the "
+            f"correction {cite('benjamini')}, with a false discovery rate of {stated(analysis.alpha)}; the "
             "corrected intervals of the changes found in this way have the same false coverage rate "
             f"{cite('yekutieli')}."
         )
@@ -193,7 +194,7 @@ def _correction(analysis: Analysis, cite: _Cited) -> str:
         corrected = f"Holm's correction {cite('holm')}"
     return (
         f"P-values were adjusted for all comparisons of the study by {corrected}, with a familywise error of"
-        f" {analysis.alpha:g}."
+        f" {stated(analysis.alpha)}."
     )
 
 
@@ -260,10 +261,12 @@ def primary_in_words(analysis: Analysis) -> str:
     if protocol == LOGGED:
         named = f"the final logged value of {' and '.join(analysis.subsets)} (no item scores)"
         if isinstance(direction, Target):
-            return f"the distance from {direction.target:g} of {named}; smaller is better"
+            return f"the distance from {stated(direction.target)} of {named}; smaller is better"
         return f"{named}; {'larger' if direction == 'max' else 'smaller'} is better"
     if isinstance(direction, Target):
-        return f"the distance of {value} from {direction.target:g} (protocol: {protocol}){over}; smaller is better"
+        return (
+            f"the distance of {value} from {stated(direction.target)} (protocol: {protocol}){over}; smaller is better"
+        )
     return f"{value} (protocol: {protocol}){over}; {'larger' if direction == 'max' else 'smaller'} is better"
 
 

@@ -7,6 +7,7 @@ from ablation.config import dotted
 from ablation.config.names import suggest
 from ablation.config.study_schema import Target
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import stated
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, means_over, with_decimals
 from ablation.show.text import describe_value
@@ -37,8 +38,8 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
         better = "larger" if analysis.direction == "max" else "smaller"
         last = ["mean"] if several else []
     else:
-        better = f"closer to {target:g}"
-        last = [f"{'mean distance' if several else 'distance'} from {target:g}"]
+        better = f"closer to {stated(target)}"
+        last = [f"{'mean distance' if several else 'distance'} from {stated(target)}"]
     columns = [ComparisonColumn(label, label, None) for label in (*analysis.subsets, *last)]
     rows = []
     for row in table.rows:

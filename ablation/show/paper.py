@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from ablation.contract.numbers import confidence, decimals_for, estimate, half, is_number, plural, stated
 from ablation.judge.comparisons import Comparison
 from ablation.judge.verdicts import JudgedStudy
 from ablation.show.answer import interval_of
 from ablation.show.tables import ComparisonTable, Row, primary_column, primary_label, show_cell
-from ablation.show.text import MINUS, decimals_for, is_number, plural, shortened, signed
+from ablation.show.text import shortened
 
 LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
 LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
@@ -48,8 +49,8 @@ def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = Fa
     compared: dict[str, list[Comparison | None]] = {}
     for comparison in study.comparisons:
         compared.setdefault(comparison.child, []).append(comparison)
-    halves = [(high - low) / 2 for low, high in map(interval_of, study.comparisons) if not math.isnan(low)]
-    decimals = decimals_for(halves or [study.measurements.analysis.margin or 0.0])
+    halves = [half(*interval_of(each)) for each in study.comparisons]
+    decimals = decimals_for((each.effect for each in study.comparisons), halves)
     lines: list[tuple[int, str]] = []  # of print, and a row
     for row in table.rows:
         change = row.label or ("" if row.parent is None else row.changed)
@@ -120,9 +121,9 @@ def _effect(comparison: Comparison | None, decimals: int, several_parents: bool)
     if comparison is None:
         return [""] * (3 + several_parents)
     low, high = interval_of(comparison)
-    effect, below, above = (signed(value, decimals).replace(MINUS, "-") for value in (comparison.effect, low, high))
+    effect, interval = estimate(comparison.effect, low, high, decimals)
     effect = f"${effect}$" if is_number(comparison.effect) else ""
-    interval = "" if math.isnan(low) else f"$[{below}, {above}]$"
+    interval = "" if math.isnan(low) else f"${interval}$"
     against = [latex(comparison.parent)] if several_parents else []
     return [*against, effect, interval, MARKS[comparison.verdict]]
 
@@ -156,14 +157,14 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
         correction.name,
         f" for all {len(correction.tested)} comparisons at once ({correction.name.replace('holm', 'Holm')})",
     )
-    level = f"{1 - analysis.alpha:.0%}"
-    effect = f"Effect: difference in {metric} from {base}, above 0 if better, with the {level} interval{over}."
+    interval = f"{confidence(analysis.alpha)} interval{over}"
+    effect = f"Effect: difference in {metric} from {base}, above 0 if better, with the {interval}."
     verdicts = {comparison.verdict for comparison in study.comparisons}
     marks = ", ".join(f"{mark} {_MEANINGS.get(name, name)}" for name, mark in MARKS.items() if name in verdicts)
     equivalent = ""
     if "equivalent" in verdicts:
         scope = "; the interval of these rows is not adjusted" if over else ""
-        equivalent = rf" Equivalent: within {latex(f'±{analysis.margin:g}')}{scope}."
+        equivalent = rf" Equivalent: within {latex(f'±{stated(analysis.margin)}')}{scope}."
     return f"{said} {latex(effect)} {marks}.{equivalent}"
 
 

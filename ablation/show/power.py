@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ablation.contract.display import aligned, device_time, duration
+from ablation.contract.display import aligned
+from ablation.contract.numbers import bound, decimals_for, device_time, duration, fixed, half, money, percent, stated
 from ablation.judge.planning import MOST_SEEDS, Evaluated
 from ablation.judge.sizes import EVALUATED, Search
-from ablation.show.text import leveled
 
 
 def in_words(search: Search) -> str:
@@ -18,7 +18,7 @@ def in_words(search: Search) -> str:
         "items": "items",
         "samples": "samples",
         "checkpoints": "checkpoints",
-        "effect": f"MDE ({search.request.power:.0%} power)",
+        "effect": f"MDE ({percent(search.request.power)} power)",
         "range": "likely range",
         "noisiest": search.pilots[-1].name,
         "hours": "device time",
@@ -26,23 +26,30 @@ def in_words(search: Search) -> str:
         "cost": "cost",
     }
     rows = search.rows()
-    effects = iter(leveled(row[name] for row in rows for name in ("effect", "low", "high", "noisiest")))
+    effects = [row[name] for row in rows for name in ("effect", "noisiest")]
+    decimals = decimals_for(effects, [half(row["low"], row["high"]) or row["effect"] for row in rows])
     cells = []
-    for row, effect, low, high, noisiest in zip(rows, effects, effects, effects, effects, strict=True):
+    for row in rows:
         shown = {"seeds": str(row["seeds"]), **{name: f"{row[name]:,}" for name in EVALUATED}}
-        shown |= {"effect": effect, "range": f"{low} to {high}"}
+        shown |= {"effect": fixed(row["effect"], decimals), "range": _range(row["low"], row["high"], decimals)}
         if len(search.pilots) > 1:
-            shown["noisiest"] = noisiest
+            shown["noisiest"] = fixed(row["noisiest"], decimals)
         if search.cost is not None:
             for name in ("hours", "hours_to_run"):
                 shown[name] = "-" if row[name] is None else duration(3600 * row[name])
             if search.price:
-                shown["cost"] = "-" if row["cost"] is None else f"{row['cost']:.2f}"
+                shown["cost"] = money(row["cost"])
         cells.append(shown)
     once = {name for name in EVALUATED if {row[name] for row in cells} == {"1"}}
     columns = [[heads[name], *(row[name] for row in cells)] for name in heads if name in cells[0] and name not in once]
     table = aligned(list(zip(*columns, strict=True)), [True] * len(columns))
     return "\n".join([*table, "", *smallest(search)])
+
+
+def _range(low: float, high: float, decimals: int) -> str:
+    if low == high:
+        return fixed(low, decimals)
+    return f"{bound(low, decimals, up=False)} to {bound(high, decimals, up=True)}"
 
 
 def smallest(search: Search) -> Iterator[str]:
@@ -58,7 +65,8 @@ def smallest(search: Search) -> Iterator[str]:
             )
             yield f"{plan.name}: even {MOST_SEEDS} seeds{size(search, first)} would not detect {wanted(search)}{more}"
             continue
-        likely = "" if plan.low == plan.high else " (likely {} to {})".format(*leveled([plan.low, plan.high]))
+        decimals = decimals_for([plan.high], [half(plan.low, plan.high)])
+        likely = "" if plan.low == plan.high else f" (likely {_range(plan.low, plan.high, decimals)})"
         best = "; this is the cheapest plan" if plan.hours is not None and cheapest and cheapest[2] == first else ""
         detected = f"{plan.seeds} seeds{size(search, first)} detect {wanted(search)}{likely}"
         yield f"{plan.name}: {detected}{_to_run(search, plan.hours)}{best}"
@@ -78,8 +86,7 @@ def _of_one_run(search: Search) -> Iterator[str]:
     enough = "even a million items would not" if items is None else f"{items:,} items"
     yield f"{name}: {enough} detect {wanted(search)} between these two runs"
     seeds = [
-        f"{count} seeds if that SD is {sd:g}" if count else f"more than {MOST_SEEDS} seeds if that SD is {sd:g}"
-        for sd, count in search.if_seeds_vary()
+        f"{count or f'more than {MOST_SEEDS}'} seeds if that SD is {stated(sd)}" for sd, count in search.if_seeds_vary()
     ]
     known = "one run per side says nothing about the SD between seeds"
     yield (
@@ -89,7 +96,7 @@ def _of_one_run(search: Search) -> Iterator[str]:
 
 def wanted(search: Search) -> str:
     """Return the effect to detect, in words."""
-    return f"an effect of {search.request.effect:g} with {search.request.power:.0%} power"
+    return f"an effect of {stated(search.request.effect)} with {percent(search.request.power)} power"
 
 
 def size(search: Search, evaluated: Evaluated) -> str:

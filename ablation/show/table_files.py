@@ -18,8 +18,9 @@ from typing import Any
 import pandas as pd
 
 from ablation.contract.atomic import write_text
-from ablation.contract.display import counted, no_formula
+from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted, fixed
 from ablation.contract.reading import read_text
 from ablation.judge.verdicts import judge_study
 from ablation.show.methods import methods
@@ -213,7 +214,7 @@ def show_seeds(row: Row) -> str:
 def show_published(row: Row, table: ComparisonTable) -> list[str]:
     """Return the published numbers of the columns that have any, with the decimals of their source."""
     pairs = zip(table.columns, row.published, strict=True)
-    return ["" if value is None else f"{value:.{c.published_decimals}f}" for c, value in pairs if c.published]
+    return ["" if value is None else fixed(value, c.published_decimals) for c, value in pairs if c.published]
 
 
 def pipe(cells: Iterable[str], *, escape: bool = True) -> str:

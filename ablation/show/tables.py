@@ -9,9 +9,10 @@ import pandas as pd
 
 from ablation.config import dotted
 from ablation.config.study_schema import Analysis, ReferenceDefinition
+from ablation.contract.numbers import decimals_for, fixed, plural
 from ablation.contract.status import FAILED, TO_COME
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.text import plural, variant_tree
+from ablation.show.text import variant_tree
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.health_events import OF_EVERY_STAGE
@@ -284,17 +285,12 @@ def _reference_row(
 
 
 def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
-    """Return the column with decimals for two digits of the typical spread; without one, four of the largest value."""
+    """Return the column with the decimals of its values, and of its published numbers."""
     cells = [row.cells[index] for row in rows]
-    spreads = sorted(cell.sd for cell in cells if cell.sd)
-    sizes = [abs(cell.mean) for cell in cells if cell.mean]
-    if spreads:
-        decimals = 1 - math.floor(math.log10(spreads[len(spreads) // 2]))
-    else:
-        decimals = 3 - math.floor(math.log10(max(sizes))) if sizes else 4
+    decimals = decimals_for((cell.mean for cell in cells), (cell.sd for cell in cells))
     reported = [value for row in rows if (value := row.published[index]) is not None]
     most = 0 if column.is_change else max((_decimals_of(value) for value in reported), default=0)
-    return replace(column, decimals=min(max(decimals, 0), 6), published_decimals=most)
+    return replace(column, decimals=decimals, published_decimals=most)
 
 
 def _decimals_of(value: float) -> int:
@@ -381,6 +377,6 @@ def show_cell(cell: Cell, column: ComparisonColumn, seeds: int, counted: str = "
         return "failed"
     if cell.mean is None:
         return "-"
-    mean = f"{cell.mean:.{column.decimals}f}"
-    shown = mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
+    mean = fixed(cell.mean, column.decimals)
+    shown = mean if not cell.sd else f"{mean} ± {fixed(cell.sd, column.decimals)}"
     return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} {counted})"

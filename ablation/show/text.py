@@ -5,14 +5,15 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ablation.config.study import Change
 from ablation.config.variant_tree import walk
-from ablation.contract.display import counted
+from ablation.contract import numbers
+from ablation.contract.numbers import MISSING, fixed, stated
 from ablation.plan.plan_file import PlannedVariant
 
 MINUS, NOTHING = "−", "–"
@@ -88,65 +89,34 @@ def describe_change(change: Change) -> str:
     return f"{change.key} {describe_value(change.old)} -> {describe_value(change.new)}{note}"
 
 
-def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def true_minus(text: str) -> str:
+    """Return a number as pages and figures print it: with a true minus sign, and a longer dash if there is none."""
+    return NOTHING if text == MISSING else text.replace("-", MINUS)
 
 
-def number(value: Any, decimals: int = 4) -> str:
-    """Return a measured value with fixed decimals and a true minus sign; a dash if there is none."""
-    return f"{value:.{decimals}f}".replace("-", MINUS) if is_number(value) else NOTHING
+def number(value: Any, decimals: int) -> str:
+    """Return a measured value."""
+    return true_minus(fixed(value, decimals))
 
 
-def alike(values: Sequence[float]) -> list[str]:
-    """Return numbers of one row with the same decimals: three digits of the largest; no decimals if all are whole."""
-    largest = max(map(abs, values), default=0.0)
-    all_integers = all(float(value).is_integer() for value in values) or not largest
-    decimals = 0 if all_integers else max(2 - math.floor(math.log10(largest)), 0)
-    return [number(value, decimals) if decimals < 6 else f"{value:.3g}".replace("-", MINUS) for value in values]
+def signed(value: Any, decimals: int) -> str:
+    """Return an effect with its sign."""
+    return true_minus(fixed(value, decimals, "+"))
 
 
-def leveled(values: Iterable[Any], sign: str = "") -> list[str]:
-    """Return numbers of one unit for a terminal, with the same decimals: four digits of the largest, three below 0.1.
-
-    `sign`: `+` where those above zero have one.
-    """
-    given = list(values)
-    magnitude = math.floor(math.log10(max((abs(value) for value in given if is_number(value)), default=0.0) or 1.0))
-    decimals = max(3 - magnitude - (magnitude < -1), 0)
-    return [f"{value + 0.0:{sign}.{decimals}f}" if is_number(value) else "-" for value in given]
-
-
-def signed(value: Any, decimals: int = 4) -> str:
-    """Return an effect, or a bound of its interval, with its sign (zero has none).
-
-    Up to three more decimals keep a bound from looking like zero: an interval that contains zero means another verdict.
-    """
-    if not is_number(value):
-        return NOTHING
-    texts = [f"{value:+.{decimals + more}f}" for more in range(4)]
-    text = next((text for text in texts if float(text) != 0), texts[0])
-    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+def interval(ends: tuple[Any, Any], decimals: int) -> str:
+    """Return the interval of an effect."""
+    return true_minus(numbers.interval(*ends, decimals))
 
 
 def p_value(value: Any) -> str:
-    """Return a p-value as text; very small ones as a bound."""
-    if not is_number(value):
-        return NOTHING
-    return "< 0.0001" if value < 1e-4 else f"{value:.4f}" if value < 0.01 else f"{value:.3f}"
+    """Return a p-value."""
+    return true_minus(numbers.p_value(value))
 
 
-def decimals_for(spreads: Iterable[float]) -> int:
-    """Return the decimals, 3 to 5, that show two digits of a typical spread (a margin, an sd, half an interval)."""
-    positive = sorted(abs(s) for s in spreads if is_number(s) and s != 0)
-    if not positive:
-        return 4
-    return min(max(1 - math.floor(math.log10(positive[len(positive) // 2])), 3), 5)
-
-
-def plural(count: int, one: str) -> str:
-    """Return `1 run`, `2 runs` or `no runs`."""
-    return counted(count, one) if count else f"no {one}s"
+def tick(value: Any) -> str:
+    """Return a label of an axis, or a setting."""
+    return true_minus(stated(value))
 
 
 def day(moments: Iterable[Any]) -> str | None:
@@ -158,11 +128,6 @@ def day(moments: Iterable[Any]) -> str | None:
 def minute(moment: str) -> str:
     """Return an ISO timestamp to the minute."""
     return moment[:16].replace("T", " ")
-
-
-def tick(value: float) -> str:
-    """Return the label of a tick with as few digits as possible."""
-    return "0" if value == 0 else f"{value:g}".replace("-", MINUS)
 
 
 def severity_word(severity: str) -> str:

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError, TrackerError, check_decoded
+from ablation.contract.numbers import counted
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import TO_COME
 from ablation.plan.collected import PLAN_FILE, Sources, is_alone, is_copy, noted_sources, sources_now

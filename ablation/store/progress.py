@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ablation.contract.display import counted, duration
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted, duration, stated
 from ablation.contract.stage_folder import Progress, read_attempt, read_progress
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state
 from ablation.plan.collected import PLAN_FILE
@@ -131,7 +131,7 @@ def _running(views: list[StageView]) -> list[str]:
     lines = []
     for view in running:
         now = view.progress
-        far = f"{now.done:g}/{now.total:g} {now.unit}" if now else "starting"
+        far = f"{stated(now.done)}/{stated(now.total)} {now.unit}" if now else "starting"
         left = "" if view.left is None else f", {duration(view.left)} left"
         lines.append(f"  {view.kind}  {view.label}: {far}{left}")
     return ["", "running", *lines] if lines else []

@@ -20,6 +20,7 @@ from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import estimate, rough, stated
 from ablation.judge.changed_items import ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.compare.groups import (
     Evaluated,
@@ -238,7 +239,8 @@ def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
         if after.verdict in NOT_COMPARED:
             continue
         if before.effect * after.effect < 0 or (decided and before.verdict != after.verdict):
-            yield f"{after.child} against {after.parent} is {after.verdict} ({after.effect:+.4f})"
+            effect, _ = estimate(after.effect, after.low, after.high)
+            yield f"{after.child} against {after.parent} is {after.verdict} ({effect})"
 
 
 def _compare(
@@ -382,7 +384,8 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
     for sheet in sheets:
         said, mean = sheet.facts.reported, float(sheet.values.mean())
         if said is not None and abs(said - mean) > 1e-6 * max(1.0, abs(said)):
-            yield f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, but the mean of its items is {mean:.6g}"
+            reported = f"{sheet.source.name} reports {stated(said)} for {sheet.metric}"
+            yield f"{reported}, but the mean of its items is {stated(mean)}"
             return
 
 
@@ -450,7 +453,8 @@ def plan_analysis(
             unstated.append(ConfigError("compare", "--direction", None, problem, remedy))
     if margin is None:
         every = np.concatenate([sheet.values for sheet in sheets])
-        problem = f"is not stated; the values lie between {every.min():g} and {every.max():g} (SD {every.std():.2g})"
+        span = f"{stated(every.min())} and {stated(every.max())}"
+        problem = f"is not stated; the values lie between {span} (SD {rough(every.std())})"
         remedy = "pass the smallest difference that matters to you (`margin` in the analysis of a study file)"
         unstated.append(ConfigError("compare", "--margin", None, problem, remedy))
         if np.isin(every, (0, 1)).all():

@@ -19,8 +19,9 @@ import pandas as pd
 
 from ablation.config.names import suggest
 from ablation.config.variant_tree import natural
-from ablation.contract.display import counted, one_line
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import alone, counted, fixed, percent, stated
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
 from ablation.readers.arrays import Frame, Values
@@ -552,9 +553,9 @@ def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
         return
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
     if direction != "max" or low < 0 or high > 1:
+        span = f"{stated(low)} and {stated(high)}"
         problem = (
-            f"0 does not always mean a failure, because values lie between {low:g} and {high:g} and the direction "
-            f"is {direction}"
+            f"0 does not always mean a failure, because values lie between {span} and the direction is {direction}"
         )
         raise ConfigError("compare", "--errors", "fail", problem, "pass --errors leave-out")
 
@@ -592,7 +593,7 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
         if left := every - len(items):
             lacking = f"{counted(left, 'item')} that some run lacks {'is' if left == 1 else 'are'} left out"
             said = filter(None, (_of_left_out(group, subset, items) for group in groups))
-            remaining = f"{len(items) / every:.0%} of {every} remain"
+            remaining = f"{percent(len(items) / every)} of {every} remain"
             notes.append("; ".join([f"{subset}: {lacking} (--common-items) and {remaining}", *said]))
     return [_kept(group, lambda sheet: kept[sheet.subset]) for group in groups], notes, doubts
 
@@ -607,6 +608,5 @@ def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
     if not means:
         return ""
     count, left, common = np.mean(means, axis=0)
-    return (
-        f"{group.name} scores {left:.4g} on {count:.0f} items that were left out and {common:.4g} on the common items"
-    )
+    scores = f"{group.name} scores {alone(left)} on {fixed(count, 0)} items that were left out"
+    return f"{scores} and {alone(common)} on the common items"

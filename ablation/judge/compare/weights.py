@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from ablation.contract.numbers import together
 from ablation.judge.compare.groups import Group
 from ablation.readers.sheet import Facts, ItemText, Sheet
 
@@ -60,8 +61,9 @@ def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
             means.append(np.mean([after[task].values.mean() - before[task].values.mean() for task in tasks]))
         else:
             if np.mean(said) * np.mean(means) < 0:
+                by_items, by_tasks = together([np.mean(said), np.mean(means)], "+")
                 yield (
                     f"lm-eval, which weights items equally, says that {group} of {child.name} differs from "
-                    f"{parent.name} by {np.mean(said):+.4f}, but the mean of the tasks differs by "
-                    f"{np.mean(means):+.4f}; for lm-eval's weights, pass --weight items"
+                    f"{parent.name} by {by_items}, but the mean of the tasks differs by "
+                    f"{by_tasks}; for lm-eval's weights, pass --weight items"
                 )

@@ -11,12 +11,12 @@ import pandas as pd
 from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import walk
-from ablation.contract.display import duration
+from ablation.contract.numbers import confidence, decimals_for, duration, half, is_number, rough
 from ablation.contract.rows import LOGGED
 from ablation.judge.judged import VERDICTS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import shown_interval
-from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, signed
+from ablation.show.text import clean_records, interval, number, p_value, signed
 from ablation.store.database import Store
 
 TALLEST, LOOSEST = 160.0, 10.0  # of the picture of all effects, and of one of its rows: SVG units
@@ -223,7 +223,7 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
     ends = [(low, high) for low, high in intervals if is_number(low) and is_number(high)]
     effects = [comparison.evidence["effect"] for comparison in comparisons if is_number(comparison.evidence["effect"])]
     axis = forest_axis([*effects, *chain(*ends)], margin)
-    decimals = decimals_for([(high - low) / 2 for low, high in ends] or [margin or 0.0])
+    decimals = decimals_for(effects, [half(*each) for each in ends])
     return Comparisons(
         rows, axis, decimals, comparisons, counts, draw_forest(comparisons, axis), Strip(axis, comparisons)
     )
@@ -269,10 +269,10 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
     "p_sign_flip": ("p over seeds alone (sign flips)", lambda value, _: p_value(value)),
     "mde": ("minimum detectable effect (80% power)", lambda value, n: number(value, n) if value < math.inf else "none"),
-    "seeds": ("seeds", lambda value, _: f"{value:.0f}"),
+    "seeds": ("seeds", lambda value, _: f"{value:,.0f}"),
     "items": ("items", lambda value, _: f"{value:,.0f}"),
     "seeds_needed": ("seeds needed to detect an effect this size", lambda value, _: f"{value:,.0f}"),
-    "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: f"{value:.2g}"),
+    "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: rough(value)),
     "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }
 NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are none where they are zero
@@ -289,8 +289,8 @@ def evidence(
     first, facts = list[tuple[str, str]](), list[tuple[str, str]]()
     if is_number(low) and is_number(high):
         scope = "" if comparison.verdict == "equivalent" else over
-        label = f"{1 - analysis.alpha:.0%} interval {scope}".rstrip()
-        first.append((label, f"[{signed(low, decimals)}, {signed(high, decimals)}]"))
+        label = f"{confidence(analysis.alpha)} interval {scope}".rstrip()
+        first.append((label, interval((low, high), decimals)))
     for key, (label, show) in SHOWN.items():
         if not (is_number(record.get(key)) or record.get(key) == math.inf):
             continue
@@ -300,7 +300,7 @@ def evidence(
         (first if key in FIRST and not alone else facts).append((label, show(record[key], decimals)))
     if not over:
         first = [(label, text) for label, text in first if label != SHOWN["p_adjusted"][0]]
-    level, root = f"{1 - analysis.alpha:.0%} interval", record.get("root")
+    level, root = f"{confidence(analysis.alpha)} interval", record.get("root")
     intervals = [
         (f"{level} of this comparison alone", "", ""),
         (f"{level} corrected for all comparisons", "joint_", ""),
@@ -311,5 +311,5 @@ def evidence(
     for label, name, start in intervals:
         low, high = record.get(f"{name}low"), record.get(f"{name}high")
         if is_number(low) and is_number(high):
-            facts.append((label, f"{start}[{signed(low, decimals)}, {signed(high, decimals)}]"))
+            facts.append((label, f"{start}{interval((low, high), decimals)}"))
     return first, facts

@@ -19,6 +19,7 @@ from ablation.audit.table import Finding
 from ablation.config import dotted
 from ablation.config.study import differences
 from ablation.contract.errors import TrackerError
+from ablation.contract.numbers import confidence, is_number, plural
 from ablation.contract.status import FAILED, TO_COME
 from ablation.judge.budget import Prices
 from ablation.judge.comparisons import judge_all_pairs, may_differ
@@ -38,7 +39,7 @@ from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, st
 from ablation.show.page.published import DotPlot, dot_plots
 from ablation.show.page.samples import Quoted, page_samples
 from ablation.show.tables import build_table, items_in_words, means_over
-from ablation.show.text import clean_records, day, describe_change, is_number, plural
+from ablation.show.text import clean_records, day, describe_change
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.samples import study_samples
@@ -118,7 +119,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         name=name,
         definition=definition,
         analysis=analysis,
-        confidence=f"{100 * (1 - analysis.alpha):g}%",
+        confidence=confidence(analysis.alpha),
         seeds_shown=may_differ(judged.comparisons),
         rank=next(place for place, reached in enumerate(progress) if reached),
         comparisons=comparisons,

@@ -14,12 +14,13 @@ import pandas as pd
 
 from ablation.config import dotted
 from ablation.config.study_schema import StudyDefinition
+from ablation.contract.numbers import is_number
 from ablation.contract.rows import LOGGED
 from ablation.judge.comparisons import Pair, factor_among
 from ablation.judge.judged import NOT_COMPARED
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.page.comparisons import Comparisons
-from ablation.show.text import describe_value, is_number
+from ablation.show.text import describe_value
 from ablation.store.database import ENDED_WELL, Store
 
 VALUES = 500_000  # on one page: 1.6 MB

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from jinja2 import Environment
 
-from ablation.contract.display import duration
+from ablation.contract import numbers
 from ablation.judge.judged import VERDICTS
 from ablation.show import methods, text
 from ablation.show.page.comparisons import evidence
@@ -52,9 +52,11 @@ def draw(page: Page, live: Live | None = None, root: str | None = None) -> str:
 def _templates() -> Environment:
     """Return the page's templates, with the functions that they use."""
     made = environment(Path(__file__).parents[1] / "templates")
-    names = ("number", "signed", "p_value", "minute", "plural", "tick")
+    names = ("number", "signed", "interval", "p_value", "minute", "tick", "true_minus")
     made.filters |= {name: getattr(text, name) for name in names} | {
-        "duration": duration,
+        "duration": numbers.duration,
+        "plural": numbers.plural,
+        "alone": numbers.alone,
         "severity": text.severity_word,
         "state": text.state_word,
         "value": text.describe_value,
@@ -72,7 +74,7 @@ def _templates() -> Environment:
         "could_help": methods.could_help,
         "rules_changed": methods.rules_changed,
         "standing_together": methods.standing_together,
-        "is_number": text.is_number,
+        "is_number": numbers.is_number,
         "show_cells": show_cells,
         "pair_glyphs": GLYPHS,
         "most_variants": MOST_VARIANTS,

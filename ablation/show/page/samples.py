@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from ablation.contract.numbers import alone, together
 from ablation.judge.changed_items import Beside, ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.measurements import Measurements
-from ablation.show.text import MINUS, alike
+from ablation.show.text import true_minus
 from ablation.store.database import Run
 from ablation.store.samples import Place, Said, Samples
 
@@ -149,7 +150,7 @@ def _item(
     quotable = [[each for each in group if each.protocol == protocol] or list(group) for group in groups]
     quoted = [group[:MOST_RESPONSES] for group in quotable]
     values = [value for pair in changed.values for value in (pair.before, pair.after)]
-    shown = alike([changed.before, changed.after, *values])
+    shown = list(map(true_minus, together([changed.before, changed.after, *values])))
     common, rest = _common(quoted)
     columns, both = _both(comparison, quoted, rest)
     quotes = []
@@ -257,4 +258,4 @@ def _shown(text: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}".replace("-", MINUS)
+    return "" if value is None else true_minus(alone(value))

@@ -12,8 +12,9 @@ from ablation.config import dotted
 from ablation.config.import_file import ImportFile, NamedVariant
 from ablation.config.names import is_safe_name
 from ablation.config.variant_tree import natural
-from ablation.contract.display import counted, joined
+from ablation.contract.display import joined
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.store.imports.stored import Record
 

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from ablation.config.import_file import ImportFile
 from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
-from ablation.contract.display import counted, listed, one_line
+from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.numbers import counted
 from ablation.contract.process import alone
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.kept import MAY_KEEP, kept_step

@@ -77,8 +77,8 @@ def test_the_interval_is_the_one_that_agrees_with_the_verdict(results, capsys):
         ends = ("low", "high") if row["verdict"] == "equivalent" else ("joint_low", "joint_high")
         [line] = [line for line in said.splitlines() if f": {row['child']} after" in line]
         shown = [float(end) for end in line.partition("[")[2].partition("]")[0].split(", ")]
-        assert shown == pytest.approx([row[end] for end in ends], abs=1e-4), row["child"]
-        assert row["joint_low"] != pytest.approx(row["low"], abs=1e-4)
+        assert shown == pytest.approx([row[end] for end in ends], abs=1e-3), row["child"]
+        assert row["joint_low"] != pytest.approx(row["low"], abs=1e-3)
         assert f"{line.partition('[')[2].partition(']')[0]}]" in _line_of(table, row["child"])
 
 
@@ -109,7 +109,7 @@ def test_a_line_for_each_verdict_the_clearest_first(results, capsys):
 
 
 def test_verdicts_name_small_gains_that_are_shown_together_after_single_changes(results, capsys):
-    said = "v3 is better than v0: +0.0384 [+0.0091, +0.0677], but none of the 3 steps on the path is significant"
+    said = "v3 is better than v0: +0.038 [+0.009, +0.068], but none of the 3 steps on the path is significant"
     shown = [output(capsys, "verdicts", "steps", *brief, "--results", results) for brief in ((), ("--brief",))]
     whole, brief = (" ".join(text.split()) for text in shown)  # lines end where the terminal does
     assert whole.startswith("steps variant after")

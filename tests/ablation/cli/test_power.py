@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from ablation.cli.main import main
+from ablation.contract.numbers import rough
 from ablation.judge.planning import Pilot
 from ablation.judge.power import minimal_detectable_effect
 from ablation.store.collect import collect
@@ -51,7 +52,7 @@ def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
     words = ["power", "--effect", "0.05", "--seed-sd", "0.02", "--item-sd", "0.3", "--items", "500", "--seeds", "8"]
     assert main(words) == 0
     noise = Pilot("", 2, 500, 0.02**2, 0.0, 0.3**2 / 500).noise(8, 500)
-    assert f"{minimal_detectable_effect(noise, 0.05):.3g}" in capsys.readouterr().out
+    assert f" {rough(minimal_detectable_effect(noise, 0.05))}\n" in capsys.readouterr().out
 
 
 def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):

@@ -20,6 +20,7 @@ from ablation.config.settings import load_settings
 from ablation.config.validation import validate
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import estimate
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import Noise, half_width
 from ablation.judge.stored import read_measurements
@@ -199,7 +200,7 @@ def test_a_figure_is_held_against_the_part_of_our_training_that_it_is_of(value, 
 def test_a_number_is_held_against_where_another_run_would_fall():
     found = figure(0.6, [np.full(10, value) for value in (0.5, 0.55, 0.45)])
     half = stats.t.ppf(0.975, 2) * 0.05 * (1 + 1 / 3) ** 0.5
-    assert found.measured == f"loss 0.5 [{0.5 - half:.3g}, {0.5 + half:.3g}]"
+    assert found.measured == " ".join(["loss", *estimate(0.5, 0.5 - half, 0.5 + half, sign="")])
     assert found.verdict == "reproduced"
     assert figure(0.8, [np.full(10, value) for value in (0.5, 0.55, 0.45)]).verdict == "not seen"
     assert figure(0.6, CURVE[:1]).verdict == "not testable here"  # one seed

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ablation.cli.power import main
+from ablation.contract.numbers import rough
 from ablation.plan.cost import hours_of, say_due
 from ablation.plan.retry import states_of
 from ablation.store.collect import collect
@@ -67,7 +68,7 @@ def test_seeds_after_the_last_interim_analysis_are_judged_at_its_share_as_power_
     of_ten, of_twelve = [row["effect"] for row in json.loads(plan)["rows"]]
     assert of_twelve < of_ten
     assert main([str(results), "toy=12"]) == 0
-    assert f" an effect of {of_twelve:.3g} with " in capsys.readouterr().out
+    assert f" an effect of {rough(of_twelve)} with " in capsys.readouterr().out
 
 
 def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):

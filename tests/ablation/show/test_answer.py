@@ -34,7 +34,7 @@ def test_steps_that_are_shown_only_together_come_after_single_changes_and_before
     joint = [JointSteps("base", "z", 86, -0.0500, -0.0800, -0.0200)]
     others = [comparison(name, "undecided") for name in ("c", "d")]
     assert said(comparison("a", "better"), *others, joint=joint) == (
-        "a is better than v1 by 0.0100 [0.0050, 0.0150]. z is worse than base: -0.0500 [-0.0800, -0.0200], but none of "
+        "a is better than v1 by 0.0100 [0.0050, 0.0150]. z is worse than base: -0.050 [-0.080, -0.020], but none of "
         "the 86 steps on the path is significant. 2 changes are undecided."
     )
 

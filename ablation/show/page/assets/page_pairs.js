@@ -7,14 +7,22 @@
 
   const { element, drawn } = window.ablation;
 
-  function signed(value, decimals) {
-    const text = Math.abs(value).toFixed(decimals);
-    if (Number(text) === 0) return text;
-    return `${value < 0 ? MINUS : "+"}${text}`;
+  // As ablation/contract/numbers.py: `up` rounds an end of an interval outwards.
+  function signed(value, decimals, up) {
+    let text = value.toFixed(decimals);
+    const step = 10 ** -decimals, inside = up === undefined ? 0 : (value - Number(text)) * (up ? 1 : -1);
+    if (inside > 1e-9 * step) text = (Number(text) + (up ? step : -step)).toFixed(decimals);
+    if (Number(text) === 0) {
+      const dust = up === undefined || Math.abs(value) <= 1e-9 * step;
+      return dust ? text.replace("-", "") : signed(value, decimals + 1, up);
+    }
+    return `${value < 0 ? "" : "+"}${text}`.replace("-", MINUS);
   }
 
   function pValue(p) {
-    return p < 1e-4 ? "p < 0.0001" : `p = ${p.toFixed(p < 0.01 ? 4 : 3)}`;
+    if (p <= 0) return "p < 1e\u2212300";
+    const text = p < 1e-4 ? p.toExponential(1).replace(".0e", "e").replace(/e-(\d)$/, "e-0$1") : String(Number(p.toPrecision(2)));
+    return `p = ${text.replace("-", MINUS)}`;
   }
 
   const counted = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
@@ -107,7 +115,7 @@
         if (row.effect === null) outcome.append(verdict(row.verdict));
         else {
           outcome.append(element("span", signed(row.effect, this.decimals), "num"), " ");
-          if (row.low !== null) outcome.append(element("span", `[${signed(row.low, this.decimals)}, ${signed(row.high, this.decimals)}]`, "num range"), " ");
+          if (row.low !== null) outcome.append(element("span", `[${signed(row.low, this.decimals, false)}, ${signed(row.high, this.decimals, true)}]`, "num range"), " ");
           outcome.append(verdict(row.verdict), this.forest(row));
           notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${counted(row.seeds, "seed")}${row.items === null ? "" : `, ${counted(row.items, "item")}`}.`);
         }

@@ -296,7 +296,7 @@ def test_other_shapes_of_the_output(groups, capsys, tmp_path):
     assert "Items that changed most" in html
     assert "Q: question" in html
     comparison = read(capsys, groups[0], "--with", groups[1])
-    assert f"{comparison['effect']:+.3f}" in html
+    assert f"{comparison['effect']:+.2f}" in html
 
 
 def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, capsys):
@@ -400,7 +400,7 @@ def test_a_filter_that_turns_the_sign_is_named(tmp_path, capsys):
     found = " ".join(told(capsys, *words).split())
     assert "base: worse" in found
     assert (
-        "by filter flexible-extract, new against base is better (+0.1000); to see it, pass --filter flexible-extract"
+        "by filter flexible-extract, new against base is better (+0.100); to see it, pass --filter flexible-extract"
         in found
     )
     assert "by filter" not in told(capsys, *words, "--filter", "strict-match")
@@ -414,7 +414,7 @@ def test_a_metric_that_turns_the_verdict_is_named(tmp_path, capsys):
     words = tmp_path / "base", "--with", tmp_path / "new", "--margin", 0.01
     found = " ".join(told(capsys, *words).split())
     assert "base: worse" in found
-    assert "by metric acc_norm, new against base is better (+0.1000); to see it, pass --metric acc_norm" in found
+    assert "by metric acc_norm, new against base is better (+0.100); to see it, pass --metric acc_norm" in found
     assert "by metric" not in told(capsys, *words, "--metric", "acc")
 
 
