@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--items", nargs="+", metavar="N", help=said)
     add("--target", metavar="RATE", help="the numbers are distances between a rate and this target, such as 0.5")
     add("--runs", type=int, metavar="N", help="number of training runs that are averaged in each number")
-    add("--percent", action="store_true", help="the numbers are percentages without a % sign")
+    add("--percent", action="store_true", help="the numbers are percentages without a %% sign")
     add_json(parser)
     add("--columns", nargs="+", metavar="NAME", help="check only these columns (default: all)")
 
