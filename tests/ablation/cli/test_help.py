@@ -23,6 +23,7 @@ def test_help_is_written(command, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: ablation {command} ")
     assert "-\n" not in shown  # no option and no path is torn
+    assert "option_strings" not in shown  # a % sign that argparse took for one of its own
 
 
 @pytest.mark.parametrize(
