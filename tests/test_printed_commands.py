@@ -61,7 +61,6 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "explain": "tests/test_followed_pages.py",
     "verdicts example": "the project of `init`: tests/test_wheel.py",
     "verdicts lr": "tests/test_docs.py runs the README's import",
-    "gate lr": "tests/test_docs.py runs the README's import",
     "verdicts parity": "docs/reference/python.md: tests/ablation/test_api.py",
     "diff v4 my-variant": "a variant of the reader's",
     "show my-variant": "a variant of the reader's",
