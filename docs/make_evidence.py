@@ -216,8 +216,7 @@ def nightly(contest: Contest) -> Iterator[str]:
     head = ["check", *(f"{count} past runs: {what}" for count in (5, 10) for what in ("no change", "1 sd", "2 sd"))]
     yield markdown(head, rows)
     yield """
-A fixed threshold is right only by luck: it depends on one run and on a percentage that has nothing to do with the
-noise. [How to use it](../how-to/nightly.md)."""
+A fixed threshold depends on one run and on a percentage that has nothing to do with the noise. [How to use it](../how-to/nightly.md)."""
 
 
 def simulated_nights() -> Iterator[str]:
@@ -233,11 +232,9 @@ def simulated_nights() -> Iterator[str]:
     count = int(found[0]["nights simulated"])
     yield section(
         "Nights that drift or carry over",
-        f"""Simulated by `python -m tests.simulations.nights`, {count:,} nights a cell. Of 100 nights without any
-        change, so many ask for reruns and so many are called worse; then, of 100 with a fall of 2 and of 4 standard
-        deviations, so many are called worse. With 5 past runs, nights count as independent. Reruns share what a night
-        has from the nights before it; what else they share is in the name of the row
-        ([more past runs](../../benchmarks/evidence/nights.csv)):""",
+        f"""Simulated by `python -m tests.simulations.nights`, {count:,} nights a cell: of 100 nights, how many ask
+        for reruns and how many are called worse without any change, and how many are called worse after a fall of 2 and
+        of 4 standard deviations ([more past runs](../../benchmarks/evidence/nights.csv)):""",
     )
     head = ["nights", *(f"{count} past runs" for count in counts)]
     yield markdown(head, [[name, *(", ".join(of[count]) for count in counts)] for name, of in cells.items()])

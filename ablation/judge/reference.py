@@ -118,7 +118,7 @@ def watch(
         outcome = "passed" if tested.p > level else "worse" if level != ALARM else "undecided"
         why = f"{asked} is {'within' if outcome == 'passed' else 'outside'} what {count} past runs predict"
         if outcome == "undecided":
-            why += "; make two reruns" if not reruns else "; make one more rerun"
+            why += "; rerun it twice" if not reruns else "; rerun it once more"
     return Watched(
         metric,
         direction,
