@@ -216,7 +216,8 @@ def nightly(contest: Contest) -> Iterator[str]:
     head = ["check", *(f"{count} past runs: {what}" for count in (5, 10) for what in ("no change", "1 sd", "2 sd"))]
     yield markdown(head, rows)
     yield """
-A fixed threshold depends on one run and on a percentage that has nothing to do with the noise. [How to use it](../how-to/nightly.md)."""
+A fixed threshold depends on one run and on a percentage that has nothing to do with the noise.
+[How to use it](../how-to/nightly.md)."""
 
 
 def simulated_nights() -> Iterator[str]:
