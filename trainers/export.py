@@ -80,8 +80,8 @@ def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
             saved.tensors.read({f"{name}/{each}": tensor for each, tensor in state.items()})
             if any("lora_" in each for each in state):
                 raise ValueError(
-                    f"{source}: checkpoints of a training with memory.lora hold only its adapters; export the "
-                    "merged model beside them when the stage has ended"
+                    f"{source}: checkpoints of a stage that trains with memory.lora hold only the adapters; "
+                    "when the stage has ended, export the merged model, which lies beside the checkpoints"
                 )
             config = AutoConfig.from_pretrained(described, local_files_only=True)
             dtype = next(value.dtype for value in state.values() if value.is_floating_point())

@@ -158,6 +158,8 @@ def _difference(store: Store, study: Measurements, published: PublishedFile) -> 
     counted = {subset: len(series.index) for run in study.values.values() for subset, series in run.items()}
     published_items = published.items
     if unequal := [subset for subset, count in counted.items() if published_items.get(subset, count) != count]:
-        listed = ", ".join(f"{subset} {counted[subset]} against {published_items[subset]}" for subset in unequal)
-        reasons.append(f"the items differ ({listed})")
+        listed = ", ".join(
+            f"{subset}: {counted[subset]} here, {published_items[subset]} published" for subset in unequal
+        )
+        reasons.append(f"the numbers of items differ ({listed})")
     return " and ".join(reason for reason in reasons if reason)

@@ -123,7 +123,7 @@ class _Stated:
     def _range(self, parts: Sequence[Array]) -> tuple[str, Verdict]:
         values = np.concatenate(parts)
         share = _share(values, *bounds(self.value))
-        text = f"{self.metric} {alone(np.median(values))}, {percent(share)} of steps inside"
+        text = f"{self.metric} {alone(np.median(values))}, {percent(share)} of steps within the stated range"
         return text, "reproduced" if share >= 0.5 else "not seen" if share else "contradicted"
 
 

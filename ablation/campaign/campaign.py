@@ -285,12 +285,12 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
         event, first = campaign.known[run], campaign.known[run[0], "base", 0]
         why = event.get("why_none", "")
         if not why and event.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
-            why = "wrote different items than the first run"
+            why = "it wrote different items than the first run"
         if why:
             path.unlink()  # nothing has been measured
             seal.unlink(missing_ok=True)
             print(last_lines(log_of(repository, run)))
-            problem = one_line(f"the baseline's run {why}", 300)
+            problem = one_line(f"the baseline's run failed: {why}", 300)
             remedy = "correct the command; if it needs files that git ignores, name them with --link"
             option, command = ("--verify-run", settings.verify_run) if run[0] else ("--run", settings.run)
             raise ConfigError("campaign init", option, command, problem, remedy)

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ablation campaign results.tsv   judge the table of a past campaign"
     )
     parser.add_argument("what", nargs="?", metavar="init | verify | FILE", help="(default: report)")
-    metric = "metric that the command prints once, as NAME:min or NAME:max (with FILE: the name of a column)"
+    metric = "the metric, as NAME:min or NAME:max; the command prints NAME once (with FILE: the name of a column)"
     parser.add_argument("--metric", metavar="NAME", help=metric)
     add = parser.add_argument_group("init").add_argument
     add("--run", dest="run_command", metavar="CMD", help='training command, such as "uv run train.py"')

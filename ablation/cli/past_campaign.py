@@ -67,7 +67,8 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     if ended:
         says = "says" if ended == 1 else "say"
         print(
-            f"{counted(ended, 'row')} {says} only that the run ended; such a row counts as kept if it beats all before"
+            f"{counted(ended, 'row')} {says} only that the run ended; "
+            "such a row counts as kept if it beats every earlier row"
         )
     print(_in_words(settled, attempts))
     return 0

@@ -135,8 +135,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if stated == [True, False] and _two(arguments):  # the pilot tells the noise of the items
         stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
-        remedy = "pass both options and --items, but neither STUDY nor --pilot"
-        raise ConfigError("power", "--seed-sd, --item-sd", None, "state the noise instead of estimating it", remedy)
+        remedy = "pass both with --items, and neither STUDY nor --pilot"
+        raise ConfigError("power", "--seed-sd, --item-sd", None, "replace the estimate of the noise", remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = (
             "name a STUDY, or a baseline and a candidate with --pilot, or state the noise (--seed-sd, "

@@ -50,7 +50,7 @@ class Between:
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
-            problem = "A with all changes of B is not B, because a setting has different kinds in A and B"
+            problem = "all changes of B applied to A do not give B, because a setting has different kinds in A and B"
             remedy = "name two variants whose settings have the same kinds"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between

@@ -15,8 +15,8 @@ RULES = (
     "2026-11-23: Runs that have a single value, without items, get no correction for rounding: narrower intervals.",
     "2026-11-23: If more than a tenth of the variants are far more or far less stable than the rest, all variants form "
     "the prior of the seed variance: fewer verdicts.",
-    "2026-11-23: The prior has up to 10 degrees of freedom from five seeds on, and up to 5 with four seeds: more "
-    "verdicts.",
+    "2026-11-23: The prior of the seed variance has up to 10 degrees of freedom with five or more seeds, and up to 5 "
+    "with four: more verdicts.",
     "2026-11-23: At alpha 0.05, the verdict equivalent uses the 90% interval (two one-sided tests at level alpha): "
     "more verdicts.",
     "2026-11-23: Comparisons of fewer than 30 items scored 0 or 1 must also pass an exact test: fewer verdicts.",

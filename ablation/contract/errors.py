@@ -24,7 +24,7 @@ def explained(error: TrackerError | OSError) -> str:
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
         return str(error)
-    remedy = "let its owner make it readable and writable (`chmod -R g+rwX`, and `umask 002` for new files)"
+    remedy = "ask its owner to make it readable and writable (`chmod -R g+rwX`, and `umask 002` for new files)"
     return printable(f"{error.filename}: cannot be used ({error.strerror}); {remedy}")
 
 

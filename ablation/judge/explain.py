@@ -70,8 +70,8 @@ class Explanation:
             answer = "neither the combined change nor any single change has a significant effect"
             if carriers:
                 answer = (
-                    f"the combined change has no significant effect; {joined(named)} alone "
-                    f"{'does' if len(carriers) == 1 else 'do'}"
+                    f"the combined change has no significant effect, but {joined(named)} "
+                    f"{'has' if len(carriers) == 1 else 'each have'} one"
                 )
         elif not carriers:
             answer = "no single change has a significant effect; the effect is spread, or there are too few seeds"

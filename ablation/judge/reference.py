@@ -101,10 +101,10 @@ def watch(
         why = (
             f"the value is the same as in all {count} past runs"
             if same
-            else f"all {count} past runs have the same value; check that they use their seeds"
+            else f"all {count} past runs have the same value; check that the runs use their seeds"
         )
     elif ordered and np.polyfit(range(count), past, 1, full=True)[1].sum() <= (_ROUNDING * (abs(mean) + sd)) ** 2:
-        why = f"all {count} past runs lie on one line; check that they use their seeds"
+        why = f"the values of all {count} past runs lie on a straight line; check that the runs use their seeds"
     else:
         predicted = replace(predicted, own=sd**2, shared=sd**2 / count)
         if ordered:

@@ -87,7 +87,7 @@ def _planned(changes: Sequence[Change]) -> Iterator[str]:
         f"a part of {change.key} cannot have any effect: {change.idle_part}" for change in changes if change.idle_part
     )
     if idle and len(idle) == len(changes):
-        yield "nothing that this comparison changes can have an effect"
+        yield "none of the changes in this comparison can have an effect"
 
 
 def _trained(

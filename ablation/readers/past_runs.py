@@ -219,7 +219,8 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
                 f" up to step {until}" if until is not None else ""
             )
             has = often if len(counted) else f"has not been logged{f' up to step {until}' if len(rows) else ''}"
-            raise ConfigError(name, metric, None, has, f"name another metric, or a window shorter than {window}")
+            shorter = f", or a window of at most {len(counted)} values" if len(counted) else ""
+            raise ConfigError(name, metric, None, has, f"name another metric{shorter}")
         last = counted.slice(len(counted) - window.count)  # sorted by step
         value = float(pc.mean(last["value"]).as_py())
         values.append(Value(name, metric, str(window), int(pc.max(rows["step"]).as_py()), value, run.started))

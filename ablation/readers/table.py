@@ -283,7 +283,7 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) ->
     if not column or apart[column] > len(rows) / 2:
         return ConfigError(path, names.item, None, problem, REPEATED)
     remedy = f"column {column} distinguishes the rows; pass --by {column} if it names systems, or "
-    remedy += "call it sample if it numbers the answers to an item"
+    remedy += "rename it to sample if it numbers the answers to an item"
     return ConfigError(path, names.item, None, problem, remedy)
 
 

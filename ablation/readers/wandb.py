@@ -163,8 +163,8 @@ class Run:
         if not self._resumes or step or not len(steps):
             return 0
         last = max(steps)
-        what = "was resumed offline, so W&B's steps begin at 0 again"
-        self._problem(f"{self._files[-1]}: {what}; they continue from step {last} here")
+        what = "the run was resumed offline, so W&B restarted its steps at 0"
+        self._problem(f"{self._files[-1]}: {what}; the import continues them from step {last}")
         return last + 1
 
     def _step_metric(self, name: str) -> str:

@@ -82,7 +82,11 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     analysis, study = definition.analysis, definition.name
     variants = store.variants(study)
     against = {"parent": "each with the variant that it changes", "root": "each with the root that it descends from"}
-    how = against.get(analysis.comparisons, "") if isinstance(analysis.comparisons, str) else "as the plan lists them"
+    how = (
+        against.get(analysis.comparisons, "")
+        if isinstance(analysis.comparisons, str)
+        else "in the pairs that the plan lists"
+    )
     runs = store.runs(study)
     seeds = sorted({int(count) for count in runs.groupby("variant")["seed"].nunique()}) or [0]
     unit = "seed" if definition.imported else "training seed"

@@ -339,7 +339,7 @@ def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], prot
     last = f"last {counts[0]}" if len(counts) == 1 else f"last {counts[0]} to {counts[-1]}"
     over = f"over the {last} {declared.of} of each run ({declared.key})"
     if protocol:
-        return f"A run's value is the mean {over}."
+        return f"A run's value is the mean over its {last} {declared.of} ({declared.key})."
     return (
         f"Values of {' and '.join(declared.protocols)} are means {over}; other values are those of the last one only."
     )

@@ -155,7 +155,7 @@ class Store:
         except duckdb.Error as error:
             if "'pytz'" in str(error):
                 raise TrackerError(
-                    "a time with a time zone cannot be shown; convert it, such as by now()::timestamp"
+                    "a time with a time zone cannot be shown; convert it, for example with now()::timestamp"
                 ) from None
             raise TrackerError(" ".join(str(error).split())) from None
 

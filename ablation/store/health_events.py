@@ -22,7 +22,7 @@ OUT_OF_MEMORY = Rule(
     severity="note",
     diagnosis="a device ran out of memory, so the micro-batch was halved this many times; the effective "
     "batch is the same",
-    remedy="set the micro-batch to the value of `memory/micro_batch`, which saves the failed passes",
+    remedy="set the micro-batch to the value of `memory/micro_batch`, which avoids the failed passes",
 )
 OF_EVERY_STAGE = (OUT_OF_MEMORY,)
 

@@ -158,7 +158,7 @@ def test_pickled_weights_are_refused(tmp_path):
     source.mkdir()
     (source / "config.json").write_text("{}")
     (source / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"pytorch_model.bin, which is never loaded; convert"):
+    with pytest.raises(ValueError, match=r"which are never loaded \(pytorch_model.bin\); convert"):
         provide(tmp_path, "model", {"source": "path", "path": str(source)})
     with pytest.raises(ValueError, match=r"no \*.safetensors file"):
         load_model(source)

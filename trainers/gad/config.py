@@ -271,7 +271,7 @@ class GadConfig(Strict):
             ),
             (
                 self.critic.init == "reward_model" and self.reward_model is None,
-                "critic.init reward_model needs a reward_model",
+                "critic.init = reward_model needs the asset `reward_model`; set it, or set another critic.init",
             ),
             (
                 self.critic.init == "student" and self.reward_model is not None,
@@ -279,7 +279,7 @@ class GadConfig(Strict):
             ),
             (
                 self.gad.enabled and self.evaluate.checkpoints > (self.gad.max_steps or math.inf),
-                f"evaluate.checkpoints is {self.evaluate.checkpoints}, but gad.max_steps is {self.gad.max_steps}",
+                f"evaluate.checkpoints ({self.evaluate.checkpoints}) exceeds gad.max_steps ({self.gad.max_steps})",
             ),
         ]
         for wrong, problem in problems:

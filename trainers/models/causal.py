@@ -24,7 +24,7 @@ def refuse_pickles(folder: Path) -> None:
     if any(folder.glob("*.safetensors")):
         return
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
-    instead = f"only {', '.join(pickled)}, which is never loaded" if pickled else "no weights"
+    instead = f"only pickled weights, which are never loaded ({', '.join(pickled)})" if pickled else "nor other weights"
     raise ValueError(
         f"{folder}: there is no *.safetensors file, {instead}; convert the model once: "
         "model.save_pretrained(folder, safe_serialization=True)"

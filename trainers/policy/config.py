@@ -477,7 +477,7 @@ class PolicyConfig(Strict):
         if self.model is None and getattr(task, "form", "textual") == "textual":
             yield "a textual task needs a pretrained `model`; form compact can be learnt from scratch"
         if checkpoints > self.steps:
-            yield f"evaluate.checkpoints is {checkpoints}, but steps is {self.steps}"
+            yield f"evaluate.checkpoints ({checkpoints}) exceeds steps ({self.steps})"
 
     def _unanswered(self) -> Iterator[str]:
         """Yield the settings' conflicts with prompts without answers."""

@@ -86,8 +86,9 @@ def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     if numbers != measured_steps(numbers[-1] + 1 if numbers else 0, checkpoints)[:-1]:
         numbers_there = ", ".join(map(str, numbers))
         raise ValueError(
-            f"{folder} has {f'models of the steps {numbers_there}' if numbers else 'no models'}, but "
-            f"evaluate.checkpoints = {checkpoints} needs {checkpoints - 1} besides the last; delete "
-            f"{folder.parent} to train it again"
+            f"{folder} has {f'the models of steps {numbers_there}' if numbers else 'no models'}, but "
+            f"evaluate.checkpoints = {checkpoints} needs "
+            f"{checkpoints - 1} earlier step{'s' * (checkpoints > 2)}; "
+            f"delete {folder.parent} to repeat the training"
         )
     return [folder / str(step) for step in reversed(numbers)]

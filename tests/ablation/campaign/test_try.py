@@ -346,7 +346,7 @@ def test_verify_on_request_and_the_report(loop):
             ("--run", "sh train.sh", "--metric", "score"),
             "does not say which values are better; write score:max if larger is better, score:min if smaller is",
         ),
-        (("--run", "sh train.sh", "--metric", "x:max"), "the baseline's run printed no x; correct the command"),
+        (("--run", "sh train.sh", "--metric", "x:max"), "the baseline's run failed: printed no x; correct the command"),
         (("--run", "sh -c 'exit 4'", "--metric", "x:max"), "exit status 4"),
         (("--run", "sh train.sh", "--metric", "score:max", "--seed-arg=--seed"), "lacks {seed}"),
         (

@@ -44,7 +44,7 @@ def test_steps_of_an_answer(direction, new, outcome):
         (PAST[:4], 3.0, "undecided", "there are fewer than 5 past runs; one more is needed"),
         ([], 3.0, "undecided", "5 more are needed"),
         ([1.0] * 6, 1.0 + 1e-8, "passed", "the value is the same as in all 6 past runs"),
-        ([1.0] * 6, 0.9, "undecided", "check that they use their seeds"),
+        ([1.0] * 6, 0.9, "undecided", "check that the runs use their seeds"),
     ],
 )
 def test_without_an_estimate_nothing_is_worse(past, new, outcome, said):
@@ -113,7 +113,7 @@ def test_few_or_unordered_past_runs_count_as_independent():
 def test_nights_without_noise_decide_nothing():
     line = [0.7 + 0.01 * night for night in range(20)]
     for past, said in (
-        (line, "all 20 past runs lie on one line"),
+        (line, "the values of all 20 past runs lie on a straight line"),
         ([0.7] * 20, "all 20 past runs have the same value"),
     ):
         answer = watch("reward", "max", past, [0.1, 0.1, 0.1], in_order=True)

@@ -206,7 +206,7 @@ def test_a_change_that_cannot_have_an_effect_is_said_in_its_comparison(tmp_path)
 
     comparison = judged(tmp_path, note)
     assert (
-        "lr cannot have any effect: both act as 3; nothing that this comparison changes can have an effect"
+        "lr cannot have any effect: both act as 3; none of the changes in this comparison can have an effect"
         in comparison.reason
     )
 

@@ -67,5 +67,5 @@ def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
     assert list(dict.fromkeys(cited)) == numbers  # in the order in which they are cited
     assert {line.split(". ", 1)[1] for line in listed.splitlines()} <= set(REFERENCES.values())
     assert ("with interim analyses at 3, 4 seeds" in paragraph) == ("interim_analyses" in plan)
-    assert ("as the plan lists them: 1 comparison." in paragraph) == ("comparisons" in plan)
+    assert ("in the pairs that the plan lists: 1 comparison." in paragraph) == ("comparisons" in plan)
     assert ("P-values were adjusted" in paragraph) == ("comparisons" not in plan)

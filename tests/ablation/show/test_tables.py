@@ -168,9 +168,12 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
     assert all(said in shown(table) for shown in (to_markdown, to_html))
     with Store(results / DATABASE) as store:
         page = " ".join(draw(read_page(store)).split())
-        assert page.count(f"A run&#39;s value is the mean over the last 3 policies {of}.") == 1
-        assert f"A run's value is the mean over the last 3 policies {of}." in subset_table(store, table).caption
-        assert f"A run's value is the mean over the last 3 policies {of}." in methods(store, "toy")
+        assert page.count("A run&#39;s value is the mean over its last 3 policies (evaluate.checkpoints).") == 1
+        assert (
+            "A run's value is the mean over its last 3 policies (evaluate.checkpoints)."
+            in subset_table(store, table).caption
+        )
+        assert "A run's value is the mean over its last 3 policies (evaluate.checkpoints)." in methods(store, "toy")
     assert "the last 1 to 3 students of each run" in averaged(results, [1, 3], of="students").caption
     for counts in ([1, 1], [None, None]):
         assert "policies" not in averaged(results, counts).caption

@@ -78,6 +78,6 @@ def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there,
     else:
         with pytest.raises(
             ValueError,
-            match=rf"has .*models.*evaluate\.checkpoints = .*delete {tmp_path.parent} to train it again",
+            match=rf"has .*models.*evaluate\.checkpoints = .*delete {tmp_path.parent} to repeat the training",
         ):
             earlier_models(tmp_path, checkpoints)
