@@ -21,7 +21,7 @@ def test_an_answer_in_one_try(file, capsys):
     said = output(capsys, "campaign", file, "--sd", "0.001")
     noise = "standard deviation of one run 0.001 (stated)"
     assert f"4 attempts, 2 kept, 1 crashed; val_bpb, smaller is better; {noise}" in said
-    assert "from a to b: measured +0.04, likely +0.0" in said
+    assert "from a to b: measured +0.0400, likely +0.0399 [" in said
     assert "0 of 1 kept attempt measured a gain within the noise: two runs of the same code differ by less" in said
 
 

@@ -158,7 +158,7 @@ def test_a_held_out_command_measures_verifications_alone(loop):
     loop.write("train.sh", "test -e held/out.sh && exit 1\n" + loop.folder.joinpath("train.sh").read_text())
     status, out, _ = loop.attempt(5)
     assert status == 0, out
-    assert "measured +10 [" in out
+    assert "measured +10.00 [" in out
     loop.write("held/out.sh", "echo score: 9")
     loop.commit()
     assert "changes locked files: held/out.sh" in loop.attempt()[1]

@@ -127,9 +127,9 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
         study = read_measurements(store, "toy")
         means = store.results("toy").query("metric == 'edited/mean/distance'").groupby("variant")["value"].mean()
     comparison = judge_pair(study, "v10", "base").comparison
-    assert float(effect) == pytest.approx(means["base"] - means["v10"], rel=1e-3)  # smaller is better
+    assert float(effect) == pytest.approx(means["base"] - means["v10"], abs=0.005)  # smaller is better
     assert [float(low), float(high), float(p)] == pytest.approx(
-        [comparison.low, comparison.high, comparison.p], rel=0.05
+        [comparison.low, comparison.high, comparison.p], rel=0.06
     )
     assert verdict == comparison.detail == "worse"
     assert "not corrected for other comparisons" in out

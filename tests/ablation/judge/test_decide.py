@@ -75,8 +75,8 @@ def test_comparisons_per_device_hour_before_and_after(finished):
     assert (outcome.before.decided, outcome.before.hours) == (1, pytest.approx(start))
     assert (outcome.after.decided, outcome.after.hours) == (1, pytest.approx(start + 10 * PER_SEED))
     before, after, added = outcome.report().splitlines()
-    assert before == "before: 1 comparison decided in 4 min of device time, 15.2 comparisons per device-hour"
-    assert after == "after: 1 comparison decided in 8 min of device time, 7.38 comparisons per device-hour"
+    assert before == "before: 1 comparison decided in 4 min of device time, 15.16 comparisons per device-hour"
+    assert after == "after: 1 comparison decided in 8 min of device time, 7.385 comparisons per device-hour"
     assert added == "added seeds: 0 comparisons decided in 4 min of device time, 0 comparisons per device-hour"
 
 
@@ -102,7 +102,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
     assert run_decide(build_parser().parse_args(words)) == 0
     shown = capsys.readouterr().out
     assert "comparisons per hour" in shown
-    assert "stopped: dry run; 0 s of device time in 0 rounds" in shown
+    assert "stopped: dry run; 0 s of device time spent in 0 rounds" in shown
     assert "before: 1 comparison decided in 4 min of device time" in shown
     assert run_decide(build_parser().parse_args([*words, "--json"])) == 0
     captured = capsys.readouterr()

@@ -112,8 +112,8 @@ def test_a_comparison_quotes_both_variants_in_a_seed_in_which_the_item_changed(p
         ("gender-0004", False),
     ]
     worse = found.items[3]
-    assert (worse.before, worse.after, worse.agreeing, worse.seed) == ("1.00", "0.67", 1, 2)
-    assert worse.values == [(0, "1.00", "1.00"), (1, "1.00", "1.00"), (2, "1.00", "0.00")]
+    assert (worse.before, worse.after, worse.agreeing, worse.seed) == ("1.000", "0.667", 1, 2)
+    assert worse.values == [(0, "1.000", "1.000"), (1, "1.000", "1.000"), (2, "1.000", "0.000")]
     assert worse.common == [("prompt", "asked gender-0004"), ("reference", "right")]
     assert [(variant, [texts for texts, _ in quotes]) for variant, quotes, _ in worse.groups] == [
         ("v0", [[("response", "v0 said in 2 to gender-0004")]]),

@@ -379,7 +379,7 @@ def test_a_weighting_that_turns_the_sign_is_named(tmp_path, capsys):
     """As of MMLU: by tasks a gain of .2111, by documents, as lm-eval prints it, a loss of .0250."""
     words = by_documents(tmp_path, capsys)
     assert read(capsys, *words)["effect"] == pytest.approx((0.4 + 0.3 - 12 / 180) / 3)
-    line = "with items counted equally, new against base is undecided (-0.0250); to see it, pass --weight items"
+    line = "with items counted equally, new against base is undecided (-0.025); to see it, pass --weight items"
     assert line in " ".join(told(capsys, *words).split())
     assert line in told(capsys, *words, "--markdown").replace("\\", "")
     assert json.loads(told(capsys, *words, "--json"))["notes"][0] == line
