@@ -213,7 +213,7 @@ def test_a_critic_has_adapters_in_its_body_and_a_head_that_learns_whole(tokenize
 
 
 def test_a_target_that_there_is_not_is_refused(dense):
-    message = "memory.lora.targets: no linear layer of .* blocks is named 'q'; there are"
+    message = "memory.lora.targets: no linear layer of .* blocks is named 'q'; choose from"
     with pytest.raises(ValueError, match=message):
         lora.adapt(copied(dense), Lora(targets=("q",)), Precision(), seed=0)
 
