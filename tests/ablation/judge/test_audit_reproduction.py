@@ -134,7 +134,7 @@ def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of_and_why_i
     assert cell.value == pytest.approx(expected)
     assert cell.low <= cell.value <= cell.high
     assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)
-    for said in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
+    for said in ("scale simulated", "model is gpt2-medium", "gender: 400 here, 253 published"):
         assert said in ours.difference
     assert "race" not in ours.difference
 
