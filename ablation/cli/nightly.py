@@ -252,11 +252,11 @@ def _answer(
 
 
 def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
-    """Yield a note on the trend and the carry-over of each metric, and one if past runs count as independent."""
+    """Yield a note on the trend and the autocorrelation of each metric, and one if past runs count as independent."""
     judged = [each for each in answers if not math.isnan(each.p)]
     for each in judged:
         if not math.isnan(each.trend):
-            both = f"trend {each.trend:+.2g} per night, carry-over {each.carry_over:.2f}"
+            both = f"trend {each.trend:+.2g} per night, autocorrelation {each.autocorrelation:.2f}"
             yield f"{each.metric}: {both}, estimated from {each.runs} past runs in the order of {order}"
     if any(math.isnan(each.trend) for each in judged):
         unknown = "their order is not certain or the new run is not the last"

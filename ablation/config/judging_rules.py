@@ -58,8 +58,10 @@ RULES = (
     "Values from 0 to 100 count as bounded.",
     "2026-11-29: If the t quantiles of seeds and items are close, p uses their weighted mean instead of the mean of "
     "their squares: more verdicts with few seeds.",
-    "2026-11-29: From 15 past runs in order on, `nightly` predicts by their trend and carry-over and tests the mean of "
-    "the reruns at 2%: fewer nights are worse where they drift or carry over, and fewer small drops are found.",
+    "2026-11-29: From 15 past runs in order on, `nightly` predicts by their trend and autocorrelation and tests the "
+    "mean of the reruns at 2%: fewer nights are worse where they drift or carry over, and fewer small drops are found.",
+    "2026-11-29: A gate passes a verdict of better only if non-inferiority is also shown with the full allowance for "
+    "unseen items: fewer passes of few items without bounds.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

@@ -21,11 +21,11 @@ CONFIRM, CONFIRM_IN_ORDER = 0.05, 0.02
 past runs in order."""
 MIN_RUNS = 5
 MIN_IN_ORDER = 15
-"""Past runs from which a trend and a carry-over are estimated; with fewer, too few drops would be found."""
+"""Past runs from which a trend and an autocorrelation are estimated; with fewer, too few drops would be found."""
 RERUNS = 2
 
 _ROUNDING = 1e-6  # values that differ less, relative to their mean, are the same run in float32
-_CARRY_OVERS = np.linspace(0, 0.9, 10)
+_AUTOCORRELATIONS = np.linspace(0, 0.9, 10)
 
 Outcome = Literal["passed", "undecided", "worse"]
 Direction = Literal["max", "min", "both"]
@@ -44,7 +44,7 @@ class Watched:
         low, high: bounds of the prediction interval that was used; infinite if it is not watched.
         p: of the value under the past runs, times the number of watched metrics (Bonferroni), at most 1.
         trend: change of the metric from night to night; NaN if the past runs count as independent.
-        carry_over: share of a night's deviation that the next night has, too; NaN if they count as independent.
+        autocorrelation: of the deviations of successive nights (the coefficient of an AR(1)); NaN without an estimate.
         confirm: level at which the mean of the reruns is tested.
     """
 
@@ -60,7 +60,7 @@ class Watched:
     high: float
     p: float
     trend: float
-    carry_over: float
+    autocorrelation: float
     confirm: float
 
 
@@ -132,7 +132,7 @@ def watch(
         high=tested.high,
         p=tested.p,
         trend=predicted.trend,
-        carry_over=predicted.carry_over,
+        autocorrelation=predicted.autocorrelation,
         confirm=predicted.confirm,
     )
 
@@ -152,14 +152,14 @@ class _Prediction:
     shared: float
     freedom: int
     trend: float = math.nan
-    carry_over: float = math.nan
+    autocorrelation: float = math.nan
     confirm: float = CONFIRM
 
 
 def _of_nights(past: NDArray[np.float64]) -> _Prediction:
     """Return the prediction of the night after the past ones, in order: a line, and deviations from it that carry over.
 
-    The deviation of a night is the carry-over c times that of the night before, plus something new. Reruns of a night
+    The deviation of a night is c times that of the night before, plus something new (AR(1)). Reruns of a night
     have the share c of what is new in common: a state that lasts until the next night also lasts until a rerun. Every c
     of a grid counts by its restricted likelihood, so that its uncertainty is in the variance, too.
 
@@ -168,25 +168,25 @@ def _of_nights(past: NDArray[np.float64]) -> _Prediction:
     """
     count, level = len(past), float(np.mean(past))
     rows = np.column_stack([np.ones(count), np.arange(-count, 0), past - level])  # the new night is night 0
-    carry = _CARRY_OVERS[:, None, None]
+    carry = _AUTOCORRELATIONS[:, None, None]
     white = np.concatenate([np.sqrt(1 - carry**2) * rows[:1], rows[1:] - carry * rows[:-1]], axis=1)
     line, values = white[..., :2], white[..., 2:]
     inverse = np.linalg.inv(line.mT @ line)
     fitted = inverse @ line.mT @ values
     variance = np.sum((values - line @ fitted) ** 2, axis=(1, 2)) / (count - 2)
     at = np.array([[1, 0]]) - carry * rows[-1:, :2]
-    means = (at @ fitted)[:, 0, 0] + _CARRY_OVERS * rows[-1, 2]
-    shared = variance * (_CARRY_OVERS + (at @ inverse @ at.mT)[:, 0, 0])
-    likelihoods = np.log((1 - _CARRY_OVERS**2) * np.linalg.det(inverse)) / 2 - (count / 2 - 1) * np.log(variance)
+    means = (at @ fitted)[:, 0, 0] + _AUTOCORRELATIONS * rows[-1, 2]
+    shared = variance * (_AUTOCORRELATIONS + (at @ inverse @ at.mT)[:, 0, 0])
+    likelihoods = np.log((1 - _AUTOCORRELATIONS**2) * np.linalg.det(inverse)) / 2 - (count / 2 - 1) * np.log(variance)
     weights = special.softmax(likelihoods)
     mean = float(weights @ means)
     return _Prediction(
         level + mean,
-        own=float(weights @ (variance * (1 - _CARRY_OVERS))),
+        own=float(weights @ (variance * (1 - _AUTOCORRELATIONS))),
         shared=float(weights @ (shared + (means - mean) ** 2)),
         freedom=count - 2,
         trend=float(weights @ fitted[:, 1, 0]),
-        carry_over=float(weights @ _CARRY_OVERS),
+        autocorrelation=float(weights @ _AUTOCORRELATIONS),
         confirm=CONFIRM_IN_ORDER,
     )
 

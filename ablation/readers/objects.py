@@ -1,8 +1,7 @@
 """A folder with a JSON file for each item, one object each: `<item>.json`, or `<item>/result.json` in folders.
 
 The objects are the rows of a plain table, whose item and value are found by the same names; `{a: {b: 1}}` has the
-column `a.b`. Where no key names the
-item, `--item file` takes the name of the file, or of its folder.
+column `a.b`. If no key names the item, `--item file` takes the name of the file, or of its folder.
 """
 
 from collections import Counter

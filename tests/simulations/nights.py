@@ -51,10 +51,10 @@ WORLDS: dict[str, Draw] = {
     "independent": carried,
     "log-normal": partial(carried, draw=skewed),
     "drift of 0.05 sd a night": partial(carried, drift=0.05),
-    "carry-over 0.7, the rest new in each run": partial(carried, carry=0.7),
-    "carry-over 0.7, half of the rest new in each run": partial(carried, carry=0.7, shared=0.5),
-    "a state with carry-over 0.7, half of the variance": partial(of_a_state, carry=0.7),
-    "drift of 0.05 sd and carry-over 0.7": partial(carried, carry=0.7, drift=0.05),
+    "autocorrelation 0.7, the rest new in each run": partial(carried, carry=0.7),
+    "autocorrelation 0.7, half of the rest new in each run": partial(carried, carry=0.7, shared=0.5),
+    "a state with autocorrelation 0.7, half of the variance": partial(of_a_state, carry=0.7),
+    "drift of 0.05 sd and autocorrelation 0.7": partial(carried, carry=0.7, drift=0.05),
 }
 
 

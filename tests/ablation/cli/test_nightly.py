@@ -216,13 +216,13 @@ RNG = np.random.default_rng(6)
 DRIFTING = (0.7 + 0.02 * np.arange(20) + RNG.normal(0, 0.01, 20)).tolist()
 
 
-def test_the_trend_and_the_carry_over_of_a_file_are_told(tmp_path, capsys):
+def test_the_trend_and_the_autocorrelation_of_a_file_are_told(tmp_path, capsys):
     """In the file's order, whatever the names are."""
     names = [f"n{k * 7 % 20}" for k in range(20)]
     file = past_file(tmp_path / "past.csv", DRIFTING, names=names)
     words = ("nightly", file, "--metric", "reward", "--new")
     said = output(capsys, *words, ended(tmp_path / "mean", 0.9), status=11)  # of all nights, but far below the line
-    told = r"reward: trend \+0\.02 per night, carry-over 0\.\d\d, "
+    told = r"reward: trend \+0\.02 per night, autocorrelation 0\.\d\d, "
     told += r"estimated from 20 past runs in the order of the rows of the file\n"
     assert re.search(f"note: {told}", said)
     assert "RERUN RERUN (their mean decides, at 2%)" in said

@@ -58,10 +58,10 @@ LINE = [2 + 0.1 * t + {0: 1, 7: -2, 14: 1}.get(t, 0) for t in range(15)]
 
 
 def test_the_trend_by_hand(monkeypatch):
-    monkeypatch.setattr(reference, "_CARRY_OVERS", np.array([0.0]))
+    monkeypatch.setattr(reference, "_AUTOCORRELATIONS", np.array([0.0]))
     answer = watch("reward", "max", LINE, [2.0], in_order=True)
     error = math.sqrt(6 / 13 * (1 + 1 / 15 + 8**2 / 280))  # night 15 is 8 from the middle; 280: their sum of squares
-    assert (answer.trend, answer.carry_over) == (pytest.approx(0.1), 0)
+    assert (answer.trend, answer.autocorrelation) == (pytest.approx(0.1), 0)
     assert answer.low == pytest.approx(3.5 - 1.350171 * error, abs=1e-5)  # t with 13 degrees of freedom, from a table
     assert answer.p == pytest.approx(stats.t.cdf(-1.5 / error, 13))
     answer = watch("reward", "max", LINE, [0.0, 2.0, 2.4], in_order=True)
@@ -71,8 +71,8 @@ def test_the_trend_by_hand(monkeypatch):
     assert 0.02 < answer.p < 0.05  # at 5% it would be worse
 
 
-def test_the_carry_over_by_the_covariances_of_all_nights():
-    """The slow way: the matrix of covariances of the past nights and of two reruns, for each carry-over of the grid."""
+def test_the_autocorrelation_by_the_covariances_of_all_nights():
+    """The slow way: the matrix of covariances of the past nights and of two reruns, for each value of the grid."""
     rng = np.random.default_rng(4)
     past = 50 + np.cumsum(rng.normal(0.1, 1, 18))
     nights, found = np.arange(18), []
@@ -98,15 +98,15 @@ def test_the_carry_over_by_the_covariances_of_all_nights():
     answer = watch("reward", "max", [*past], [mean - 9, mean - 1.5, mean - 2.5], in_order=True)
     assert answer.low == pytest.approx(mean + stats.t.ppf(0.02, 16) * error)
     assert answer.p == pytest.approx(stats.t.cdf(-2 / error, 16))
-    assert (answer.trend, answer.carry_over) == pytest.approx((weights @ trends, weights @ carries))
-    assert 0.4 < answer.carry_over < 0.9
+    assert (answer.trend, answer.autocorrelation) == pytest.approx((weights @ trends, weights @ carries))
+    assert 0.4 < answer.autocorrelation < 0.9
 
 
 def test_few_or_unordered_past_runs_count_as_independent():
     for past, in_order in ((LINE, False), (LINE[:14], True)):
         answer = watch("reward", "max", past, [2.0, 2.0, 2.0], in_order=in_order)
         assert answer == watch("reward", "max", past, [2.0, 2.0, 2.0])
-        assert np.isnan([answer.trend, answer.carry_over]).all()
+        assert np.isnan([answer.trend, answer.autocorrelation]).all()
         assert answer.confirm == 0.05
 
 
