@@ -406,7 +406,7 @@ def judge(
     if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):
         problem, remedy = (
             f"differs from the shape of the parent, {np.shape(parent)}",
-            "give both the same seeds and items or, if only the number of runs differs, pass seeds='independent'",
+            "pass the same seeds and items for both or, if only the number of runs differs, seeds='independent'",
         )
         raise ConfigError("judge", "child", np.shape(child), problem, remedy)
     groups = [Values(array, items, clusters) for array in (parent, child)]

@@ -8,10 +8,6 @@ from datetime import date, time
 from decimal import Decimal
 from typing import Any
 
-# For runner/runlog.py: what it imports is in the keys of stages.
-from ablation.contract.numbers import counted as counted  # noqa: PLC0414
-from ablation.contract.numbers import duration as duration  # noqa: PLC0414
-
 # Control characters except tab and newline, separators, marks that change a line's direction, lone surrogates.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.contract.atomic import replacing, write_json
-from ablation.contract.display import counted, duration
+from ablation.contract.numbers import counted, duration
 from ablation.contract.rows import CLUSTER, SHARDS
 
 if TYPE_CHECKING:
