@@ -29,8 +29,8 @@ SPLITS = 400  # of each size
 
 HEAD = """# Evidence
 
-What this project says about results that others measured, beside what is known of them. `make evidence` makes this page
-from [these files](../../benchmarks/evidence/README.md).
+This page compares what this project says about results that others measured with what is known of them. `make evidence`
+writes it from [these files](../../benchmarks/evidence/README.md).
 """
 
 
@@ -170,8 +170,8 @@ def checkpoints() -> Iterator[str]:
     count = len(next(iter(systems.values())))
     yield section(
         "Two checkpoints, one run each",
-        f"""Four systems on the {count:,} test problems of GSM8K, right or wrong. The verdict is about
-        these checkpoints; whether the recipe is better, one run of each cannot say.""",
+        f"""Four systems on the {count:,} test problems of GSM8K, right or wrong. The verdict is about these
+        checkpoints; one run of each cannot show whether the recipe is better.""",
     )
     yield markdown(("", "effect, 95% interval", "verdict", "p", "better, worse items", "McNemar's exact p"), rows)
 
@@ -216,37 +216,15 @@ def nightly(contest: Contest) -> Iterator[str]:
     head = ["check", *(f"{count} past runs: {what}" for count in (5, 10) for what in ("no change", "1 sd", "2 sd"))]
     yield markdown(head, rows)
     yield """
-A fixed threshold depends on one run and on a percentage that has nothing to do with the noise.
-[How to use it](../how-to/nightly.md)."""
-
-
-def simulated_nights() -> Iterator[str]:
-    """Show how often nights whose truth is known are rerun and called worse by each rule: a row for each world."""
-    with (DATA / "nights.csv").open(newline="") as file:
-        found = list(csv.DictReader(file))
-    cells: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for row in found:
-        worse = f"{100 * float(row['worse']):.{1 if row['fall in sd'] == '0' else 0}f}"
-        asked = [f"{100 * float(row['asks for reruns']):.0f}"] if row["fall in sd"] == "0" else []
-        cells[row["nights"]][row["past runs"]] += [*asked, worse]
-    counts = ["5", "15"]  # the fewest past runs of each rule
-    count = int(found[0]["nights simulated"])
-    yield section(
-        "Nights that drift or carry over",
-        f"""Simulated by `python -m tests.simulations.nights`, {count:,} nights a cell: of 100 nights, how many ask
-        for reruns and how many are called worse without any change, and how many are called worse after a fall of 2 and
-        of 4 standard deviations ([more past runs](../../benchmarks/evidence/nights.csv)):""",
-    )
-    head = ["nights", *(f"{count} past runs" for count in counts)]
-    yield markdown(head, [[name, *(", ".join(of[count]) for count in counts)] for name, of in cells.items()])
+A fixed threshold depends on one run, and its percentage has nothing to do with the noise. [Guard a nightly
+run](../how-to/nightly.md) has the rule, and how it does if nights drift or carry over."""
 
 
 def page() -> str:
     """Return the page."""
     contest = read_contest()
     pairs = itertools.chain(checkpoints(), [""], reruns_of_records(contest), splits(contest))
-    nights = itertools.chain(nightly(contest), [""], simulated_nights())
-    return "\n".join([HEAD, *pairs, *nights]).rstrip() + "\n"
+    return "\n".join([HEAD, *pairs, *nightly(contest)]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -15,14 +15,13 @@ HEAD = """# From the sources
 
 If you come from one of the five sets of notes behind this project, look up the script, flag or metric that you know. In
 the second column `grpo.beta` is a [key](../index.md) of the section's study, `debias/v8` a variant, `debias.train` a
-stage, `train/loss` a [metric](metrics/debias.md), `figure gspo/training` a figure, and `$HF_ENDPOINT` an environment
-variable.
+stage, `train/loss` a [metric](metrics/debias.md), and `figure gspo/training` a figure.
 
 `snakemake --resources gpu=2 --config study=... variant=... scale=paper` replaces most scripts: it runs one variant with
 all that it needs, or without `variant` the whole study. `scale=paper` has the sources' models and sizes.
 
-[statements.tsv](statements.tsv) lists all {count} statements of the notes, from which this page is made
-(`docs/make_sources.py`).
+This page leaves out what has nearly the same name here. [statements.tsv](statements.tsv) has all {count} statements of
+the notes; `docs/make_sources.py` makes this page from it.
 """
 SECTIONS = {
     "biasedit": "The BiasEdit notes: GRPO on BiasEdit (study `debias`)",
