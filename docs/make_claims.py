@@ -37,19 +37,10 @@ Each study follows a set of notes; [From the sources](from-the-sources.md) trans
 
 ## What the notes claim, and what was measured here
 
-[claims.tsv](claims.tsv) has all claims of `configs/published/`, what was measured, the smallest change that the grid
-would have shown, and the verdict (`docs/make_claims.py RESULTS`). Our models and sizes are those of the scale, not the
-sources'.
-
-- *reproduced*, *contradicted*: the 95% interval of our mean lies on the claimed side of 0, or on the other one. If no
-  change is claimed: within the study's margin, or off 0.
-- *not seen*: the interval contains 0, and a change as large as the claimed one would have been shown with 80% power.
-- *too small to see here*: it would not.
-- *inert here*: both variants give every item the same value in every seed. The change did not reach this metric.
-- *true by construction*: the code can compute nothing else, so no run can fail the claim.
-- *set by the scale*: the figure repeats a setting that has another value here.
-- *not testable here*: not run, or seeds that agree to the last digit, or a length of the source's data.
-
+[claims.tsv](claims.tsv) has every claim of `configs/published/`, what was measured at the models and sizes of our
+scales, the smallest change that the grid would have shown, and the verdict. `docs/make_claims.py RESULTS` writes it.
+"""
+TAIL = """
 Each claim is judged by itself, so one in twenty of the intervals misses by chance. A number of a training log is
 reproduced if another run of ours could give it: as its median over the training, or as its mean around the named step,
 at the same fraction of our training. A range is reproduced if at least half of our steps lie inside, and contradicted
@@ -57,17 +48,17 @@ if none does.
 """
 COLUMNS = ("scale", "study", "variant", "claimed", "measured", "visible from", "verdict")
 NEEDED = "`snakemake --configfile configs/claims.yaml` runs all of them."
-VERDICTS = (
-    "reproduced",
-    "contradicted",
-    "not seen",
-    "too small to see here",
-    "inert here",
-    "true by construction",
-    "set by the scale",
-    "not testable here",
-)
-JUDGED = VERDICTS[:4]
+VERDICTS = {
+    "reproduced": "our 95% interval lies on the claimed side of 0, or within the margin if no change is claimed",
+    "contradicted": "it lies on the other side, or excludes 0 if no change is claimed",
+    "not seen": "it contains 0; the grid would have shown a change as large as the claimed one with 80% power",
+    "too small to see here": "it contains 0; the grid would not have shown such a change",
+    "inert here": "both variants give every item the same value in every seed",
+    "true by construction": "the code can compute nothing else",
+    "set by the scale": "the figure repeats a setting that has another value here",
+    "not testable here": "not run, seeds that agree to the last digit, or a length of the source's data",
+}
+JUDGED = [*VERDICTS][:4]
 
 Row = dict[str, str]
 
@@ -112,26 +103,21 @@ def _row(scale: str, study: str, claim: Claimed) -> Row:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Return the page: the claims counted by study and verdict, of each scale at which any could be judged."""
+    """Return the page: the claims counted by verdict and study, of each scale at which any could be judged."""
     scales = list(dict.fromkeys(row["scale"] for row in rows if row["verdict"] in JUDGED))
+    judged = [row for row in rows if row["scale"] in scales]
+    groups = list(dict.fromkeys((row["study"], row["scale"]) for row in judged))
+    counts = Counter((row["study"], row["scale"], row["verdict"]) for row in judged)
     lines = [HEAD]
-    for scale in scales:
-        of_scale = [row for row in rows if row["scale"] == scale]
-        ran = sum(row["measured"] != NOT_RUN for row in of_scale)
-        said = f"{ran} of {len(of_scale)} claims are on variants that ran."
-        lines += [
-            f"### Scale {scale}",
-            "",
-            f"{said} {NEEDED}" if ran < len(of_scale) else said,
-            "",
-            f"| study | {' | '.join(VERDICTS)} |",
-            f"| --- |{' --- |' * len(VERDICTS)}",
-        ]
-        for study in dict.fromkeys(row["study"] for row in of_scale):
-            counts = Counter(row["verdict"] for row in of_scale if row["study"] == study)
-            lines.append(f"| {study} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} |")
-        lines.append("")
-    return "\n".join(lines)
+    if missing := sum(row["measured"] == NOT_RUN for row in judged):
+        lines += [f"{missing} of {len(judged)} claims are on variants that did not run. {NEEDED}", ""]
+    lines += [
+        f"| verdict | {' | '.join(['meaning', *map(', '.join, groups)])} |",
+        f"| --- | --- |{' ---: |' * len(groups)}",
+    ]
+    for verdict, meaning in VERDICTS.items():
+        lines.append(f"| {' | '.join([verdict, meaning, *(str(counts[*group, verdict]) for group in groups)])} |")
+    return "\n".join([*lines, TAIL])
 
 
 def read(file: Path) -> list[Row]:
