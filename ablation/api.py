@@ -33,7 +33,7 @@ from ablation.readers.arrays import Frame, Values
 from ablation.readers.sheet import Errors
 from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
-from ablation.show.effects import measured_pair, studies_with, tell_pair
+from ablation.show.effects import measured_pair, pair_effect, studies_with
 from ablation.store.current import check_study, load_or_collect
 from ablation.store.database import Store
 
@@ -192,7 +192,7 @@ class Results:
             )
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
-        effect = tell_pair(measured, self._store.meta()["scale"], a, b)
+        effect = pair_effect(measured, self._store.meta()["scale"], a, b)
         row = {**(effect.effect or {}), "changes": plain(effect.changes)}
         return Verdict(lambda: row, lambda: "\n".join([*effect.changed, *effect.lines]))
 

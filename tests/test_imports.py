@@ -173,7 +173,7 @@ def test_planning_loads_no_heavy_library():
 
 
 def test_a_trial_of_a_loop_loads_no_heavy_library():
-    loaded = loaded_after("from ablation.campaign.trial import try_commit\nimport ablation.cli.try_commit")
+    loaded = loaded_after("from ablation.campaign.trial import try_commit\nimport ablation.cli.campaign")
     assert not loaded & {"pandas", "numpy", "duckdb", "pyarrow", "scipy", "pydantic", "matplotlib", "yaml"}
 
 

@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 from functools import partial
 
-from ablation.cli.common import add_json, add_results, overrides_of, print_json, results_folder
+from ablation.cli.common import add_shared, overrides_of, print_json, results_folder
 from ablation.cli.verdicts import in_lines, reasons
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
@@ -16,10 +16,10 @@ from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.show.text import clean_records
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_add_seeds(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `add-seeds`."""
     parser.description = "Add seeds to undecided comparisons until they are decided or the budget is used up."
-    add_results(parser)
+    add_shared(parser, "--results")
     add = parser.add_argument
     add("study", metavar="STUDY")
     add("--budget", type=float, required=True, metavar="HOURS", help="maximum device-hours to spend")
@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cores", default="all", help="CPU cores for snakemake (default: all)")
     add("--gpus", type=int, help="number of accelerators (default: from configs/config.yaml)")
     add("--config", nargs="*", default=[], metavar="KEY=VALUE", help="override settings, as `snakemake --config` does")
-    add_json(parser)
+    add_shared(parser, "--json")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_add_seeds(arguments: argparse.Namespace) -> int:
     """Run the grid in rounds with more seeds; print the verdicts and the cost."""
     if not arguments.dry_run:
         need("snakemake", "`ablation add-seeds`")

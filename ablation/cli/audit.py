@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ablation.audit.reproduction import Measured
-from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
+from ablation.cli.common import add_shared, open_store, print_json, results_folder
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.errors import ConfigError
@@ -14,10 +14,10 @@ from ablation.contract.errors import ConfigError
 OF_A_TABLE = ("items", "target", "runs", "percent", "columns")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_audit(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `audit`."""
     parser.description = "Check a study's published numbers and compare them with its results, or check any table."
-    add_results(parser)
+    add_shared(parser, "--results")
     add = parser.add_argument
     add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
     add(
@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", metavar="RATE", help="the numbers are distances between a rate and this target, such as 0.5")
     add("--runs", type=int, metavar="N", help="number of training runs that are averaged in each number")
     add("--percent", action="store_true", help="the numbers are percentages without a %% sign")
-    add_json(parser)
+    add_shared(parser, "--json")
     add("--columns", nargs="+", metavar="NAME", help="check only these columns (default: all)")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_audit(arguments: argparse.Namespace) -> int:
     """Print one sentence per finding; return 1 if any is an error."""
     if (arguments.table is None) == (arguments.study is None):
         problem = "is missing" if arguments.table is None else "cannot be combined with --table"

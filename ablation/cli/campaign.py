@@ -1,16 +1,24 @@
-"""The command `campaign`: begin, verify or report a campaign, or judge the table of a past one."""
+"""The commands `campaign` and `try`: start, verify or report a campaign of trials, judge a past one, and run a trial.
+
+A trial is one commit of a loop that edits, commits, trains, and keeps or drops the commit.
+"""
 
 import argparse
+import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ablation.cli.common import add_json, print_json
-from ablation.cli.try_commit import answered
-from ablation.contract.errors import ConfigError
+from ablation.cli.common import add_shared, print_json
+from ablation.contract.errors import ConfigError, explained
+
+if TYPE_CHECKING:
+    from ablation.campaign.trial import Answer
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_campaign(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `campaign`."""
     parser.description = (
         "ablation campaign               report the campaign in this repository\n"
         "ablation campaign init          start a campaign: measure HEAD three times and write campaign.toml\n"
@@ -69,15 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     seed("--seed-env", default="", metavar="NAME", help="environment variable that passes the seed instead")
     output = parser.add_argument_group("report")
-    add_json(output)
+    add_shared(output, "--json")
     output.add_argument("--html", type=Path, metavar="PATH", help="also write the report as an HTML page to this file")
     past = parser.add_argument_group("FILE").add_argument
     said = "standard deviation of one run (default: estimated from rows with the same name)"
     past("--sd", type=float, metavar="SD", help=said)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Begin, verify or report the campaign, or judge a past one."""
+def run_campaign(arguments: argparse.Namespace) -> int:
+    """Start, verify or report the campaign, or judge the table of a past one."""
     if arguments.what == "init":
         return _init(arguments)
     if arguments.what not in (None, "verify"):
@@ -141,3 +149,47 @@ def _init(arguments: argparse.Namespace) -> int:
             "give --verify-run a file of its own"
         )
     return 0
+
+
+def declare_try(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `try`."""
+    parser.description = (
+        "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop should keep it.\n"
+        "Exit code: 0 keep the commit; 10 reset it; 11 run again; 12 it crashed; 13 refused; 2 bad input.\n"
+        "Start with: ablation campaign init"
+    )
+    add = parser.add_argument
+    add("--why", required=True, metavar="TEXT", help="description of the change, for the ledger")
+    said = "better, or not-worse for a simplification, which must be equivalent within the margin (default: better)"
+    add("--claim", choices=("better", "not-worse"), default="better", help=said)
+    add("--margin", type=float, metavar="M", help="margin of --claim not-worse (default: the campaign's)")
+    add_shared(parser, "--json")
+
+
+def run_try(arguments: argparse.Namespace) -> int:
+    """Run the trial of a commit; return the exit code that tells the loop what to do."""
+    from ablation.campaign.repository import Repository
+    from ablation.campaign.trial import try_commit
+
+    simplified = arguments.claim == "not-worse"
+
+    def asked() -> "Answer":
+        return try_commit(Repository(Path()), arguments.why, simplified=simplified, margin=arguments.margin)
+
+    return answered("try", asked, as_json=arguments.json)
+
+
+def answered(command: str, ask: "Callable[[], Answer]", *, as_json: bool) -> int:
+    """Print an answer and return its exit code; if a file cannot be written, the exit code is that of `run again`."""
+    from ablation.campaign.trial import AGAIN
+
+    try:
+        answer = ask()
+    except OSError as error:
+        print(f"error: {explained(error)}", file=sys.stderr)
+        return AGAIN
+    if as_json:
+        print_json(command, [], exit=answer.exit, said=answer.lines, **answer.fields)
+    else:
+        print("\n".join(answer.lines))
+    return answer.exit

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ablation.cli.common import add_configs, add_results
+from ablation.cli.common import add_shared
 from ablation.cli.configs import settings_of
 from ablation.cli.init import TEMPLATE
 from ablation.config.study import Study
@@ -32,18 +32,17 @@ from ablation.store.unlogged import find_unlogged
 _SHOWN = 12  # names of metrics, or of items
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_check(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `check`."""
     parser.description = (
         "Run one variant with one seed in a separate folder, read its output, and report what is "
         "wrong. The grid does not use this run."
     )
     parser.add_argument("study", metavar="STUDY[/VARIANT]", help="a study, or one of its variants (default: the first)")
-    add_configs(parser)
-    add_results(parser)
+    add_shared(parser, "--scale", "--config", "--results")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_check(arguments: argparse.Namespace) -> int:
     """Run the stages of one run; print problems, peak memory, and how long the grid will take."""
     name, _, variant = arguments.study.partition("/")
     plan = build_plan(settings_of(arguments, studies=name, results=arguments.results))

@@ -1,11 +1,10 @@
-"""Options and helpers that several commands share. Importing it is cheap: it does not import the database."""
+"""Options and helpers that several commands share. Imports the settings and the database only on use."""
 
 import os
 import re
 import shutil
-import sys
 import textwrap
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -18,72 +17,66 @@ if TYPE_CHECKING:
     from ablation.show.gated import Gated
     from ablation.store.database import Store
 
-JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/reference/python.md
+JSON_SCHEMA = 1  # raised if a key changes its meaning or goes; docs/reference/python.md
 
 
-def add_results(parser: ArgumentParser) -> None:
-    """Add `--results`."""
-    parser.add_argument(
-        "--results", type=Path, metavar="DIR", help="results folder (default: from configs/config.yaml)"
-    )
+_SHARED: dict[str, dict[str, Any]] = {
+    "--results": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "results folder (default: from configs/config.yaml)",
+    },
+    "--reports": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "reports folder (default: from configs/config.yaml)",
+    },
+    "--scale": {"help": "use configs/scales/SCALE.yaml (default: from configs/config.yaml)"},
+    "--config": {
+        "nargs": "+",
+        "action": "extend",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "override settings, as `snakemake --config` does",
+    },
+    "--json": {"action": "store_true", "help": "print JSON with every value (docs/reference/python.md)"},
+    "study": {"nargs": "?", "metavar": "STUDY", "help": "only this study (default: all)"},
+    "a": {"metavar": "A", "help": "the baseline: STUDY/VARIANT, or VARIANT if only one study has both A and B"},
+    "b": {"metavar": "B", "help": "the candidate, written the same way"},
+    "--study": {"help": "the study of A and B, if they are named without STUDY/"},
+    "--without": {
+        "nargs": "+",
+        "metavar": "VARIANT:SEED",
+        "default": [],
+        "help": "runs that may be missing or failed; the other variant's run with that seed is left out as well",
+    },
+    "--markdown": {
+        "action": "store_true",
+        "help": "print Markdown, and append it to the file that GITHUB_STEP_SUMMARY names",
+    },
+}
+REQUIREMENTS = ("not-worse", "better", "equivalent")
 
 
-def add_reports(parser: ArgumentParser) -> None:
-    """Add `--reports`."""
-    parser.add_argument(
-        "--reports", type=Path, metavar="DIR", help="reports folder (default: from configs/config.yaml)"
-    )
-
-
-def add_configs(parser: ArgumentParser) -> None:
-    """Add `--scale` and `--config`."""
-    parser.add_argument("--scale", help="use configs/scales/SCALE.yaml (default: from configs/config.yaml)")
-    said = "override settings, as `snakemake --config` does"
-    parser.add_argument("--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=said)
-
-
-def add_study(parser: ArgumentParser) -> None:
-    """Add an optional STUDY."""
-    parser.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
-
-
-def add_pair(parser: ArgumentParser) -> None:
-    """Add variants A and B of one study."""
-    parser.add_argument(
-        "a", metavar="A", help="the baseline: STUDY/VARIANT, or VARIANT if only one study has both A and B"
-    )
-    parser.add_argument("b", metavar="B", help="the candidate, written the same way")
-    parser.add_argument("--study", help="the study of A and B, if they are named without STUDY/")
-    add_results(parser)
-
-
-def add_json(parser: Any) -> None:
-    """Add `--json` to a parser, or to a group of options that exclude each other."""
-    parser.add_argument("--json", action="store_true", help="print JSON with every value (docs/reference/python.md)")
-
-
-def add_requirement(parser: ArgumentParser, text: str) -> None:
-    """Add `--require`, `--without` and `--markdown`."""
-    parser.add_argument("--require", choices=("not-worse", "better", "equivalent"), help=text)
-    allowed = "runs that may be missing or failed; the other variant's run with that seed is left out as well"
-    parser.add_argument("--without", nargs="+", metavar="VARIANT:SEED", default=[], help=allowed)
-    said = "print Markdown, and append it to the file that GITHUB_STEP_SUMMARY names"
-    parser.add_argument("--markdown", action="store_true", help=said)
+def add_shared(parser: Any, *names: str) -> None:
+    """Add options that several commands have to a parser, or to a group of its options."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
 
 
 def overrides_of(pairs: Iterable[str]) -> dict[str, str]:
-    """Return `--config KEY=VALUE ...` as a map. Raises ConfigError."""
+    """Return the `KEY=VALUE` texts of `--config` as {key: value}. Raises ConfigError for any other text."""
     overrides = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise ConfigError("--config", pair, None, "is not KEY=VALUE", "write, for example, scale=smoke")
+            raise ConfigError("--config", pair, None, "is not KEY=VALUE", "write KEY=VALUE, such as scale=smoke")
         overrides[key] = value.strip()
     return overrides
 
 
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
-    """Return `--results`, or the settings' folder; `results` if nothing is configured and runs were imported."""
+    """Return the folder that `--results` or else the settings name; `results` if there are no settings."""
     if arguments.results is not None:
         check_decoded(Path(arguments.results))
         return Path(arguments.results)
@@ -92,7 +85,7 @@ def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = N
 
 
 def reports_folder(arguments: Namespace) -> Path:
-    """Return `--reports`, or the settings' folder; `reports` if nothing is configured."""
+    """Return the folder that `--reports` or else the settings name; `reports` if there are no settings."""
     if arguments.reports is not None:
         return Path(arguments.reports)
     settings = _settings()
@@ -100,7 +93,7 @@ def reports_folder(arguments: Namespace) -> Path:
 
 
 def claimed_reports(arguments: Namespace) -> Path:
-    """Return the folder of reports. Raises ConfigError if it shows other results."""
+    """Return the reports folder. Raises ConfigError if it already holds the reports of another results folder."""
     from ablation.plan.collected import claim_reports
 
     reports = reports_folder(arguments)
@@ -109,7 +102,7 @@ def claimed_reports(arguments: Namespace) -> Path:
 
 
 def print_gated(gated: "Gated", *, markdown: bool) -> None:
-    """Print the answers of a gate; Markdown also goes to the summary of a CI step, if there is one."""
+    """Print the answers of a gate; Markdown is also appended to the summary of the CI step, if there is one."""
     from ablation.show.gated import as_markdown, in_words
 
     if not markdown:
@@ -122,14 +115,14 @@ def print_gated(gated: "Gated", *, markdown: bool) -> None:
 
 
 def print_paths(paths: Iterable[Path]) -> int:
-    """Print the files that a command wrote; return its exit status."""
+    """Print the paths of the files that a command wrote; return the exit status 0."""
     for path in paths:
         print(path)
     return 0
 
 
 def price_per_hour() -> float | None:
-    """Return `cost_per_device_hour` of the settings; None without settings."""
+    """Return the setting `cost_per_device_hour`; None if it is not set or there are no settings."""
     settings = _settings()
     return None if settings is None else settings.cost_per_device_hour
 
@@ -143,7 +136,7 @@ def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings | None":
 
 
 def open_store(results: Path, *, strict: bool = False) -> "Store":
-    """Return the database of the results, brought up to date. Raises as `load_or_collect`."""
+    """Open the database of the results, updated if necessary. Raises what `load_or_collect` raises."""
     from ablation.store.current import load_or_collect  # late: it takes a second to import
     from ablation.store.database import Store
 
@@ -158,7 +151,7 @@ _COLOURED = re.compile(rf"(^|: |\bis |  )({'|'.join(_COLOURS)})(?![\w-])", re.MU
 
 
 class Shown:
-    """A stream that escapes control characters, such as ESC in texts from files, and colours verdicts.
+    """Stream that escapes control characters, such as ESC in texts from files, and colours verdicts.
 
     Colour is for terminals, unless NO_COLOR is set (https://no-color.org).
     """
@@ -178,24 +171,17 @@ class Shown:
         return getattr(self.stream, name)
 
 
-def obeyed(text: str) -> None:
-    """Send the terminal a control sequence."""
-    getattr(sys.stdout, "stream", sys.stdout).write(text)
-
-
 def print_json(command: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
-    """Print a command's result as JSON: a map for each row of its table, and further values by name."""
+    """Print a command's result as JSON: an object for each row of its table, and further values by name."""
     print(json_text({"schema": JSON_SCHEMA, "command": command, "rows": list(rows)} | more))
 
 
 def terminal_width() -> int:
-    """Return the width of paragraphs."""
+    """Return the width of the terminal in characters, but at least 60; 120 if it is not known."""
     return max(shutil.get_terminal_size((120, 24)).columns, 60)
 
 
 def paragraph(text: str, indent: str = "") -> str:
-    """Wrap text to the terminal's width; all lines but the first are indented by four more columns."""
-    further = f"{indent}    "
-    return textwrap.fill(
-        text, terminal_width(), initial_indent=indent, subsequent_indent=further, break_on_hyphens=False
-    )
+    """Wrap text to the width of the terminal; all lines but the first are indented by four more spaces."""
+    later = f"{indent}    "
+    return textwrap.fill(text, terminal_width(), initial_indent=indent, subsequent_indent=later, break_on_hyphens=False)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from ablation.cli.common import add_json, add_requirement, print_gated, print_json, terminal_width
+from ablation.cli.common import REQUIREMENTS, add_shared, print_gated, print_json, terminal_width
 from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
@@ -27,8 +27,8 @@ _OF_FILES += ["at", "weight", "pass_at", "cons_at", "all_at", "errors"]
 _OPTIONS = [*_OF_FILES, "without", "allow", "common_items", "latest", "changed_items"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_compare(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `compare`."""
     parser.description = (
         "Compare evaluations that other tools wrote: verdict, effect, interval, p, and the items that changed most.\n"
         "Folders are searched; patterns in quotes are expanded."
@@ -109,13 +109,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of improved and of worsened items to show (default: 3)",
     )
     add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
-    add_requirement(parser, "exit as `gate` does: 0 only if every comparison has this verdict (docs/how-to/gate.md)")
+    required = "exit as `gate` does: 0 only if every comparison has this verdict (docs/how-to/gate.md)"
+    add("--require", choices=REQUIREMENTS, help=required)
+    add_shared(parser, "--without", "--markdown")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
-    add_json(shape)
+    add_shared(shape, "--json")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_compare(arguments: argparse.Namespace) -> int:
     """Print the verdicts; with --output write the page as well."""
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablation.cli.common import add_configs, add_json, add_pair, open_store, paragraph, print_json
+from ablation.cli.common import add_shared, open_store, paragraph, print_json
 from ablation.cli.configs import CONFIGS, describe, named_pair, settings_of, study_of_pair
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
@@ -25,22 +25,20 @@ from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import pending, states_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_explain(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `explain`."""
     parser.description = (
         "Find which of the changes between A and B carry the effect. Write the missing variants into the "
         "study's folder and print their cost or, once the grid has run them, the answer.\n"
         "Up to four factors are tried in all combinations, up to eight in 16 combinations, and more by "
         "repeatedly halving groups of factors."
     )
-    add_configs(parser)
-    add_pair(parser)
-    add_json(parser)
+    add_shared(parser, "--scale", "--config", "a", "b", "--study", "--results", "--json")
     said = "list the missing variants without writing them"
     parser.add_argument("--dry-run", action="store_true", help=said)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_explain(arguments: argparse.Namespace) -> int:
     """Print the variants between A and B and what they cost or, once they have run, what each change did."""
     only, wanted = named_pair("explain", arguments)
     if not CONFIGS.exists():

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablation.cli.common import (
-    add_json,
-    add_requirement,
-    add_results,
+    REQUIREMENTS,
+    add_shared,
     open_store,
     price_per_hour,
     print_gated,
@@ -22,19 +21,20 @@ if TYPE_CHECKING:
     from ablation.store.database import Store
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_gate(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `gate`."""
     parser.description = (
         "Decide whether a study's changes may merge. To gate evaluation files, use `compare "
         "--require`. Exit code: 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided, but not as "
         "required."
     )
     add = parser.add_argument
-    add_results(parser)
-    add_json(parser)
+    add_shared(parser, "--results", "--json")
     add("study", nargs="?", metavar="STUDY", help="the study to judge")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
-    add_requirement(parser, "the verdict that every comparison needs (default: not-worse)")
+    required = "the verdict that every comparison needs (default: not-worse)"
+    add("--require", choices=REQUIREMENTS, help=required)
+    add_shared(parser, "--without", "--markdown")
     since = "compare each variant with ANCESTOR instead of its parent, to judge all changes since then together"
     add("--since", metavar="ANCESTOR", help=since)
     allowed = "identical: accept imported variants with equal values; scale: accept values on different scales"
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_gate(arguments: argparse.Namespace) -> int:
     """Print the answer for each comparison; return the gate's exit status."""
     if arguments.reference is not None:
         remedy = "use `ablation nightly PAST --new RUN --metric NAME`"

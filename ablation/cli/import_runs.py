@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import add_json, add_results, print_json, results_folder
+from ablation.cli.common import add_shared, print_json, results_folder
 from ablation.cli.configs import tree
 from ablation.config.formats import formats_of
 from ablation.config.import_file import ImportFile, checked_name, read_import_file, with_options
@@ -32,8 +32,8 @@ _TITLES = {"table": "a table (CSV, TSV, JSON lines, Parquet) with a row for each
 _SILENT = 5.0  # seconds
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_import(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `import`."""
     formats = formats_of("import")
     parser.description = "Import runs that other programs logged."
     parser.epilog = "\n".join(
@@ -46,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ]
     )
     add = parser.add_argument
-    add_results(parser)
-    add_json(parser)
+    add_shared(parser, "--results", "--json")
     add("format", metavar="FORMAT", help="format of the runs, one of those listed below")
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
     add("--study", metavar="S", help="name of the imported study, or its study.yaml")
@@ -74,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="show what would be imported without writing anything")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_import(arguments: argparse.Namespace) -> int:
     """Show what would be imported, or import it and collect."""
     from ablation.store.collect import collect
 

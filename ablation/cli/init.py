@@ -14,15 +14,15 @@ TEMPLATE = Path(__file__).with_name("new_project")
 _PROFILES = "profiles"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_init(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `init`."""
     parser.description = (
         "Create a project: configurations, one study with one command, the command's program, and a Snakefile."
     )
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: .)")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_init(arguments: argparse.Namespace) -> int:
     """Write a project: configurations, one study with one command, the command's program, and a Snakefile."""
     from ablation.plan.start import WORKFLOW
 

@@ -11,7 +11,7 @@ from typing import get_args
 import numpy as np
 import pyarrow.compute as pc
 
-from ablation.cli.common import add_json, print_json
+from ablation.cli.common import add_shared, print_json
 from ablation.config.names import known_direction
 from ablation.contract.display import aligned, listed
 from ablation.contract.errors import ConfigError
@@ -36,8 +36,8 @@ _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 _COARSE = 8  # characters of a value up to which runs often have the same one, as of an accuracy
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_nightly(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `nightly`."""
     parser.description = (
         "Tell whether a new run is worse than past runs of the same recipe predict (docs/how-to/nightly.md). Exit "
         "code: 0 passed, 10 worse, 11 undecided (reruns or past runs are needed), 12 invalid."
@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kept = "step of the values: last, best (by the first metric) or a number (default: the step of the kept model"
     add("--at", metavar="STEP", help=f"{kept} if it is known, else the last)")
     add("--update", action="store_true", help="if the run passes, append it to PAST")
-    add_json(parser)
+    add_shared(parser, "--json")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_nightly(arguments: argparse.Namespace) -> int:
     """Judge the new run; with --update, append it to the past runs if each metric passed, or has too few past runs."""
     notes: list[str] = []
     watched = _watched(arguments.metric)

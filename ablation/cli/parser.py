@@ -1,6 +1,7 @@
-"""The command line's parser: commands in groups, each with the file that declares its options and runs it.
+"""The command line's parser: commands in groups, and the module of each command, which is imported on use.
 
-A command's file is imported when the command is used: it has `add_arguments(parser)` and `run(arguments)`.
+The module of `ablation X` has the functions `declare_X(parser)`, which declares the options, and `run_X(arguments)`,
+which returns the exit status.
 """
 
 import argparse
@@ -54,11 +55,18 @@ GROUPS = {  # {group: {command: what it does}}
     },
 }
 SUMMARIES = {name: text for commands in GROUPS.values() for name, text in commands.items()}
-MODULES = {"import": "import_runs", "try": "try_commit"}  # where a module cannot have the name of its command
+MODULES = {name: name.replace("-", "_") for name in SUMMARIES} | {
+    **dict.fromkeys(("validate", "variants", "show", "diff"), "configs"),
+    **dict.fromkeys(("prune", "status", "collect", "merge"), "results"),
+    **dict.fromkeys(("tables", "figures", "check-paper", "export", "export-tables"), "output"),
+    "import": "import_runs",
+    "serve": "report",
+    "try": "campaign",
+}
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of `ablation`; `only` is the one command whose file is imported (default: all)."""
+    """Return the parser of `ablation`, with the options of all commands, or of `only` one whose module is imported."""
     parser = Parser(
         prog="ablation",
         usage="ablation COMMAND ...",
@@ -75,9 +83,9 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, text in SUMMARIES.items():
         command = commands.add_parser(name, description=f"{text}.", formatter_class=Help, allow_abbrev=False)
         if only in (None, name):
-            module = import_module(f"ablation.cli.{MODULES.get(name) or name.replace('-', '_')}")
-            command.set_defaults(run=module.run)
-            module.add_arguments(command)
+            module, word = import_module(f"ablation.cli.{MODULES[name]}"), name.replace("-", "_")
+            command.set_defaults(run=getattr(module, f"run_{word}"))
+            getattr(module, f"declare_{word}")(command)
     return parser
 
 

@@ -1,16 +1,24 @@
-"""The command `report`: the report page, and beside it the findings as text, which `make demo` prints last."""
+"""The commands `report`, which writes the report page, and `serve`, which shows it while the grid runs.
+
+Beside the page, `report` writes the findings as text, which `make demo` prints last.
+"""
 
 import argparse
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-from ablation.cli.common import add_reports, add_results, open_store, paragraph, reports_folder, results_folder
+from ablation.cli.common import add_shared, open_store, paragraph, reports_folder, results_folder
 from ablation.contract.atomic import write_text
+from ablation.contract.errors import ConfigError
 from ablation.contract.status import TO_COME
 from ablation.plan.collected import claim_reports
 from ablation.serve.draw import NICENESS, database_now
+from ablation.serve.server import Server
 from ablation.show.answer import sentences
 from ablation.show.page.content import Page, read_page
 from ablation.show.page.render import draw
@@ -18,20 +26,20 @@ from ablation.store.database import Store
 from ablation.store.progress import stage_views, summary
 
 PAGE, FINDINGS = "index.html", "findings.txt"
+A_DAY = 86_400  # seconds
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_report(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `report`."""
     parser.description = "Write the report page: one HTML file that opens offline."
-    add_results(parser)
-    add_reports(parser)
+    add_shared(parser, "--results", "--reports")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page to this file")
     said = "write the page from unfinished results, but only while jobs remain to run"
     parser.add_argument("--so-far", action="store_true", help=said)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Write the page, and print its path."""
+def run_report(arguments: argparse.Namespace) -> int:
+    """Write the page and the findings; print the page's path."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
         return _report_so_far(results, arguments.output or reports / PAGE, findings=not arguments.output)
@@ -46,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report_so_far(results: Path, path: Path, *, findings: bool) -> int:
-    """Write the page from a separate database, unless the grid has meanwhile written it or has nothing left to run."""
+    """Write the page from a separate database, unless the grid has written the page meanwhile or has ended."""
     os.nice(NICENESS)
     before = _written(path)
     with (
@@ -76,3 +84,46 @@ def _root(path: Path) -> str:
 
 def _written(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def declare_serve(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `serve`."""
+    parser.description = (
+        "Show the report page and the running jobs in a browser on this machine. "
+        "The page is updated while the grid runs."
+    )
+    add_shared(parser, "--results")
+    parser.add_argument("--port", type=int, default=8642, help="port of the server (default: 8642; 0: any free port)")
+    said = "shortest time between two updates (default: 30)"
+    parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=said)
+
+
+def run_serve(arguments: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C."""
+    if not 1 <= arguments.every <= A_DAY:
+        remedy = f"pass a number of seconds from 1 to {A_DAY}"
+        raise ConfigError("serve", "--every", arguments.every, "is not a valid interval", remedy)
+    results = results_folder(arguments)
+    with (
+        tempfile.TemporaryDirectory(prefix="ablation-serve-") as folder,
+        Server(arguments.port, results, Path(folder)) as server,
+    ):
+        for ending in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup asks
+                signal.signal(ending, signal.default_int_handler)  # as Ctrl-C
+        words = [str(results), folder, str(os.getpid()), str(arguments.every)]
+        redraws = subprocess.Popen(
+            [sys.executable, "-m", "ablation.serve.draw", *words],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C goes to the server, which ends it
+        )
+        print(f"{server.url}  shows the results in {results}; stop with Ctrl-C", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+        finally:
+            redraws.kill()
+            redraws.wait()
+    return 0

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
+from ablation.cli.common import add_shared, open_store, print_json, results_folder
 from ablation.contract.display import aligned, no_formula, one_line
 from ablation.contract.numbers import stated
 
 WIDEST = 60  # characters of one cell on a terminal
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_sql(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `sql`."""
     parser.description = "Query the database. It is opened read-only, and a query cannot read any other file."
     parser.epilog = (
         "tables: studies, variants, runs, results, curves, items, stages, metrics, health, published "
@@ -24,14 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example:\n"
         "  ablation sql \"select variant, avg(value) from results where metric = 'edited/mean/ss' group by all\""
     )
-    add_results(parser)
+    add_shared(parser, "--results")
     parser.add_argument("query", metavar="QUERY", help="one SQL statement, or - to read it from stdin")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print CSV at full precision")
-    add_json(shape)
+    add_shared(shape, "--json")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_sql(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
     with open_store(results_folder(arguments)) as store:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ablation.cli.common import add_json, add_results, open_store, print_json, results_folder
+from ablation.cli.common import add_shared, open_store, print_json, results_folder
 from ablation.config.names import check_name, suggest
 from ablation.contract.display import listed, printable
 from ablation.contract.errors import ConfigError
@@ -142,19 +142,18 @@ def _changed(patch: Path) -> list[str]:
         return []
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_trace(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `trace`."""
     parser.description = (
         "Trace a number in a table to its runs, keys, commit and uncommitted changes, and show how to run it again."
     )
-    add_results(parser)
-    add_json(parser)
+    add_shared(parser, "--results", "--json")
     parser.add_argument("table", metavar="TABLE", help="a study, or one of its table files")
     parser.add_argument("row", metavar="ROW", help="a variant, or the name of the reference row")
     parser.add_argument("column", metavar="COLUMN", help="a column heading, or the name of any final metric")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_trace(arguments: argparse.Namespace) -> int:
     """Print where a number in a table comes from."""
     table = Path(arguments.table)
     study = table.parent.name if table.suffix in (".md", ".csv", ".tex", ".html") else arguments.table

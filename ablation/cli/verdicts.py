@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from ablation.cli.common import add_json, add_results, add_study, open_store, paragraph, print_json, results_folder
+from ablation.cli.common import add_shared, open_store, paragraph, print_json, results_folder
 from ablation.contract.display import aligned, listed, no_formula
 from ablation.contract.numbers import bound, confidence, decimals_for, duration, fixed, half, interval, p_value, percent
 from ablation.judge import verdicts
@@ -35,22 +35,21 @@ LEGEND = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def declare_verdicts(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `verdicts`."""
     parser.description = "Judge every comparison: better, worse, equivalent, undecided, confounded, invalid or not run."
-    add_results(parser)
-    add_study(parser)
+    add_shared(parser, "--results", "study")
     parser.add_argument("--why", action="store_true", help="also print the reason for each verdict, and the guardrails")
     parser.add_argument(
         "--all-columns", action="store_true", help="print every column, including all intervals and p-values"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
-    add_json(form)
+    add_shared(form, "--json")
     form.add_argument("--brief", action="store_true", help="print one sentence for each study, as in the report")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_verdicts(arguments: argparse.Namespace) -> int:
     """Print the comparisons, then the interactions of combinations; with `--brief` a sentence for each study."""
     with open_store(results_folder(arguments)) as store:
         check_study(store, "verdicts", arguments.study)

@@ -1,4 +1,4 @@
-"""What the results say about two variants: what differs between them, and the effect."""
+"""The measured difference of two variants: the keys in which their configurations differ, and the effect."""
 
 import json
 from collections.abc import Iterator
@@ -21,31 +21,35 @@ from ablation.store.database import Store
 
 
 @dataclass(frozen=True)
-class Told:
-    """What differs between two variants of the results, and the effect, as records and as lines of text."""
+class MeasuredDifference:
+    """The changes between two variants and their effect, each as records and as lines of text.
+
+    `effect` is None for a variant and itself, and without results.
+    """
 
     changes: list[dict[str, Any]]
     changed: list[str]
-    effect: dict[str, Any] | None  # None: of one variant with itself, or without results
+    effect: dict[str, Any] | None
     lines: list[str]
 
 
-def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told:
-    """Return the effect of B against A in the existing results, and how certain it is.
+def declared_effect(results: Path, study: Study, scale: str, a: str, b: str) -> MeasuredDifference:
+    """Return the effect of variant B against variant A of a configured study, in the existing results.
 
-    `scale` is the scale of `study`: if the results have it too, their configuration is checked to be the same.
+    `scale` is the scale of `study`. If the results have the same scale, a line names variants whose configuration has
+    changed since.
     """
     if a == b:
-        return Told([], [], None, [])
+        return MeasuredDifference([], [], None, [])
     with Store(load_or_collect(results)) as store:
         measured_at = store.meta()["scale"]
         known = study.name in store.studies()
         measured = measured_pair(store, study.name, a, b) if known else None
     names = {variant.name for variant in measured.variants} if measured else set()
     if lacking := [name for name in (a, b) if name not in names]:
-        return Told([], [], None, [f"no results for {' and '.join(lacking)} in {results}"])
+        return MeasuredDifference([], [], None, [f"no results for {' and '.join(lacking)} in {results}"])
     assert measured is not None
-    effect = tell_pair(measured, measured_at, a, b)
+    effect = pair_effect(measured, measured_at, a, b)
     if scale == measured_at:
         then = {variant.name: variant.resolved for variant in measured.variants}
         for name in (a, b):
@@ -55,8 +59,8 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
     return effect
 
 
-def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
-    """Return what the results say about two variants without a configuration; None if no study has both.
+def stored_effect(results: Path, name: str | None, a: str, b: str) -> MeasuredDifference | None:
+    """Return the difference of two variants that only the results have; None if no study has both.
 
     Raises ConfigError if several studies have both.
     """
@@ -67,50 +71,49 @@ def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
             raise ConfigError(results, f"{a} and {b}", None, f"are in {len(having)} studies", remedy)
         if not having:
             return None
-        return tell_pair(measured_pair(store, having[0], a, b), store.meta()["scale"], a, b)
+        return pair_effect(measured_pair(store, having[0], a, b), store.meta()["scale"], a, b)
 
 
 def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
-    """Return the studies (or only that of this name) that have both variants."""
+    """Return the studies in the database that have both variants; `name`: look only in this one."""
     studies = [study for study in store.studies() if name in (None, study)]
     return [study for study in studies if {a, b} <= {variant.name for variant in store.variants(study, helpers=True)}]
 
 
 def measured_pair(store: Store, study: str, a: str, b: str) -> Measurements:
-    """Return the measurements of a study; with the variants of `explain` only if A or B is one of them."""
+    """Return the measurements of a study, including the variants that `explain` wrote only if A or B is one."""
     planned = {variant.name for variant in store.variants(study)}
     return read_measurements(store, study, helpers=not {a, b} <= planned)
 
 
-def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:
+def pair_effect(study: Measurements, scale: str, a: str, b: str) -> MeasuredDifference:
     """Return the changes between two variants and the effect of B against A."""
     configs = {variant.name: variant.resolved for variant in study.variants}
     key_changes = differences(configs[a], configs[b])
     changed = [f"{key}: {describe_value(old)} -> {describe_value(new)}" for key, old, new in key_changes]
     if a == b:
-        return Told([], ["no difference"], None, [])
+        return MeasuredDifference([], ["no difference"], None, [])
     pair = judge_pair(study, b, a)
     differing = ((factor, *change) for factor, keys in pair.differing.items() for change in keys)
     changes = [dict(zip(("factor", "key", "from", "to"), each, strict=True)) for each in differing]
     [effect] = clean_records(comparison_rows([pair.comparison]))
     effect["margin"] = study.analysis.margin
-    return Told(changes, changed or ["no difference"], effect, list(_effect(study, scale, pair)))
+    return MeasuredDifference(changes, changed or ["no difference"], effect, list(_effect(study, scale, pair)))
 
 
 def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
-    """Yield the effect of a pair, and the verdict of the study's own comparison between the two, if it has one."""
+    """Yield lines on the effect of a pair, and on the study's own comparison of the two variants, if there is one."""
     origin = "of imported runs" if study.imported else f"at scale {scale}"
     yield f"results {origin}: {primary_in_words(study.analysis)}"
     yield from _numbers(study, pair)
     comparisons = judge_comparisons(study)
-    one = (
-        "the study's only comparison" if len(comparisons) == 1 else f"one of the study's {len(comparisons)} comparisons"
-    )
+    several = len(comparisons) > 1
+    one = f"one of the study's {len(comparisons)} comparisons" if several else "the study's only comparison"
     for comparison in comparisons:
         if {comparison.child, comparison.parent} == {pair.comparison.child, pair.comparison.parent}:
             p = "" if comparison.p_adjusted != comparison.p_adjusted else f", {p_equals(comparison.p_adjusted)}"
             verdict = f"{comparison.child} after {comparison.parent} is {comparison.verdict}{p}"
-            corrected = ", corrected for all of them" if len(comparisons) > 1 else ""
+            corrected = ", corrected for all of them" if several else ""
             yield f"    as {one}{corrected}: {verdict}"
 
 

@@ -75,7 +75,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
             "differ in only one factor, reward.levels; use `ablation diff toy/v2 v3`, which shows its effect",
         ),
         (("v2", "near"), "near: the variant does not exist"),
-        (("toy/v2", "other/far"), "name two studies"),
+        (("toy/v2", "other/far"), "are two studies"),
     ],
 )
 def test_refusals_are_one_line_and_write_nothing(toy, capsys, words, problem):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ablation.cli.add_seeds import run as run_decide
+from ablation.cli.add_seeds import run_add_seeds as run_decide
 from ablation.cli.parser import build_parser
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError, TrackerError

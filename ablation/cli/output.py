@@ -1,0 +1,144 @@
+"""The commands `tables`, `figures`, `check-paper`, `export` and `export-tables`, which write files from results."""
+
+import argparse
+from pathlib import Path
+
+from ablation.cli.common import add_shared, claimed_reports, open_store, print_json, print_paths, results_folder
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.extras import need
+
+
+def declare_tables(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `tables`."""
+    parser.description = (
+        "Write each study's table as Markdown, CSV, LaTeX and HTML, a table by subset as CSV and LaTeX, and runs.csv."
+    )
+    add_shared(parser, "--results", "--reports")
+    said = "write only a table with a row for each value of this configuration key (by-KEY.md, .csv, .tex, .html)"
+    parser.add_argument("--by", metavar="KEY", help=said)
+    said = "also write numbers.tex, with a LaTeX macro for each number"
+    parser.add_argument("--macros", action="store_true", help=said)
+
+
+def run_tables(arguments: argparse.Namespace) -> int:
+    """Write the tables, or those by the value of one key; print their paths."""
+    from ablation.show.table_files import render_groups, render_tables
+    from ablation.store.current import load_or_collect
+
+    database = load_or_collect(results_folder(arguments))
+    reports = claimed_reports(arguments)
+    if not arguments.by:
+        return print_paths(render_tables(database, reports, macros=arguments.macros))
+    if arguments.macros:
+        raise ConfigError("tables", "--macros", None, "cannot be combined with --by", "leave one out")
+    return print_paths(render_groups(database, reports, arguments.by))
+
+
+def declare_figures(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `figures`."""
+    parser.description = "Draw each study's forest plot, learning curves, primary metric and variant tree."
+    add_shared(parser, "--results", "--reports")
+    add, kinds = parser.add_argument, ("svg", "pdf", "png")
+    add("--format", nargs="+", choices=kinds, default=["svg", "pdf"], help="file formats (default: svg pdf)")
+    add("--style", type=Path, metavar="FILE", help="a matplotlib style sheet to apply on top of the tracker's own")
+    said = "compare each variant in the forest plot with its parent (default) or with the root"
+    add("--against", choices=("parent", "root"), default="parent", help=said)
+    said = "order of the forest plot's rows: as in the variant tree (default), or the largest effect first"
+    add("--sort", choices=("tree", "effect"), default="tree", help=said)
+
+
+def run_figures(arguments: argparse.Namespace) -> int:
+    """Draw the figures; print their paths."""
+    need("matplotlib", "`ablation figures`")
+    from ablation.show.figures import render_figures
+    from ablation.store.current import load_or_collect
+
+    database = load_or_collect(results_folder(arguments))
+    reports = claimed_reports(arguments)
+    rows = {"against": arguments.against, "order": arguments.sort}
+    return print_paths(render_figures(database, reports, arguments.format, arguments.style, **rows))
+
+
+def declare_check_paper(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `check-paper`."""
+    parser.description = "Check that a paper's numbers, which `tables --macros` wrote, still match the results."
+    add_shared(parser, "--results", "--json")
+    parser.add_argument("paper", metavar="PAPER.tex", type=Path)
+
+
+def run_check_paper(arguments: argparse.Namespace) -> int:
+    """Print each number that does not match, and how many do; the exit status is 1 if any does not."""
+    from ablation.show.table_files import all_numbers, check_paper
+
+    with open_store(results_folder(arguments), strict=True) as store:
+        checked = check_paper(arguments.paper, all_numbers(store))
+    if arguments.json:
+        print_json("check-paper", [{"problem": problem} for problem in checked.problems], matching=checked.matching)
+    else:
+        for problem in checked.problems:
+            print(problem)
+        total = checked.matching + len(checked.problems)
+        print(f"{arguments.paper}: {checked.matching} of {total} numbers match the results")
+    return 1 if checked.problems else 0
+
+
+def declare_export(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `export`."""
+    parser.description = "Copy a model of a run as a Hugging Face folder."
+    parser.epilog = (
+        "examples:\n"
+        "  ablation export gad d-final --output DIR                       the final student\n"
+        "  ablation export gad d-final --part critic --step 40 --output DIR\n"
+        "  ablation export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --output DIR"
+    )
+    add_shared(parser, "--results")
+    add = parser.add_argument
+    add("study", metavar="STUDY", nargs="?")
+    add("variant", metavar="VARIANT", nargs="?")
+    add("--seed", type=int, help="seed of the run (default: the plan's first seed)")
+    add("--part", metavar="NAME", help="a model other than the trained one, such as `critic`")
+    add("--stage", metavar="STAGE", help="stage that wrote the model (default: the last one that did)")
+    add("--step", type=int, help="a step whose checkpoint was kept (keep_checkpoints); default: the end of the stage")
+    add("--from", dest="source", type=Path, metavar="DIR", help="export this folder instead of a run")
+    said = "folder with the config and tokenizer, if they are not beside the weights"
+    add("--hf-model", type=Path, metavar="DIR", help=said)
+    said = "type of the exported weights (default: that of the model)"
+    add("--precision", choices=("float32", "bfloat16", "float16"), help=said)
+    add("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Copy one model; print where it came from."""
+    from ablation.store.export import export, find_model
+
+    if (arguments.source is None) == (arguments.variant is None):
+        raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
+    model = arguments.source or find_model(
+        results_folder(arguments),
+        arguments.study,
+        arguments.variant,
+        arguments.seed,
+        part=arguments.part,
+        stage=arguments.stage,
+        step=arguments.step,
+    )
+    options = [("--hf-model", arguments.hf_model), ("--precision", arguments.precision)]
+    status = export(model, arguments.output, *(word for name, value in options if value for word in (name, str(value))))
+    if status == 0:
+        print(f"{arguments.output}: exported from {model}")
+    return status
+
+
+def declare_export_tables(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `export-tables`."""
+    parser.description = "Write each table and view of the database as a Parquet file."
+    add_shared(parser, "--results")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")
+
+
+def run_export_tables(arguments: argparse.Namespace) -> int:
+    """Write the tables as Parquet files; print their paths."""
+    from ablation.store.current import load_or_collect
+    from ablation.store.export import export_tables
+
+    return print_paths(export_tables(load_or_collect(results_folder(arguments)), arguments.output))
