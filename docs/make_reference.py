@@ -71,8 +71,8 @@ def command_page() -> str:
     """Return every command with what it does and where it is shown."""
     lines = [COMMANDS_HEAD]
     for group, commands in GROUPS.items():
-        lines += [f"## {group}", "", "| command | what it does |", "| --- | --- |"]
-        lines += [f"| [`{name}`](../{SHOWN_AT[name]}) | {what} |" for name, what in commands.items()] + [""]
+        lines += [f"## {group}", ""]
+        lines += [f"- [`{name}`](../{SHOWN_AT[name]}): {what}" for name, what in commands.items()] + [""]
     return "\n".join(lines)
 
 
