@@ -62,6 +62,9 @@ RULES = (
     "mean of the reruns at 2%: fewer nights are worse where they drift or carry over, and fewer small drops are found.",
     "2026-11-29: A gate passes a verdict of better only if non-inferiority is also shown with the full allowance for "
     "unseen items: fewer passes of few items without bounds.",
+    "2026-11-30: For values without bounds, the verdicts better and worse make no allowance for unseen differences "
+    "from 200 items or clusters on, and p is at least that of Hall's test for skewed values, which replaces the "
+    "bootstrap-t: more verdicts for small differences of many items, fewer for skewed differences.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

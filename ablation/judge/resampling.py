@@ -20,7 +20,6 @@ _A_CHANGE = 0.1  # of the range of the values: a cluster that changed by as much
 _SPREAD = 0.4  # the same, of the values' mean distance from their median, which one outlier does not move
 _COMMON = (0.35, 0.5)  # mean share of such a change, from which on and up to which differences show how much items vary
 _EVEN = (0.08, 0.15)  # the same for participation: about the share of the items that carry the differences
-_DRAWN_AT_ONCE = 500  # replicates
 _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 
@@ -179,25 +178,6 @@ def draw_sums(values: Array, replicates: int, seed: int) -> Array:
 
 def _sums(counts: Array, values: Array) -> Array:
     return counts @ values if values.ndim == 1 else np.tensordot(counts, values, 1)
-
-
-def studentized(units: Array, seed: int, draws: int = 9_999) -> float:
-    """Return the equal-tailed p of a sum of units [units] by the bootstrap-t, which allows for skewed values such as
-    losses.
-    """
-    count, away = len(units), units - units.mean()
-    error = float(np.sqrt(away @ away))
-    if error == 0:
-        return 1.0 if units.sum() == 0 else 0.0
-    observed, generator, low, high = units.sum() / error, np.random.default_rng([seed, count]), 0, 0
-    for start in range(0, draws, _DRAWN_AT_ONCE):
-        drawn = away[generator.integers(0, count, (min(_DRAWN_AT_ONCE, draws - start), count))]
-        sums = drawn.sum(axis=1)
-        errors = np.sqrt(np.maximum(np.square(drawn).sum(axis=1) - sums**2 / count, 0.0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.where(errors > 0, sums / errors, np.sign(sums) * np.inf)
-        low, high = low + int((t <= observed).sum()), high + int((t >= observed).sum())
-    return float(min(1.0, 2 * (min(low, high) + 1) / (draws + 1)))
 
 
 def unfolding(values: Sequence[Array], means: Array) -> Array:

@@ -24,19 +24,18 @@ from ablation.judge.resampling import (
     draw_together,
     item_degrees,
     number_clusters,
-    studentized,
     unfolding,
     unseen,
     variation_shown,
 )
-from ablation.judge.significance import Array, Noise, flip_p, half_width, p_value
+from ablation.judge.significance import Array, Noise, flip_p, half_width, p_value, skewed_p
 
 Direction = str | dict[str, float]
 
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
 _FLIPPED = 16  # clusters of several items from which on signs are flipped: a flip of few can reach no small p
-_MANY_UNITS = 5_000  # clusters whose mean is not skewed any more
+_FEW = (100, 200)  # clusters without bounds up to which, and from which on not, a change of 2% may well go unseen
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
 _SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
 _APART = 20  # items on which runs differ on average: two that agree on all of them are one
@@ -97,18 +96,13 @@ class Estimate:
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
     units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
     unseen_share: float = 1.0  # the share of what may have gone unseen that better and worse allow for
+    skewed_p: float = 0.0  # p of the clusters' parts, where their mean may be skewed; 0 if values have bounds
     design: Design = _PAIRED
 
     @cached_property
     def exact_p(self) -> float:
         """Sign-flip p over clusters of items (McNemar's exact test for one run); 0 if it does not apply."""
         return flip_p(self.units) if self.units else 0.0
-
-    @cached_property
-    def studentized_p(self) -> float:
-        """P of the bootstrap-t for unbounded values of checkpoints, whose means may be skewed; else 0."""
-        asked = self.design.claim == "checkpoints" and not self.bounded and len(self.units) <= _MANY_UNITS
-        return studentized(np.array(self.units), BOOTSTRAP_SEED) if asked else 0.0
 
     @property
     def least_p(self) -> float:
@@ -190,7 +184,7 @@ class Estimate:
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
         p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))
-        return max(self.crossing.p(p), self.exact_p, self.studentized_p)
+        return max(self.crossing.p(p), self.exact_p, self.skewed_p)
 
     @property
     def verdict_noise(self) -> Noise:
@@ -455,12 +449,19 @@ def contrast_groups(
         noise = Noise(float("nan"), 0, 0.0) if items_only else item_noise
     bounded = counts or all(group.bounded for group in groups)
     units: tuple[float, ...] = ()
-    flipped = counts and (drawn.single or drawn.count >= _FLIPPED)
+    several = drawn.single or drawn.count >= _FLIPPED
+    flipped, skewed = counts and several, not bounded and (several or design.claim == "checkpoints")
+    parts = np.zeros(0)
+    if len(groups) > 1 and (flipped or skewed or design.claim == "checkpoints"):
+        parts = np.sum([drawn.sums(array / len(array), n) for n, array in enumerate(per_item)], axis=0)
     if flipped or (design.claim == "checkpoints" and len(groups) > 1):
-        units = tuple(np.sum([drawn.sums(array / len(array), n) for n, array in enumerate(per_item)], axis=0).tolist())
+        units = tuple(parts.tolist())
     unseen_share = 0.0 if counts and units else 1.0  # the exact test keeps the level without
-    if noise.unseen > 0 and drawn.single and not bounded:
-        unseen_share = 1 - variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item)
+    if noise.unseen > 0 and not bounded:
+        unseen_share = float(np.interp(drawn.count, _FEW, (1, 0)))
+        if drawn.single:
+            shown = variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item)
+            unseen_share *= 1 - shown
     return Estimate(
         effect=float(effect),
         centre=float(centre),
@@ -480,6 +481,7 @@ def contrast_groups(
         counts=counts,
         units=units,
         unseen_share=unseen_share,
+        skewed_p=skewed_p(parts) if skewed and len(parts) else 0.0,
         design=design,
     )
 

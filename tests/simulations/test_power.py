@@ -70,6 +70,12 @@ def rare_loss(share: float) -> Draw:
     return draw
 
 
+def skewed_differences(rng, seeds, items, effect):
+    """Items that differ log-normally, in the mean by nothing, in seeds that hardly vary."""
+    child, parent = rng.normal(0, 1, items) + rng.normal(0, 0.05, (2, seeds, items))
+    return child + rng.lognormal(0, 1, items) - np.exp(0.5), parent
+
+
 ITEMS: dict[str, Draw] = {
     "log-normal": crossed(np.exp, 0.3, 0.3),
     "normal": crossed(lambda latent: latent, 0.5, 0.7),
@@ -156,12 +162,41 @@ def test_power_beside_the_analysis_of_variance(replicates):
 
 
 @sized(slow=300, long=2000)
-def test_rare_losses_hold_what_they_held(replicates):
-    """Of values without bounds, 2% of which lose much; of 50 such items no test holds its level."""
+def test_rare_losses_and_skewed_differences_hold_their_level(replicates):
+    """Of values without bounds. Of 50 items, none of 2% may be drawn, and no test holds its level without allowing."""
+    worlds = {f"2% of {items}": (rare_loss(0.02), items) for items in (50, 200, 500)}
+    worlds |= {f"10% of {items}": (rare_loss(0.1), items) for items in (50, 200)}
+    worlds |= {f"log-normal differences of {items}": (skewed_differences, items) for items in (50, 200)}
 
-    def error(items):
-        rng, draw = np.random.default_rng(items), rare_loss(0.02)
+    def error(draw, items):
+        rng = np.random.default_rng(items)
         estimates = (contrast([np.stack(draw(rng, 5, items, 0.0))], (1, -1), "max") for _ in range(replicates))
         return float(np.mean([estimate.p <= 0.05 for estimate in estimates]))
 
-    assert_shares({str(items): error(items) for items in (200, 500)}, replicates, high=0.055)
+    assert_shares({name: error(*world) for name, world in worlds.items()}, replicates, high=0.055)
+
+
+@sized(slow=100, long=1000)
+def test_power_where_all_items_gain_a_little(replicates):
+    """A twentieth of the values' spread, in each of 200 items: 0.3% while a change counted by the values' range."""
+
+    def gaining(scale):
+        rng = np.random.default_rng(1)
+        latent = (rng.normal(0, 1, 200) + rng.normal(0, 0.1, (2, 5, 200)) for _ in range(replicates))
+        estimates = (contrast([scale(each + np.array([0.05, 0])[:, None, None])], (1, -1), "max") for each in latent)
+        return float(np.mean([estimate.p <= 0.05 for estimate in estimates]))
+
+    assert_shares({"normal": gaining(np.asarray), "log-normal": gaining(np.exp)}, replicates, low=0.95)
+
+
+@sized(slow=100, long=1000)
+def test_the_logarithms_of_log_normal_values_show_more(replicates):
+    """Log ratios of 4 standard errors of the mean difference."""
+    draw, name = ITEMS["log-normal"], "log-normal"
+    effect, found = effect_of(name, 5, 50, 4.0), []
+    rng = np.random.default_rng(2)
+    for _ in range(replicates):
+        values = np.stack(draw(rng, 5, 50, effect))
+        found.append([contrast([each], (1, -1), "max").p <= 0.05 for each in (values, np.log(values))])
+    plain, logarithms = np.mean(found, axis=0)
+    assert logarithms > plain + 0.05, (plain, logarithms)

@@ -178,7 +178,7 @@ def test_the_interval_of_a_found_effect_ends_at_0_where_what_went_unseen_would_c
     """Of counts the p does not ask for what went unseen, and the interval's width does."""
     found = contrast([crossed()], (1, -1), "max", replicates=50)
     noise = Noise(1e-4, 3, 1e-4, unseen=0.1)
-    counted = replace(found, effect=effect, centre=effect, noise=noise, counts=True, units=(effect,) * 40)
+    counted = replace(found, effect=effect, centre=effect, noise=noise, counts=True, units=(effect,) * 40, skewed_p=0.0)
     assert counted.p < 0.05
     assert 0.0 in counted.interval(0.05)
     seen = replace(counted, noise=replace(noise, unseen=0.0))
