@@ -273,6 +273,7 @@ def compare(
     pass_at: int | None = None,
     cons_at: int | None = None,
     all_at: int | None = None,
+    transform: Literal["log"] | None = None,
     errors: Errors = "refuse",
 ) -> Verdict:
     """Judge `b` against `a`.
@@ -287,6 +288,7 @@ def compare(
         filter: one of lm-eval's filters. tasks: only these. at: only files in folders of this name.
         cluster: lm-eval's field that correlated items share, such as a passage.
         pass_at, cons_at, all_at: of K samples, any, most or all are right. errors: what an error of a sample counts as.
+        transform: log compares logarithms, so effect and margin are log ratios (0.05 is about 5%).
         weight: whether tasks or items count equally.
     How it is judged:
         direction: max, min or target:0.5, or one for each metric. margin: a smaller difference does not matter.
@@ -328,6 +330,7 @@ def compare(
         pass_at=pass_at,
         cons_at=cons_at,
         all_at=all_at,
+        transform=transform,
         errors=errors,
     )
     (row,) = result.compared

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # What a study file says itself.
 _OF_FILES = ["metric", "item", "filter", "cluster", "tasks", "margin", "direction", "seed_from", "seeds", "claim"]
-_OF_FILES += ["at", "weight", "pass_at", "cons_at", "all_at", "errors"]
+_OF_FILES += ["at", "weight", "pass_at", "cons_at", "all_at", "transform", "errors"]
 _OPTIONS = [*_OF_FILES, "without", "allow", "common_items", "latest", "changed_items"]
 
 
@@ -60,6 +60,8 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
     add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
     add("--all-at", type=int, metavar="K", help="compare the chance that all of K samples are right (pass^K)")
+    ratios = "log: compare the logarithms of values above 0; effect and margin are then log ratios (0.05 is about 5%%)"
+    add("--transform", choices=("log",), help=ratios)
     add("--filter", metavar="NAME", help="lm-eval filter (default: the first)")
     add("--cluster", metavar="doc.FIELD", help="lm-eval field that correlated items share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="compare only these tasks (default: all)")

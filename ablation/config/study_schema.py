@@ -217,7 +217,7 @@ class Guardrail(Strict):
     margin: float = Field(gt=0, lt=1e100, description="The smallest loss that matters.")
 
 
-_LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
+_LATER = ("guardrails", "samples", "pass_at", "cons_at", "transform", "seeds", "claim")
 
 
 class Analysis(Strict):
@@ -300,6 +300,11 @@ class Analysis(Strict):
         default=None,
         description="Judge the chance that most of this many samples are right; a tie counts half.",
     )
+    transform: Literal["log"] | None = Field(
+        default=None,
+        description="log: judge the natural logarithm of the items' values, which must be above 0, such as losses, "
+        "lengths and latencies. Effect and margin are then log ratios: 0.05 is about 5%.",
+    )
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -319,8 +324,9 @@ class Analysis(Strict):
 
     @property
     def named(self) -> str:
-        """Return the name of what is compared: `accuracy`, or `pass@4 of accuracy`."""
-        return f"{self.outcome} of {self.value}" if self.k else self.value
+        """Return the name of what is compared: `accuracy`, `pass@4 of accuracy`, or `log of latency`."""
+        made = self.outcome or self.transform
+        return f"{made} of {self.value}" if made else self.value
 
     def samples_in(self, config: Mapping[str, Any]) -> int | None:
         """Return the samples per item in a configuration; None if a key of `samples` has no whole number there."""
@@ -337,6 +343,8 @@ class Analysis(Strict):
             raise ValueError(f"{self.outcome} counts right samples, so it needs `samples` and `direction: max`")
         if isinstance(self.samples, int) and self.k > self.samples:
             raise ValueError(f"{self.outcome} needs {self.k} samples, but items have {self.samples}; reduce K")
+        if self.transform and (self.k or isinstance(self.direction, Target)):
+            raise ValueError("`transform: log` cannot be combined with pass_at, cons_at or a target; leave one out")
         return self
 
     @model_validator(mode="after")

@@ -98,7 +98,7 @@ def check_margins(comparisons: Sequence[Comparison], guarded: Mapping["Pair", Se
             margin = each.of.analysis.margin
             why = "is not stated" if margin is None else margin_is_the_scale(each.of, each.parent)
             if why:
-                remedy = f"state the smallest difference of {each.of.analysis.value} that matters, in its units"
+                remedy = f"state the smallest difference of {each.of.analysis.named} that matters, in its units"
                 raise ConfigError(each.of.name, "analysis.margin", margin, why, remedy)
 
 

@@ -129,7 +129,7 @@ class Measurements:
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
     cluster_fault: str = ""  # an item that two runs put into different clusters
     environments: Mapping[Run, Mapping[str, Environment]] = field(default_factory=dict)  # by stage
-    no_shares: Mapping[Run, str] = field(default_factory=dict)  # why the plan's outcome is not in a run's items
+    not_judgeable: Mapping[Run, str] = field(default_factory=dict)  # items without the plan's outcome or transform
     samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
     planned: bool = True  # a plan knows which runs should be there; else they are those that somebody gave
@@ -241,7 +241,7 @@ def measurements_of(
     likes; further: what only a grid or an import knows, fields of Measurements.
     """
     values, duplicates = items.by_run()
-    no_shares = _outcomes(values, analysis, samples)
+    not_judgeable = _logarithms(values, analysis) if analysis.transform else _outcomes(values, analysis, samples)
     named, fault = _named_clusters(clusters)
     return Measurements(
         name=name,
@@ -250,8 +250,8 @@ def measurements_of(
         states={(row.variant, row.seed): (row.state, row.reason) for row in runs},
         values=values,
         duplicates=duplicates,
-        no_shares=no_shares,
-        samples={} if analysis.k else samples,
+        not_judgeable=not_judgeable,
+        samples={} if analysis.k or analysis.transform else samples,
         clusters=named,
         cluster_fault=fault,
         **further,
@@ -289,6 +289,20 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
                 faults[run] = (
                     f"{analysis.value} {stated(value)} for item {item}, which is not a share of {count} samples"
                 )
+    return faults
+
+
+def _logarithms(values: dict[Run, dict[str, Column]], analysis: Analysis) -> dict[Run, str]:
+    """Replace the items' values by their logarithms; return which item of a run has none."""
+    faults = {}
+    for run, by_subset in values.items():
+        for subset, series in by_subset.items():
+            without = np.flatnonzero(~(series.values > 0))
+            if len(without):
+                item, value = one_line(series.index[without[0]], 80), stated(series.values[without[0]])
+                faults[run] = f"{analysis.value} {value} for item {item}, which has no logarithm"
+            else:
+                by_subset[subset] = Column(series.index, np.log(series.values))
     return faults
 
 
@@ -459,8 +473,8 @@ def _fault(study: Measurements, run: Run) -> str:
         return f"{variant} seed {seed} {words}" + (f" ({reason})" if reason else "")
     if run in study.aborted:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
-    if run in study.duplicates or run in study.no_shares:
-        return f"{variant} seed {seed} has {study.no_shares.get(run, 'an item that occurs twice')}"
+    if run in study.duplicates or run in study.not_judgeable:
+        return f"{variant} seed {seed} has {study.not_judgeable.get(run, 'an item that occurs twice')}"
     values = study.values.get(run, {})
     for subset in study.analysis.subsets:
         if subset not in values:

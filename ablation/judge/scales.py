@@ -37,6 +37,8 @@ def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
         return ""
     for subset in study.analysis.subsets:
         run_values = [values for run in runs if len(values := study.values[run][subset].values)]
+        if study.analysis.transform:  # a common unit shows in the values themselves
+            run_values = [np.exp(values) for values in run_values]
         if run_values and (
             why := unlike(sorted(run_values, key=lambda values: (float(values.max()), float(values.mean()))))
         ):

@@ -19,7 +19,7 @@ from ablation.judge.measurements import (
 )
 from ablation.store.database import Run, Store
 
-_MEAN = {"samples": None, "pass_at": None, "cons_at": None}  # of another value than the plan's
+_MEAN = {"samples": None, "pass_at": None, "cons_at": None, "transform": None}  # of another value than the plan's
 
 
 def read_measurements(store: Store, name: str, value: str | None = None, *, helpers: bool = False) -> Measurements:

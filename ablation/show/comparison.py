@@ -40,7 +40,7 @@ def in_words(result: ComparisonResult, width: int) -> str:
 def _systems(result: ComparisonResult, width: int) -> Iterator[str]:
     """Yield the leaderboard of several systems, and a line for each comparison."""
     analysis, level = result.measured.analysis, confidence(result.measured.analysis.alpha)
-    rows = [["system", analysis.value, f"[{level}, for all pairs]", "group"]]
+    rows = [["system", analysis.named, f"[{level}, for all pairs]", "group"]]
     board = result.leaderboard
     decimals = decimals_for((each.mean for each in board), (half(each.low, each.high) for each in board))
     for each in board:
@@ -91,7 +91,7 @@ def _facts(result: ComparisonResult, compared: Compared, decimals: int) -> Itera
         side = {"max": "larger is better", "min": "smaller is better"}[analysis.direction]
     filters = f", filter {','.join(result.filters)}" if result.filters else ""
     margin = "no margin" if analysis.margin is None else f"margin {stated(analysis.margin)}"
-    yield "metric", f"{analysis.value}{filters}; {side}, {margin}"
+    yield "metric", f"{analysis.named}{filters}; {side}, {margin}"
 
 
 def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:
@@ -207,7 +207,7 @@ def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:
             "runs": list(map(len, compared.comparison.runs)),
             "design": result.measured.design.seeds,
             "claim": result.measured.design.claim,
-            "metric": analysis.value,
+            "metric": analysis.named,
             "direction": analysis.model_dump()["direction"],
             "margin": analysis.margin,
             "alpha": analysis.alpha,
@@ -234,7 +234,7 @@ def write_comparison(result: ComparisonResult, out: Path) -> Path:
     from ablation.store.evaluated import STAGE, write_evaluated
 
     measured = result.measured
-    analysis = measured.analysis
+    analysis = measured.analysis.model_copy(update={"value": measured.analysis.named, "transform": None})  # as judged
     formats = sorted({sheet.source.suffix.lstrip(".") for sheet in result.sheets})
     filters = result.filters
     columns = [

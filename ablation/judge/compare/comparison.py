@@ -223,8 +223,10 @@ def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str
         for name in _others(result.sheets, kind)[:_MOST_OTHERS]:
             if kind == "filter":
                 other = replace(rules, wanted=replace(rules.wanted, filter=name))
-            else:  # the direction and margin that were stated are those of the first metric
-                other = replace(rules, wanted=replace(rules.wanted, metric=name), direction=None, margin=None)
+            else:  # what was stated is about the first metric
+                plan = {**rules.analysis, "transform": None}
+                wanted = replace(rules.wanted, metric=name)
+                other = replace(rules, wanted=wanted, direction=None, margin=None, analysis=plan)
             yield f"by {kind} {name}", f"--{kind} {shlex.quote(name)}", other
 
 
@@ -401,7 +403,7 @@ def _beside(comparison: Comparison, groups: Mapping[str, Group], measured: Measu
 
 
 def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
-    groups = [[run[subset] for run in group] for group in runs]
+    groups = [[_as_judged(run[subset], measured.analysis) for run in group] for group in runs]
     means = [float(np.mean([sheet.values.mean() for sheet in group])) for group in groups]
     errors = [[e for sheet in group if (e := sheet.facts.stderr) is not None] for group in groups]
     items = groups[0][0].items
@@ -416,6 +418,13 @@ def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: M
         float(np.mean(error)) if len(error) == len(group) else None for error, group in zip(errors, groups, strict=True)
     ]
     return SubsetRow(subset, len(items), means[0], means[1], said[0], said[1], alone.effect, alone.low, alone.high)
+
+
+def _as_judged(sheet: Sheet, analysis: Analysis) -> Sheet:
+    """Return the sheet with the values that the analysis plan judges."""
+    if not analysis.transform:
+        return sheet
+    return replace(sheet, values=np.log(sheet.values), facts=replace(sheet.facts, stderr=None))
 
 
 def plan_analysis(
@@ -453,6 +462,8 @@ def plan_analysis(
             unstated.append(ConfigError("compare", "--direction", None, problem, remedy))
     if margin is None:
         every = np.concatenate([sheet.values for sheet in sheets])
+        if rules.get("transform") and every.min() > 0:
+            every = np.log(every)
         span = f"{stated(every.min())} and {stated(every.max())}"
         problem = f"is not stated; the values lie between {span} (SD {rough(every.std())})"
         remedy = "pass the smallest difference that matters to you (`margin` in the analysis of a study file)"
@@ -496,6 +507,8 @@ def measurements(
     )
     if measured.cluster_fault:
         raise ConfigError("compare", "cluster", None, measured.cluster_fault, "correct the files")
+    for (variant, _), fault in measured.not_judgeable.items():
+        raise ConfigError("compare", "--transform", "log", f"{variant} has {fault}", "leave out the item or the option")
     return measured
 
 

@@ -40,6 +40,7 @@ def compare_evaluations(
     pass_at: int | None = None,
     cons_at: int | None = None,
     all_at: int | None = None,
+    transform: Literal["log"] | None = None,
     errors: Errors | None = None,
 ) -> ComparisonResult:
     """Judge evaluations against the first of them, by options as the command has them.
@@ -58,6 +59,7 @@ def compare_evaluations(
         ("--seeds", seeds, get_args(Seeds)),
         ("--claim", claim, get_args(Claim)),
         ("--errors", errors, get_args(Errors)),
+        ("--transform", transform, ("log",)),
     ):
         if given is not None and given not in choices:
             raise ConfigError("compare", name, given, "is not a valid choice", f"choose {' or '.join(choices)}")
@@ -75,7 +77,7 @@ def compare_evaluations(
         common_items=common_items,
         weight=weight,
         changed_items=changed_items,
-        analysis={"alpha": alpha, "seeds": seeds, "claim": claim},
+        analysis={"alpha": alpha, "seeds": seeds, "claim": claim, "transform": transform},
     )
     return compare_files(sides, names, rules, all_pairs=all_pairs)
 

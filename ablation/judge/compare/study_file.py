@@ -16,7 +16,8 @@ from ablation.readers.run import EVALUATION
 from ablation.readers.sheet import Wanted
 from ablation.store.database import Run
 
-_ANALYSIS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "comparisons", "seeds", "claim")
+_JUDGED = ("alpha", "error", "rare", "correction", "variance", "comparisons", "seeds", "claim")
+_ANALYSIS = ("direction", "margin", "transform", *_JUDGED)
 _VALUES = ("metric", "value", "protocol", "subsets")
 _BY_NAME = "name:"  # where runs.seed is a regular expression
 

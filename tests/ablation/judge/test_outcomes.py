@@ -83,6 +83,8 @@ def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):
         ({"pass_at": 2, "cons_at": 2, "samples": 6}, "pass_at and cons_at cannot be combined"),
         ({"cons_at": 2}, "cons@2 counts right samples, so it needs `samples`"),
         ({"pass_at": 2, "samples": 6, "direction": "min"}, "it needs `samples` and `direction: max`"),
+        ({"transform": "log", "cons_at": 2, "samples": 6}, "`transform: log` cannot be combined"),
+        ({"transform": "log", "direction": {"target": 0.5}}, "`transform: log` cannot be combined"),
     ],
 )
 def test_contradictory_outcomes_are_refused(outcome, problem):
@@ -90,8 +92,21 @@ def test_contradictory_outcomes_are_refused(outcome, problem):
         Analysis(**PLAN | outcome)
 
 
+def test_logarithms_are_judged_where_the_plan_asks_for_them(tmp_path):
+    plan = {"transform": "log", "samples": SAMPLES}
+    comparison, said = judged(tmp_path / "results", plan, lambda value: 1 + value)
+    shares = {name: samples.mean(axis=-1) for name, samples in drawn().items()}
+    expected = ablation.judge(*(np.log(1 + shares[name]) for name in ("v1", "v0")), margin=0.02, direction="max")
+    found = (comparison.verdict, comparison.effect, comparison.low, comparison.high)
+    assert found == (expected.verdict, *(pytest.approx(getattr(expected, end)) for end in ("effect", "low", "high")))
+    assert said.count("log of hit (protocol: edited) on all; larger is better") == 2
+    comparison, _ = judged(tmp_path / "other", plan)
+    assert comparison.verdict == "invalid"
+    assert re.search("hit 0 for item .*, which has no logarithm", comparison.why)
+
+
 def test_a_plan_without_an_outcome_keeps_its_digest():
-    assert {"samples", "pass_at", "cons_at"}.isdisjoint(Analysis(**PLAN).model_dump())
+    assert {"samples", "pass_at", "cons_at", "transform"}.isdisjoint(Analysis(**PLAN).model_dump())
 
 
 @pytest.mark.parametrize("k", range(1, 6))

@@ -15,7 +15,7 @@ ONE_IN_PERCENT = np.append(SHARES[1:], 75.8)
 
 def study(*runs, margin=0.01, direction="max", protocol="test", allowed=frozenset()):
     """Two variants, a and b, with a run each, or as many as there are."""
-    analysis = SimpleNamespace(subsets=["all"], margin=margin, protocol=protocol)
+    analysis = SimpleNamespace(subsets=["all"], margin=margin, protocol=protocol, transform=None)
     values = {
         ("ab"[place % 2], place // 2): {"all": SimpleNamespace(values=np.array(run, float))}
         for place, run in enumerate(runs)

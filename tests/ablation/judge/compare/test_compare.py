@@ -42,6 +42,25 @@ def test_the_numbers_are_those_of_the_judge(groups, capsys):
     assert f"items: {(change > 0).sum()} better, {(change < 0).sum()} worse" in said
 
 
+def test_logarithms_are_compared_by_numbers_and_on_the_page(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    values = np.exp(rng.normal(0, 1, 60) + rng.normal(0, 0.1, (2, 60)) + np.array([[0.0], [0.1]]))
+    before, after = (table(tmp_path / name / "of.csv", side) for name, side in zip(("a", "b"), values, strict=True))
+    options = ("--direction", "min", "--margin", 0.2, "--transform", "log")
+    found = read(capsys, before, "--with", after, *options)
+    written = np.log([[float(f"{value:g}") for value in side] for side in values])
+    assert found["metric"] == "log of value"
+    assert found["effect"] == pytest.approx(written[0].mean() - written[1].mean())
+    assert found["tasks"][0]["after"] == pytest.approx(written[1].mean())
+    page = tmp_path / "page.html"
+    told(capsys, before, "--with", after, *options, "--output", page)
+    assert "log of value" in page.read_text()
+    table(after, [0.0, *values[1][1:]])
+    assert "has value 0 for item i0, which has no logarithm" in refused(capsys, before, "--with", after, *options)
+    table(after, 1000 * values[1])
+    assert "two scales" in told(capsys, before, "--with", after, *options)
+
+
 def test_items_that_changed_are_those_whose_mean_over_seeds_did(groups, capsys):
     found = read(capsys, groups[0], "--with", groups[1], "--changed-items", 2)
     before, after = (np.mean([hits(seed, gain) for seed in range(3)], axis=0) for gain in (0.0, 0.25))
