@@ -33,9 +33,8 @@ SECTIONS = {
 TAIL = """
 ## Published numbers
 
-The page of the report shows what a source states (`configs/published/`) beside our results, and `ablation audit debias`
-checks BiasEdit's table itself. The innovations notes state no measured number. [Which claims are
-reproduced](README.md).
+[Which claims are reproduced](README.md). The report shows what a source states (`configs/published/`) beside our
+results, and `ablation audit debias` checks BiasEdit's table itself.
 """
 
 
