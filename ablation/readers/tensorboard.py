@@ -17,11 +17,10 @@ writes it.
 
 import json
 import re
-import struct
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from os import SEEK_CUR
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from ablation.readers.run import (
     shortened,
     table_of_columns,
 )
-from ablation.readers.tensorboard_log import EventFile, numbers, same, template
+from ablation.readers.tensorboard_log import read_events
 from ablation.readers.walk import files_of
 
 _START_OF_TRAINER = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*")
@@ -52,7 +51,6 @@ _SPLITS = ("train", "validation", "val", "test", "eval", "evaluation")
 _RANK = re.compile(r"((?:local|global|node)?[-_]?rank[-_]?)(\d+)", re.IGNORECASE)
 _LIGHTNING = "hparams.yaml"
 _HPARAMS = "_hparams_/session_start_info"
-_MOST_MISSES = 20  # events of one length that were unlike all others, after which each is parsed
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -149,14 +147,9 @@ def _line(folder: str, tag: str) -> str:
 
 
 def _first_tag(file: Path) -> str:
-    """Return the tag of the first value in a file."""
-    with regular(file).open("rb") as log:
-        while len(head := log.read(12)) == 12:
-            event = _parsed(log.read(min(struct.unpack("<Q", head[:8])[0], 1 << 16)))
-            if event is None or event.numbers:
-                return event.numbers[0][0] if event else ""
-            log.seek(4, SEEK_CUR)
-    return ""
+    """Return the tag of the first value in a file; "" if it has no value."""
+    events = filter(None, map(_parsed, read_events(file, lambda _: None)))
+    return next((event.numbers[0][0] for event in events if event.numbers), "")
 
 
 def _is_by_trainer(file: Path) -> bool:
@@ -287,63 +280,33 @@ def _parsed(content: bytes) -> _Event | None:
     return parsed
 
 
-def _number(content: bytes) -> tuple[str, int, float] | None:
-    """Return (tag, step, value) of an event that contains one number and nothing else."""
-    event = _parsed(content)
-    if event is None or len(event.numbers) != 1 or event.config or event.damaged:
-        return None
-    return event.numbers[0][0], event.step, event.numbers[0][1]
-
-
 def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
-    log, damaged, file = _EventLog(path), 0, EventFile(path, problem)
-    codes: dict[str, int] = {}
-    rows: list[list[Array]] = []  # places in the file, codes, steps, values
-    settings: dict[int, dict[str, Any]] = {}  # by place
-    purges: dict[int, int] = {}
-    begins: tuple[int, float] | None = None  # place and time of the first event
-    for places, events in file.alike():
-        left, misses = np.arange(len(events)), 0
-        while len(left):
-            start, left = int(left[0]), left[1:]
-            content, place = events[start].tobytes(), int(places[start])
-            event = _parsed(content)
-            if event is None:
-                damaged += 1
-                continue
-            begins = min(begins or (place, event.time), (place, event.time))
-            log.last, damaged = max(log.last, event.time), damaged + event.damaged
-            settings |= {place: event.config} if event.config else {}
-            purges |= {place: event.step} if event.purges else {}
-            for tag, value in event.numbers:
-                code = codes.setdefault(tag, len(codes))
-                rows.append([np.array([each]) for each in (place, code, event.step, value)])
-            shape = template(content, _number) if len(left) and misses < _MOST_MISSES else None
-            if shape is None:
-                continue
-            others = same(events, left, start, shape, event.step)
-            misses = 0 if len(others) else misses + 1
-            if len(others):
-                times, steps, values = numbers(events[others], shape, event.step)
-                log.last = max(log.last, float(times.max()))
-                earliest = int(places[others].argmin())
-                begins = min(begins, (int(places[others][earliest]), float(times[earliest])))
-                rows.append([places[others], np.full(len(others), code), steps, values])
-                left = np.setdiff1d(left, others, assume_unique=True)
+    log, damaged = _EventLog(path), 0
+    tag_codes: dict[str, int] = {}
+    codes, steps, values = array("q"), array("q"), array("d")
+    purges: list[tuple[int, int]] = []  # number of values before it, and its step
+    for content in read_events(path, problem):
+        event = _parsed(content)
+        if event is None:
+            damaged += 1
+            continue
+        log.first = event.time if log.first is None else log.first
+        log.last, damaged = max(log.last, event.time), damaged + event.damaged
+        log.config |= event.config
+        purges += [(len(steps), event.step)] if event.purges else []
+        for tag, value in event.numbers:
+            codes.append(tag_codes.setdefault(tag, len(tag_codes)))
+            steps.append(event.step)
+            values.append(value)
     if damaged:
         problem(f"{path}: damaged records are left out ({damaged})")
-    log.first = begins[1] if begins else None
-    log.tags = list(codes)
-    if rows:
-        at, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
-        order = np.argsort(at, kind="stable")
-        at, columns = at[order], [column[order] for column in columns]
-        for place, step in purges.items():
-            kept = (at > place) | (columns[1] < step)
-            at, columns = at[kept], [column[kept] for column in columns]
-        log.codes, log.steps, log.values = columns
-    log.purged = min(purges.values(), default=None)
-    log.config = {key: value for place in sorted(settings) for key, value in settings[place].items()}
+    order, columns = np.arange(len(steps)), [np.array(codes), np.array(steps), np.array(values)]
+    for before, step in purges:
+        kept = (order >= before) | (columns[1] < step)
+        order, columns = order[kept], [column[kept] for column in columns]
+    log.codes, log.steps, log.values = columns
+    log.purged = min((step for _, step in purges), default=None)
+    log.tags = list(tag_codes)
     folder_name = path.parent.name
     if path.parent != run and folder_name in _SPLITS:
         log.tags = [tag if tag.startswith(f"{folder_name}/") else f"{folder_name}/{tag}" for tag in log.tags]

@@ -1,11 +1,10 @@
-"""The records of an event file: found and checked many at a time, so that a file of a million values takes a second.
+"""The records of TensorBoard's event files: found at once, and their checksums computed many at a time.
 
-A record is its length, a checksum of that, an `Event` of Protocol Buffers, and a checksum of it. Events of one tag
-differ in time, step and value alone, so one in a few thousand is parsed, and its values are those of all like it.
+A record is its length, a checksum of that, an `Event` of Protocol Buffers, and a checksum of it.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from mmap import ACCESS_READ, mmap
@@ -21,9 +20,86 @@ from ablation.readers.run import Problem
 _LARGE = 1 << 16  # bytes of an event that is read only if it is a text: others of that size are images
 _AT_ONCE = 1 << 24  # bytes
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
-_TRIAL_VALUES = (0.5, -3.25)  # written where the value seems to be, to see whether it is read there
 
 Bytes = NDArray[np.uint8]
+
+
+def read_events(path: Path, problem: Problem) -> Iterator[bytes]:
+    """Yield the serialised events of a file, in their order; events of 64 KiB or more are skipped unread.
+
+    `problem` is told of each damaged record, which is left out, and of an end that is cut off.
+    """
+    with regular(path).open("rb") as file:
+        content: Any = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
+    data = np.frombuffer(content, np.uint8)
+    places, sizes = _find(path, content, data, problem)
+    small = np.flatnonzero(sizes < _LARGE)
+    places, sizes = places[small], sizes[small]
+    intact = _intact(data, places, sizes)
+    for place, size, whole in zip(places.tolist(), sizes.tolist(), intact.tolist(), strict=True):
+        if whole:
+            yield content[place : place + size]
+        else:
+            problem(f"{path}: the record at byte {place - 12} is damaged, so it is left out")
+
+
+def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> tuple[Any, Any]:
+    """Return where events start and their lengths, up to the first record that is cut off or damaged."""
+    length, place, end = struct.Struct("<Q").unpack_from, 0, len(data)
+    borders: list[int] = []
+    with suppress(struct.error, OverflowError):
+        while True:
+            borders.append(place)
+            place += length(content, place)[0] + 16  # from one length to the next, without reading events
+    while borders[-1] > end:
+        borders.pop()
+    heads = np.array(borders, np.int64)[:-1]
+    head_bytes = _rows(data, heads, 12)
+    wrong = np.flatnonzero(_sums(head_bytes[:, :8]) != _stored(head_bytes[:, 8:]))
+    count = int(wrong[0]) if len(wrong) else len(heads)
+    if (place := borders[count]) < end:
+        problem(f"{path}: is cut off or damaged after byte {place}; the last {end - place} bytes are not read")
+    return heads[:count] + 12, np.diff(borders)[:count] - 16
+
+
+def _intact(data: Bytes, places: Any, sizes: Any) -> Any:
+    """Return which events have their checksum; events of one length are checked together."""
+    intact = np.ones(len(places), bool)
+    by_size = np.argsort(sizes, kind="stable")
+    for group in np.split(by_size, np.flatnonzero(np.diff(sizes[by_size])) + 1) if len(by_size) else ():
+        size = int(sizes[group[0]])
+        most = max(_AT_ONCE // max(size, 1), 1)
+        for some in (group[start : start + most] for start in range(0, len(group) if size else 0, most)):
+            rows = _rows(data, places[some], size + 4)
+            intact[some] = _sums(rows[:, :size]) == _stored(rows[:, size:])
+    return intact
+
+
+def _rows(data: Bytes, places: Any, length: int) -> Bytes:
+    """Return the bytes from each place on [places, length]."""
+    if not len(places):
+        return np.empty((0, length), np.uint8)
+    return np.lib.stride_tricks.sliding_window_view(data, length)[places]
+
+
+def _stored(sums: Bytes) -> Any:
+    """Return checksums from their bytes [records, 4]."""
+    return np.ascontiguousarray(sums).view("<u4")[:, 0]
+
+
+def _sums(records: Bytes) -> Any:
+    """Return the masked checksums of records of one length [records, bytes]."""
+    count, length = records.shape
+    table, sums = _zeros(1 << max(length - 1, 255).bit_length())
+    checksums = np.full(count, sums[length], np.uint32)
+    if count * 8 < length:
+        back = np.arange(length - 1, -1, -1)
+        checksums ^= np.array([np.bitwise_xor.reduce(table[back, row]) for row in records], np.uint32)
+    else:
+        for at, column in enumerate(np.ascontiguousarray(records.T)):
+            checksums ^= table[length - 1 - at][column[0] if (column == column[0]).all() else column]
+    checksums ^= np.uint32(0xFFFFFFFF)
+    return ((checksums >> np.uint32(15)) | (checksums << np.uint32(17))) + np.uint32(0xA282EAD8)
 
 
 @cache
@@ -42,125 +118,3 @@ def _zeros(longest: int) -> tuple[Any, Any]:
         row = (row >> np.uint32(8)) ^ first[row & np.uint32(255)]
         sums[k + 1] = (sums[k] >> np.uint32(8)) ^ first[sums[k] & np.uint32(255)]
     return table, sums
-
-
-def _sums(records: Bytes) -> Any:
-    """Return the masked checksums of records of one length [records, bytes]."""
-    count, length = records.shape
-    table, sums = _zeros(1 << max(length - 1, 255).bit_length())
-    checksums = np.full(count, sums[length], np.uint32)
-    if count * 8 < length:
-        back = np.arange(length - 1, -1, -1)
-        checksums ^= np.array([np.bitwise_xor.reduce(table[back, row]) for row in records], np.uint32)
-    else:
-        for at, column in enumerate(np.ascontiguousarray(records.T)):
-            checksums ^= table[length - 1 - at][column[0] if (column == column[0]).all() else column]
-    checksums ^= np.uint32(0xFFFFFFFF)
-    return ((checksums >> np.uint32(15)) | (checksums << np.uint32(17))) + np.uint32(0xA282EAD8)
-
-
-def _is_head(heads: Bytes) -> Any:
-    """Return which rows of 12 bytes are a length with its checksum."""
-    return _sums(heads[:, :8]) == np.ascontiguousarray(heads[:, 8:]).view("<u4")[:, 0]
-
-
-def _rows(data: Bytes, places: Any, length: int) -> Bytes:
-    """Return the bytes from each place on [places, length]."""
-    return (
-        np.lib.stride_tricks.sliding_window_view(data, length)[places]
-        if len(places)
-        else np.empty((0, length), np.uint8)
-    )
-
-
-class EventFile:
-    """An open event file."""
-
-    def __init__(self, path: Path, problem: Problem) -> None:
-        self.path, self.problem = path, problem
-        with regular(path).open("rb") as file:
-            size = path.stat().st_size
-            self._bytes: Any = mmap(file.fileno(), 0, access=ACCESS_READ) if size else b""
-        self.data = np.frombuffer(self._bytes, np.uint8)
-        self.places, self.sizes = self._find()
-
-    def _find(self) -> tuple[Any, Any]:
-        """Return where events start and their lengths, up to the first record that is cut off or damaged."""
-        length, place, end = struct.Struct("<Q").unpack_from, 0, len(self.data)
-        borders: list[int] = []
-        with suppress(struct.error, OverflowError):
-            while True:
-                borders.append(place)
-                place += length(self._bytes, place)[0] + 16  # from one length to the next, without reading events
-        while borders[-1] > end:
-            borders.pop()
-        heads = np.array(borders, np.int64)[:-1]
-        wrong = np.flatnonzero(~_is_head(_rows(self.data, heads, 12)))
-        count = int(wrong[0]) if len(wrong) else len(heads)
-        if (place := borders[count]) < end:
-            rest = end - place
-            self.problem(f"{self.path}: is cut off or damaged after byte {place}; the last {rest} bytes are not read")
-        return heads[:count] + 12, np.diff(borders)[:count] - 16
-
-    def alike(self) -> Iterator[tuple[Any, Bytes]]:
-        """Yield (places among the file's events, events of one length [events, bytes]), without damaged events.
-
-        Large events are left out, and are not even read.
-        """
-        small = np.flatnonzero(self.sizes < _LARGE)
-        by_size = small[np.argsort(self.sizes[small], kind="stable")]
-        borders = np.flatnonzero(np.diff(self.sizes[by_size])) + 1
-        for group in np.split(by_size, borders) if len(by_size) else ():
-            size = int(self.sizes[group[0]])
-            most = max(_AT_ONCE // max(size, 1), 1)
-            for start in range(0, len(group), most):
-                lengths = group[start : start + most]
-                rows = _rows(self.data, self.places[lengths], size + 4)
-                events = rows[:, :size]
-                intact = _sums(events) == np.ascontiguousarray(rows[:, size:]).view("<u4")[:, 0] if size else None
-                if intact is not None and not intact.all():
-                    for place in self.places[lengths[~intact]]:
-                        self.problem(f"{self.path}: the record at byte {place - 12} is damaged, so it is left out")
-                    lengths, events = lengths[intact], events[intact]
-                yield lengths, events
-
-
-def template(event: bytes, read: Callable[[bytes], tuple[str, int, float] | None]) -> tuple[int, int] | None:
-    """Return (end of the step, start of the value) of an event with one number of 32 bits; None for another event.
-
-    `read` returns tag, step and value of such an event. Time is in bytes 1 to 8, and the step, unless it is 0, from
-    byte 10 on.
-    """
-    said = read(event)
-    if said is None or event[:1] != b"\x09" or said[1] < 0 or (said[1] and event[9:10] != b"\x10"):
-        return None
-    tag, step, value = said
-    end = 10 + (step.bit_length() + 6) // 7 if step else 9
-    at = event.rfind(np.float32(value).tobytes())
-    trials = [np.float32(trial).tobytes() for trial in _TRIAL_VALUES]
-    tried = [read(event[:at] + trial + event[at + 4 :]) for trial in trials] if at > end else []
-    return (end, at) if tried == [(tag, step, trial) for trial in _TRIAL_VALUES] else None
-
-
-def same(events: Bytes, among: Any, like: int, shape: tuple[int, int], step: int) -> Any:
-    """Return which of the events `among` differ from `like` only in time, step (of as many bytes) and value."""
-    (end, at), model = shape, events[like]
-    matching = among[events[among, at - 2] == model[at - 2]]
-    for piece in (slice(0, 1), slice(end, at), slice(at + 4, None), slice(9, 10)):
-        matching = matching[(events[matching, piece] == model[piece]).all(axis=1)]
-    if step:
-        varint = events[matching, 10:end]
-        matching = matching[(varint[:, :-1] >= 128).all(axis=1) & (varint[:, -1] < 128)]
-    return matching
-
-
-def numbers(events: Bytes, shape: tuple[int, int], step: int) -> tuple[Any, Any, Any]:
-    """Return (times, steps, values) of events of one template."""
-    end, at = shape
-    times = np.ascontiguousarray(events[:, 1:9]).view("<f8")[:, 0]
-    values = np.ascontiguousarray(events[:, at : at + 4]).view("<f4")[:, 0].astype(float)
-    steps = np.zeros(len(events), np.int64)
-    if step:
-        for place, column in enumerate(events[:, 10:end].T):
-            steps |= (column & 127).astype(np.int64) << (7 * place)
-    return times, steps, values
