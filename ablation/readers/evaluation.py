@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pyarrow as pa
 
-from ablation.config.formats import formats_of
+from ablation.config.formats import FORMATS, formats_of
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.numbers import counted
@@ -31,14 +31,17 @@ from ablation.readers.walk import files_below
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
 _WITH_PARTS = (swe_bench, harbor)  # an evaluation may be a folder with a file for each item
 _FOLDERS = (*_WITH_PARTS, objects)
-_IN_FOLDERS = tuple(dict.fromkeys(p for reader in READERS if reader is not table for p in reader.FILES))
+_TABLES = FORMATS["table"].patterns
+_IN_FOLDERS = tuple(
+    dict.fromkeys(p for name, of in formats_of("compare").items() if name != "table" for p in of.patterns)
+)
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 _EXPLAINS = re.compile(
     r"(.*_)?results?(_.*)?\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json|(logs|eval-set|infra_errors)\.json"
 )
 _MEANS = re.compile(r"(.*_)?results_.*\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json")
 _Sheets = dict[tuple[str, str], Sheet]  # of one run, by subset and value
-_LOGS = (*lm_eval.FILES, *inspect_ai.FILES)
+_LOGS = FORMATS["lm_eval"].patterns + FORMATS["inspect_ai"].patterns
 
 
 def whole_of(path: Path) -> Path:
@@ -84,7 +87,7 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     others: list[Path] = []
     evaluations: list[Path] = []
     sure = _LOGS if tables else _IN_FOLDERS
-    for file in files_below(folder, [*_IN_FOLDERS, *table.FILES], problem, others=others):
+    for file in files_below(folder, [*_IN_FOLDERS, *_TABLES], problem, others=others):
         if (place := whole_of(file)) != file:
             evaluations.append(place)
         elif file.suffix == ".json":
@@ -105,7 +108,7 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     if left := [file.relative_to(folder).as_posix() for file in sorted(unread)]:
         named = (
             ""
-            if tables or not any(file.match(p) for file in unread for p in table.FILES)
+            if tables or not any(file.match(p) for file in unread for p in _TABLES)
             else "; to read tables, name them"
         )
         were = "was" if len(left) == 1 else "were"
@@ -118,7 +121,7 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
             raise ConfigError(folder, "", None, "holds compressed files only", remedy)
         patterns = ", ".join(pattern for pattern in _IN_FOLDERS if not {*"[?"} & {*pattern})
         if tables:
-            remedy = f"name a folder with {patterns}, or with tables ({', '.join(table.FILES)}) of item and value"
+            remedy = f"name a folder with {patterns}, or with tables ({', '.join(_TABLES)}) of item and value"
         else:
             patterns, remedy = f"{patterns}, or a table", "name files, a folder, or a pattern in quotes"
         raise ConfigError(folder, "", None, f"holds no evaluation ({patterns})", remedy)
@@ -130,7 +133,7 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
 
     If there is none, return the folders with a JSON file for each item.
     """
-    found = [file for file in files if any(map(file.match, table.FILES)) or _recognised(table, file)]
+    found = [file for file in files if any(map(file.match, _TABLES)) or _recognised(table, file)]
     tables = found if len(found) < 2 else [file for file in found if _is_table(file, problem)] or found
     if tables:
         names = shortened([file.relative_to(folder).as_posix() for file in tables])

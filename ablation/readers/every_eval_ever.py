@@ -8,21 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.config.formats import FORMATS
-from ablation.readers.sheet import (
-    Facts,
-    ItemText,
-    Sample,
-    Sheet,
-    Wanted,
-    json_lines,
-    read_again,
-    read_beside,
-    sample_sheets,
-)
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_lines, read_beside, sample_sheets
 from ablation.readers.tabular import first_row
-
-FILES = FORMATS["every_eval_ever"].patterns
 
 
 def recognises(path: Path) -> bool:
@@ -34,7 +21,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one file. Raises ConfigError for a damaged row, and as `sample_sheets`."""
     means = read_beside(path.with_name(f"{path.stem.removesuffix('_samples')}.json"), {})
     read = partial(json_lines, path, _sample)
-    yield from sample_sheets(path, wanted, read(), partial(read_again, read), partial(_facts, means))
+    yield from sample_sheets(path, wanted, read(), partial(_facts, means), read)
 
 
 def _sample(row: dict[str, Any]) -> Sample:
@@ -47,7 +34,7 @@ def _sample(row: dict[str, Any]) -> Sample:
 
 
 def _facts(means: dict[str, Any], subset: str, metric: str) -> Facts:
-    """Return what the file of means beside the samples says about the evaluation."""
+    """Return the facts of an evaluation that are in the file of means beside its samples."""
     results = [result for result in means.get("evaluation_results", ()) if result.get("evaluation_name") == subset]
     smaller = results[0].get("metric_config", {}).get("lower_is_better") if results and metric == "score" else None
     model = means.get("model_info", {}).get("id")

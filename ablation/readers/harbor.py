@@ -14,13 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
-from ablation.readers.sheet import Facts, Sample, Sheet, Wanted, no_texts, read_evaluation, sample_sheets
+from ablation.readers.sheet import Facts, Sample, Sheet, Wanted, intact, json_start, read_evaluation, sample_sheets
 
-FILES = FORMATS["harbor"].patterns
 _NAMES = {"result.json": (b'"trial_name"', b'"task_name"'), "results.json": (b'"trial_name"', b'"is_resolved"')}
-
 _LIST = re.compile(rb'\s*\{\s*("id": "[^"]*",\s*)?"results": \[\s*\{[^{}]*"trial_name"')
 
 
@@ -38,8 +35,7 @@ def whole(path: Path) -> Path:
 def _holds(path: Path) -> Literal["trial", "job", ""]:
     if path.name not in _NAMES:
         return ""
-    with path.open("rb") as handle:
-        start = handle.read(1 << 16)
+    start = json_start(path, 1 << 16)
     if b'"n_total_trials"' in start or _LIST.match(start):
         return "job"
     return "trial" if all(key in start for key in _NAMES[path.name]) else ""
@@ -63,26 +59,25 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read the trials of a job. Raises ConfigError for a damaged result, and as `sample_sheets`."""
     trials = [(file, read_evaluation(file)) for file in _trials(path)]
     done = {file.parent for file, _ in trials}
-    samples: list[Sample] = []
-    at = path
-    try:
-        if (summary := _summary(path)) is not None:  # published ones may be all that is left of some trials
+    if (summary := _summary(path)) is not None:  # published ones may be all that is left of some trials
+        with intact(summary):
             content = read_evaluation(summary)
             names = {trial["trial_name"] for _, trial in trials}
             listed = content.get("trial_results") or content.get("results") or ()
             trials += [(summary, trial) for trial in listed if trial["trial_name"] not in names]
-        for at, trial in trials:  # noqa: B007 - the error names it
+    samples: list[Sample] = []
+    agents: list[dict[str, str]] = []
+    for file, trial in trials:
+        with intact(file):
             samples.append(_sample(trial))
-        agents = [_agent(trial) for _, trial in trials]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(at, "", None, f"is damaged ({error!r})", "copy it again") from None
+            agents.append(_agent(trial))
     begun = {file.parent for file in path.glob("*/config.json")} - done
     samples += [_unfinished(folder, samples) for folder in sorted(begun)]
     if not samples:
-        raise ConfigError(path, "", None, "has no trial with a result", "run the job to its end")
+        raise ConfigError(path, "", None, "holds no trial with a result", "run the job to its end")
     settings = agents[0] if all(agent == agents[0] for agent in agents) else {}
     facts = Facts(tool="Harbor", larger_is_better=True, settings=settings)
-    yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
+    yield from sample_sheets(path, wanted, samples, lambda *_: facts)
 
 
 def _sample(trial: dict[str, Any]) -> Sample:

@@ -14,12 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
-from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_again, sample_sheets
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_start, sample_sheets
 
-FILES = FORMATS["inspect_ai"].patterns
 _LARGEST_JSON = 256 << 20
 _MOST_MEMBERS = 1_000_000
 _FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, and so many times its own length
@@ -35,11 +33,8 @@ _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFil
 
 def recognises(path: Path) -> bool:
     """Return whether a file is a log of Inspect, by the suffix `.eval` or by how the JSON begins."""
-    if path.suffix == ".json":
-        with path.open("rb") as handle:
-            start = handle.read(4096)
-        return start.lstrip().startswith(b"{") and b'"eval"' in start and b'"status"' in start
-    return path.suffix == ".eval"
+    start = json_start(path)
+    return path.suffix == ".eval" or (start.lstrip()[:1] == b"{" and b'"eval"' in start and b'"status"' in start)
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
@@ -54,23 +49,17 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         if (status := header.get("status")) != "success":
             raise ConfigError(path, "status", status, "the evaluation did not end", _RETRY)
         remarks: list[str] = []
-        task_sheets = list(
-            sample_sheets(
-                path,
-                wanted,
-                _samples(rows, task, remarks.append),
-                partial(_texts, path, task),
-                lambda _, metric: _facts(header, metric, remarks),
-            )
-        )
+        samples = _samples(rows, task, remarks.append)
+        facts = partial(_facts, header, remarks)
+        task_sheets = list(sample_sheets(path, wanted, samples, facts, partial(_again, path, task)))
     if not task_sheets:
         raise ConfigError(path, "samples", None, "the log holds no samples", "evaluate without --no-log-samples")
     yield from task_sheets
 
 
-def _texts(path: Path, task: str, subset: str, items: Sequence[str]) -> dict[str, ItemText]:
+def _again(path: Path, task: str) -> Iterator[Sample]:
     with _opened(path) as (_, rows):
-        return read_again(lambda: _samples(rows, task, lambda _: None), subset, items)
+        yield from _samples(rows, task, lambda _: None)
 
 
 class Attempt(NamedTuple):
@@ -92,8 +81,7 @@ def attempt(path: Path) -> Attempt | None:
     """Return which try of which task a log is; None if it has no id."""
     try:
         if path.suffix == ".json":
-            with path.open("rb") as handle:
-                start = handle.read(1 << 16).decode("utf-8", "replace")
+            start = json_start(path, 1 << 16).decode("utf-8", "replace")
             names = "|".join(Attempt._fields)
             fields = dict(re.findall(rf'"({names})"\s*:\s*"([^"]*)"', start)[::-1])  # the first of each
         else:
@@ -221,7 +209,7 @@ def _words(said: Any) -> str:
     return "" if said is None else str(said)
 
 
-def _facts(header: dict[str, Any], metric: str, remarks: Sequence[str]) -> Facts:
+def _facts(header: dict[str, Any], remarks: Sequence[str], subset: str, metric: str) -> Facts:
     about, scorer = header.get("eval", {}), metric.split("/", maxsplit=1)[0]
     metrics: dict[str, Any] = {}
     for score in (header.get("results") or {}).get("scores") or ():

@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ablation.config.formats import FORMATS
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.readers import tabular
@@ -37,9 +36,8 @@ from ablation.readers.sheet import (
     sheet_items,
     short,
 )
-from ablation.readers.walk import files_below, is_aside
+from ablation.readers.walk import files_of, is_aside
 
-FILES = FORMATS["lm_eval"].patterns
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
 _OF_PROMPT = ("chat_template_sha", "system_instruction", "fewshot_as_multiturn")
 _SETTINGS = ("model", "model_args", "gen_kwargs", "limit", *_OF_PROMPT)
@@ -159,12 +157,12 @@ def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[Im
     Of a task that was evaluated several times, by a restarted command say, the newest file counts; files in `old` do
     not. Raises ConfigError if there are no readable samples.
     """
-    files = [file for file in files_below(path, FILES, problem) if file not in old] if path.is_dir() else [path]
+    files = [file for file in files_of("lm_eval", path, problem) if file == path or file not in old]
     by_date = sorted(files, key=lambda file: file.name.rpartition("_")[2])
     newest = {task_of(file): file for file in by_date}
     if not newest or not all(map(recognises, newest.values())):
         remedy = "run lm_eval with --log_samples and --output_path"
-        raise ConfigError(path, "", None, f"holds no {FILES[0]} of lm-eval", remedy)
+        raise ConfigError(path, "", None, "holds no samples_*.jsonl of lm-eval", remedy)
     values = (value for _, file in sorted(newest.items()) for value in every_value(file, problem))
     tables = [sheet_items(sheet, "lm_eval", name, clustered=True) for name, sheet in values]
     yield ImportedRun(source=path, id="lm_eval", name=path.name, items=pa.concat_tables(tables))

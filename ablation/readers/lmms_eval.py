@@ -10,21 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.config.formats import FORMATS
-from ablation.readers.sheet import (
-    Facts,
-    ItemText,
-    Sample,
-    Sheet,
-    Wanted,
-    json_lines,
-    read_again,
-    read_beside,
-    sample_sheets,
-)
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_lines, read_beside, sample_sheets
 from ablation.readers.tabular import first_row
 
-FILES = FORMATS["lmms_eval"].patterns
 _NAME = re.compile(r"(?P<date>.+?)_samples_(?P<task>.+)\.jsonl")
 _OWN = ("doc_id", "doc_hash", "prompt_hash", "target_hash", "target", "filtered_resps", "resps", "input", "success")
 
@@ -45,17 +33,15 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         larger = results.get("higher_is_better", {}).get(subset, {}).get(metric)
         return Facts(tool="lmms-eval", larger_is_better=larger, settings=settings)
 
-    sample_of = partial(_sample, task)
-    read = partial(json_lines, path, sample_of)
-    yield from sample_sheets(path, wanted, read(), partial(read_again, read), facts)
+    read = partial(json_lines, path, partial(_sample, task))
+    yield from sample_sheets(path, wanted, read(), facts, read)
 
 
 def _sample(task: str, row: dict[str, Any]) -> Sample:
-    values = {name: value["score"] if _scored(value) else value for name, value in row.items() if name not in _OWN}
+    values = {name: value for name, value in row.items() if name not in _OWN}
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(value.get("score"), int | float):
+            values[name] = value["score"]
     numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
     text = ItemText(str(row["input"]), str(row["target"]), " | ".join(map(str, row["filtered_resps"])))
     return Sample(task, str(row["doc_id"]), numbers | values, text)
-
-
-def _scored(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("score"), int | float)

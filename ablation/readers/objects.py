@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.dotted import leaves
-from ablation.config.formats import FORMATS
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.readers import table
@@ -19,7 +18,6 @@ from ablation.readers.run import as_number
 from ablation.readers.sheet import Sheet, Wanted, read_evaluation
 from ablation.readers.walk import files_below
 
-FILES = FORMATS["objects"].patterns
 _NAME = "file"
 _LARGE = 1 << 20  # bytes: a trajectory, say
 

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import as_number
-from ablation.readers.sheet import REPEATED, Facts, Sample, Sheet, Wanted, no_texts, sample_sheets, short
+from ablation.readers.sheet import REPEATED, Facts, Sample, Sheet, Wanted, intact, sample_sheets, short
 from ablation.readers.tabular import first_row, rows_of
 
-FILES = FORMATS["openai_evals"].patterns
 _SCORED = ("match", "metrics")
 
 
@@ -30,19 +28,17 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     errors: dict[str, str] = {}
     spec: dict[str, Any] = {}
     for line, row in rows_of(path):
-        try:
+        with intact(path, f"line {line}"):
             spec |= row.get("spec", {})
             if row.get("type") in _SCORED:
                 scored = values.setdefault(str(row["sample_id"]), {})
-                found = {name: number for name, of in row["data"].items() if (number := as_number(of)) is not None}
+                found = {key: number for key, value in row["data"].items() if (number := as_number(value)) is not None}
                 if twice := scored.keys() & found:
                     problem = f"item {short(str(row['sample_id']))} has two values of {min(twice)}"
                     raise ConfigError(path, f"line {line}", None, problem, REPEATED)
                 scored |= found
             elif row.get("type") == "error":
                 errors[str(row["sample_id"])] = f"{row['data'].get('type')}: {row['data'].get('message')}"
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(path, f"line {line}", None, f"is damaged ({error!r})", "copy it again") from None
     samples = [
         Sample("all", item, {} if item in errors else values[item], error=errors.get(item))
         for item in dict.fromkeys([*values, *errors])
@@ -51,4 +47,4 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         raise ConfigError(path, "", None, "holds no event of type match or metrics", "run the eval again")
     settings = {"eval": str(spec["eval_name"]), "model": ", ".join(map(str, spec["completion_fns"]))}
     facts = Facts(tool="OpenAI evals", settings=settings)
-    yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
+    yield from sample_sheets(path, wanted, samples, lambda *_: facts)

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.config.formats import FORMATS
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.readers.sheet import (
@@ -22,23 +21,20 @@ from ablation.readers.sheet import (
     Sheet,
     Wanted,
     digest,
-    read_again,
+    intact,
+    json_start,
     read_evaluation,
     sample_sheets,
 )
 
-FILES = FORMATS["promptfoo"].patterns
 _ERROR = 2  # of `failureReason`; 1 is an assertion
 _NAME = 60  # characters of an item's name
 
 
 def recognises(path: Path) -> bool:
     """Return whether the file begins like promptfoo's output."""
-    if path.suffix != ".json" or path.is_dir():
-        return False
-    with path.open("rb") as handle:
-        start = handle.read(4096)
-    return start.lstrip().startswith(b"{") and b'"evalId"' in start and b'"results"' in start
+    start = json_start(path)
+    return start.lstrip()[:1] == b"{" and b'"evalId"' in start and b'"results"' in start
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
@@ -46,19 +42,15 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     samples = list(_samples(path))
     if not samples:
         raise ConfigError(path, "results", None, "is empty", "run the evaluation again")
-
-    def texts(subset: str, items: Any) -> dict[str, ItemText]:
-        return read_again(partial(_samples, path), subset, items)
-
     facts = Facts(tool="promptfoo", larger_is_better=True)
-    yield from sample_sheets(path, wanted, samples, texts, lambda *_: facts)
+    yield from sample_sheets(path, wanted, samples, lambda *_: facts, partial(_samples, path))
 
 
 def _samples(path: Path) -> Iterator[Sample]:
     content = read_evaluation(path)
     repeats: Counter[tuple[str, ...]] = Counter()
     names: dict[str, str] = {}
-    try:
+    with intact(path, remedy="run the evaluation again with promptfoo 0.121 or later"):
         for row in sorted(content["results"]["results"], key=lambda row: row["testIdx"]):
             test = row["testCase"]
             key = json.dumps([test.get("description"), row["vars"], test.get("assert")], sort_keys=True)
@@ -73,10 +65,6 @@ def _samples(path: Path) -> Iterator[Sample]:
             values = {"success": row["success"], "score": row["score"], **(row.get("namedScores") or {})}
             words = ItemText(json.dumps(row["vars"]), "", str((row.get("response") or {}).get("output", "")))
             yield Sample("all", item, {} if error else values, words, repeats[place], error=error, settings=settings)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            path, "", None, f"is damaged or of an old version ({error!r})", "run the evaluation again"
-        ) from None
 
 
 def _name(description: str | None, variables: dict[str, Any], taken: set[str]) -> str:

@@ -1,15 +1,18 @@
-"""One evaluation of one run on one subset, as every reader of evaluations returns it, and shared helpers.
+"""One evaluation of one run on one subset, as every reader of evaluations returns it, and what these readers share.
 
-A reader is a module with two functions, and FILES, the patterns by which it is found in a folder:
+A reader is a module with two functions:
 
     recognises(path) -> bool                    by name and first bytes
-    sheets(path, wanted) -> Iterator[Sheet]     ConfigError for what is not of its format
+    sheets(path, wanted) -> Iterator[Sheet]     raises ConfigError for a file of another format
+
+A reader of single answers yields a `Sample` for each, of which `sample_sheets` makes sheets.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +34,7 @@ from ablation.readers.tabular import rows_of
 Array = NDArray[np.float64]
 Digests = NDArray[np.uint64]
 REPEATED = "remove all but one of them, or evaluate again"
+CUT_OFF = "copy the file again; it may have been cut off"
 
 
 Errors = Literal["refuse", "fail", "leave-out"]
@@ -65,8 +69,7 @@ class ItemText:
 ANY = Wanted()
 
 
-def no_texts(items: Sequence[str]) -> dict[str, ItemText]:
-    """Return no texts, for a file that has none."""
+def _no_texts(items: Sequence[str]) -> dict[str, ItemText]:
     return {}
 
 
@@ -104,7 +107,7 @@ class Sheet:
     asked: Mapping[str, Digests] = field(default_factory=dict)  # "prompt", "target": [items]; what must agree
     clusters: Mapping[str, str] = field(default_factory=dict)  # by item, where items are correlated
     facts: Facts = field(default=Facts())
-    texts: Callable[[Sequence[str]], dict[str, ItemText]] = no_texts
+    texts: Callable[[Sequence[str]], dict[str, ItemText]] = _no_texts
     unscored: Mapping[str, str] = field(default_factory=dict)  # items without a value, which are in none of the above
 
     def only(self, items: pd.Index) -> "Sheet":
@@ -132,7 +135,7 @@ def check_values(
         what = f"a value above {stated(LARGEST)}" if np.isfinite(values[bad]).all() else "no finite value"
         problem = f"item {short(items[bad[0]])}{more} {'have' if more else 'has'} {what}"
         said = float(values[bad[0]]) if raw is None else raw(bad[0])
-        remedy = "evaluate again; no item may be left out"
+        remedy = "evaluate again, because no item may be left out"
         if isinstance(said, str) and re.search(r"\w", said) and said.strip().lower() not in ("nan", "null", "none"):
             remedy = "write numbers such as 0.5, or 1 and 0 for right and wrong"
         raise ConfigError(path, metric, said, problem, remedy)
@@ -194,13 +197,6 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
     return items, means, counts[most]
 
 
-def add_value(path: Path, value_by_repeat: dict[Any, float], item: str, repeat: Any, value: float) -> None:
-    """Add a value to {repeat: value} of an item. Raises ConfigError for a repeated row."""
-    if repeat in value_by_repeat:
-        raise ConfigError(path, "", None, f"item {short(item)} occurs twice (repeat {repeat})", REPEATED)
-    value_by_repeat[repeat] = value
-
-
 @dataclass(frozen=True)
 class Sample:
     """One answer to an item of a subset: its numbers, its texts, and which repeat of the item it is."""
@@ -216,14 +212,16 @@ class Sample:
     settings: Mapping[str, str] = field(default_factory=dict)  # of what answered, where a file holds several systems
 
 
-Texts = Callable[[str, Sequence[str]], dict[str, ItemText]]
-"""Returns the texts of items of a subset."""
-
-
 def sample_sheets(
-    path: Path, wanted: Wanted, samples: Iterable[Sample], texts: Texts, facts_of: Callable[[str, str], Facts]
+    path: Path,
+    wanted: Wanted,
+    samples: Iterable[Sample],
+    facts_of: Callable[[str, str], Facts],
+    read: Callable[[], Iterable[Sample]] = tuple,
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each subset of a file with these samples; `facts_of(subset, metric)` returns the other facts.
+    """Yield a sheet for each subset, and each system, of a file with these samples.
+
+    facts_of: returns the other facts of a subset and metric. read: yields the samples again, for their texts.
 
     Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if the metric does not exist, a
     value is not a finite number, or an item occurs twice or more often than others.
@@ -234,48 +232,28 @@ def sample_sheets(
     for sample in samples:
         if wanted.wants(sample.subset):
             gathered.setdefault((tuple(sample.settings.items()), sample.subset), _Gathered()).add(path, wanted, sample)
-    for (system, subset), samples_of_system in gathered.items():
-        scored = {
-            item: by_repeat
-            for item, by_repeat in samples_of_system.values.items()
-            if item not in samples_of_system.lost
-        }
+    for (system, subset), found in gathered.items():
+        scored = {item: by_repeat for item, by_repeat in found.values.items() if item not in found.lost}
         if not scored:
-            raise ConfigError(
-                path,
-                subset,
-                None,
-                f"no item has a score ({next(iter(samples_of_system.lost.values()))})",
-                "evaluate again",
-            )
-        metric = wanted.metric or next(iter(samples_of_system.metrics))
+            why = next(iter(found.lost.values()))
+            raise ConfigError(path, subset, None, f"no item has a score ({why})", "evaluate again")
+        metric = wanted.metric or next(iter(found.metrics))
         items, means, repeats = mean_over_repeats(path, metric, scored)
-        asked_digests = np.array([samples_of_system.asked.get(item, (0, 0)) for item in items], dtype=np.uint64)
+        digests = np.array([found.asked.get(item, (0, 0)) for item in items], dtype=np.uint64).T
         facts = facts_of(subset, metric)
-        facts = replace(
-            facts,
-            metrics=tuple(samples_of_system.metrics),
-            repeats=repeats,
-            failed=samples_of_system.failed,
-            settings={**facts.settings, **dict(system)},
-        )
-        said = {
-            name: column for name, column in zip(("prompt", "target"), asked_digests.T, strict=True) if column.any()
-        }
-        clusters = {item: samples_of_system.clusters[item] for item in items if item in samples_of_system.clusters}
+        settings = {**facts.settings, **dict(system)}
         yield Sheet(
             path,
             subset,
             metric,
-            "",
-            items,
-            means,
-            None,
-            said,
-            clusters,
-            facts,
-            partial(texts, subset),
-            samples_of_system.lost,
+            filter="",
+            items=items,
+            values=means,
+            asked={name: column for name, column in zip(("prompt", "target"), digests, strict=True) if column.any()},
+            clusters={item: found.clusters[item] for item in items if item in found.clusters},
+            facts=replace(facts, metrics=tuple(found.metrics), repeats=repeats, failed=found.failed, settings=settings),
+            texts=partial(_texts_of, read, subset),
+            unscored=found.lost,
         )
 
 
@@ -293,7 +271,7 @@ class _Gathered:
     def add(self, path: Path, wanted: Wanted, sample: Sample) -> None:
         self.metrics |= dict.fromkeys(sample.values)
         metric = wanted.metric or next(iter(self.metrics), "")
-        value = sample.values.get(metric)
+        value, item = sample.values.get(metric), short(sample.item)
         if sample.error is not None and (value is None or value != value):  # noqa: PLR0124 - NaN
             if wanted.errors != "fail":
                 self.lost[sample.item] = sample.error
@@ -301,28 +279,27 @@ class _Gathered:
             value = 0.0
             self.failed += 1
         elif metric not in sample.values:
-            remedy = (
-                f"choose from {', '.join(self.metrics)}"
-                if self.metrics
-                else "evaluate again; the item has no number at all"
-            )
             if metric in self.metrics:  # other items have it
                 remedy = "evaluate again, or use --metric to name a metric that every item has"
-            problem = f"item {short(sample.item)} does not have this metric"
-            raise ConfigError(path, "metric", metric or None, problem, remedy)
+            elif self.metrics:
+                remedy = f"choose from {', '.join(self.metrics)}"
+            else:
+                remedy = "evaluate again; the item has no number at all"
+            raise ConfigError(path, "metric", metric or None, f"item {item} does not have this metric", remedy)
         if not isinstance(value, int | float):
-            problem = f"item {short(sample.item)} has no number for this metric"
-            raise ConfigError(path, metric, str(value), problem, "use --metric to name another metric")
-        number = as_number(value) or 0.0
-        add_value(path, self.values.setdefault(sample.item, {}), sample.item, sample.repeat, number)
+            problem, remedy = f"item {item} has no number for this metric", "use --metric to name another metric"
+            raise ConfigError(path, metric, str(value), problem, remedy)
+        by_repeat = self.values.setdefault(sample.item, {})
+        if sample.repeat in by_repeat:
+            raise ConfigError(path, "", None, f"item {item} occurs twice (repeat {sample.repeat})", REPEATED)
+        by_repeat[sample.repeat] = as_number(value) or 0.0
         if sample.cluster is not None:
             self.clusters[sample.item] = sample.cluster
         if sample.words != ItemText():
             self.asked[sample.item] = digest(sample.words.asked, *sample.more), digest(sample.words.wanted)
 
 
-def read_again(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:
-    """Return the texts of items of a subset from the samples that `read` yields."""
+def _texts_of(read: Callable[[], Iterable[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:
     texts: dict[str, ItemText] = {}
     chosen = set(items)
     for sample in read():
@@ -333,14 +310,30 @@ def read_again(read: Callable[[], Iterator[Sample]], subset: str, items: Sequenc
     return texts
 
 
+@contextmanager
+def intact(path: Path, key: str = "", remedy: str = CUT_OFF) -> Iterator[None]:
+    """Raise ConfigError, instead of a KeyError and the like, if what the block reads has another form."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"the key {error} is missing" if isinstance(error, KeyError) else error
+        raise ConfigError(path, key, None, f"is damaged ({why})", remedy) from None
+
+
 def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Iterator[Sample]:
     """Yield the samples of a file of JSON lines. Raises ConfigError for a damaged line."""
     for number, row in rows_of(path):
-        try:
-            yield sample_of(row)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problem = f"line {number} is damaged ({error!r})"
-            raise ConfigError(path, "", None, problem, "copy the file again") from None
+        with intact(path, f"line {number}"):
+            sample = sample_of(row)
+        yield sample
+
+
+def json_start(path: Path, size: int = 4096) -> bytes:
+    """Return the first bytes of a JSON file, by which its format is recognised; none of another file or a folder."""
+    if path.suffix != ".json" or path.is_dir():
+        return b""
+    with path.open("rb") as handle:
+        return handle.read(size)
 
 
 def read_evaluation(path: Path) -> Any:
@@ -356,8 +349,7 @@ def read_evaluation(path: Path) -> Any:
     try:
         return json.loads(read_text(path, 1 << 30), object_pairs_hook=once)
     except (OSError, ValueError, RecursionError) as error:
-        problem = f"cannot be read ({one_line(error, 200)})"
-        raise ConfigError(path, "", None, problem, "copy it again; it may have been cut off") from None
+        raise ConfigError(path, "", None, f"cannot be read ({one_line(error, 200)})", CUT_OFF) from None
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import as_number
 from ablation.readers.sheet import (
@@ -24,14 +23,13 @@ from ablation.readers.sheet import (
     Sample,
     Sheet,
     Wanted,
-    no_texts,
+    json_start,
     read_beside,
     read_evaluation,
     sample_sheets,
     short,
 )
 
-FILES = FORMATS["swe_bench"].patterns
 _LISTS = {"resolved_ids": 1.0, "unresolved_ids": 0.0, "empty_patch_ids": 0.0, "error_ids": None}
 _FIRST = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)+"\s*:\s*(?P<value>true|false|[-\d.])')
 _OF_INSTANCE = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)+"\s*:\s*\{\s*"patch_is_None"')
@@ -43,10 +41,7 @@ def recognises(path: Path) -> bool:
     """Return whether a file begins like one of SWE-bench's; an object of numbers must be long and hold nothing else."""
     if path.is_dir():
         return any(map(is_part, path.glob("*/report.json")))
-    if path.suffix != ".json":
-        return False
-    with path.open("rb") as handle:
-        start = handle.read(4096)
+    start = json_start(path)
     if b'"total_instances"' in start and b'"resolved_instances"' in start:
         return True
     first = _FIRST.match(start)
@@ -61,10 +56,7 @@ def recognises(path: Path) -> bool:
 
 def is_part(path: Path) -> bool:
     """Return whether a file is the report of one instance; the evaluation is two folders above."""
-    if path.name != "report.json":
-        return False
-    with path.open("rb") as handle:
-        return _OF_INSTANCE.match(handle.read(4096)) is not None
+    return path.name == "report.json" and _OF_INSTANCE.match(json_start(path)) is not None
 
 
 def whole(path: Path) -> Path:
@@ -92,13 +84,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
             yield Sample("all", item, values, error=error, cluster=cluster)
 
     tool = "SWE-bench" if named else ""
-    yield from sample_sheets(
-        path,
-        wanted,
-        samples(),
-        lambda _, items: no_texts(items),
-        lambda *_: Facts(tool=tool, larger_is_better=True if named else None, remarks=remarks),
-    )
+    facts = Facts(tool=tool, larger_is_better=True if named else None, remarks=remarks)
+    yield from sample_sheets(path, wanted, samples(), lambda *_: facts)
 
 
 def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablation.config.formats import FORMATS
 from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
@@ -36,7 +35,6 @@ from ablation.readers.sheet import (
     short,
 )
 
-FILES = FORMATS["table"].patterns  # in a folder only where the caller says so
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _OPTIONAL = ("seed", "subset", "cluster")
 _ASKED = ("prompt", "target")

@@ -6,48 +6,37 @@ ended by an error of the infrastructure, was not judged: the benchmark leaves it
 """
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
-from ablation.readers.sheet import Facts, Sample, Sheet, Wanted, no_texts, read_evaluation, sample_sheets
+from ablation.readers.sheet import Facts, Sample, Sheet, Wanted, intact, json_start, read_evaluation, sample_sheets
 
-FILES = FORMATS["tau2"].patterns
 _NOT_JUDGED = "infrastructure_error"
 
 
 def recognises(path: Path) -> bool:
     """Return whether the file begins like tau2-bench's results."""
-    if path.suffix != ".json" or path.is_dir():
-        return False
-    with path.open("rb") as handle:
-        start = handle.read(1 << 16)
+    start = json_start(path, 1 << 16)
     return all(key in start for key in (b'"info"', b'"num_trials"', b'"agent_info"'))
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read the results of one run. Raises ConfigError for damaged ones, and as `sample_sheets`."""
     content = read_evaluation(path)
-    try:
+    with intact(path):
         info = content["info"]
         agent = info["agent_info"]
         domain = str(info["environment_info"]["domain_name"])
         settings = {"agent": agent["implementation"], "model": agent["llm"], "user": info["user_info"]["llm"]}
-        rows = content.get("simulations") or content.get("simulation_index") or _in_folder(path)
-        samples = list(map(partial(_sample, domain), rows))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(path, "", None, f"is damaged ({error!r})", "copy it again") from None
+        rows = content.get("simulations") or content.get("simulation_index")
+        if not rows:  # the run has not ended or was stopped, so it has no index yet
+            rows = [read_evaluation(file) for file in sorted(path.with_name("simulations").glob("*.json"))]
+        samples = [_sample(domain, row) for row in rows]
     if not samples:
         raise ConfigError(path, "simulations", None, "is empty", "run the benchmark again")
     facts = Facts(tool="tau2-bench", larger_is_better=True, settings=settings)
-    yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
-
-
-def _in_folder(path: Path) -> list[dict[str, Any]]:
-    """Return the simulations of a run that has not ended or was stopped, so it has no index of them yet."""
-    return [read_evaluation(file) for file in sorted(path.with_name("simulations").glob("*.json"))]
+    yield from sample_sheets(path, wanted, samples, lambda *_: facts)
 
 
 def _sample(domain: str, row: dict[str, Any]) -> Sample:

@@ -107,8 +107,8 @@ def test_compared_by_folder(tmp_path, capsys, name, rows):
     [
         ({"doc_id": 0}, "item 0 occurs twice"),
         ({"exact_match": float("nan")}, "no finite value"),
-        ({"filtered_resps": None}, "line 2 is damaged"),
-        (None, "line 2 is damaged"),
+        ({"filtered_resps": None}, "line 2: is damaged"),
+        (None, "line 2: is damaged"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_said(tmp_path, row, problem):
