@@ -1,4 +1,4 @@
-"""Arrays and frames as evaluations, without files."""
+"""Evaluations in memory: arrays and data frames."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +27,8 @@ class Values:
     def sheets(self, name: str, wanted: Wanted) -> list[Sheet]:
         """Return a sheet for each seed.
 
-        Raises:
-            ConfigError: a shape that is not one of these, an item without a name or with that of another, a value that
-                is not a finite number, or an option that arrays do not have.
+        Raises ConfigError for another shape, an item without a name of its own, a value that is not a finite number, or
+        an option that arrays do not have.
         """
         values = np.asarray(self.array, dtype=float)
         if values.ndim not in (1, 2, 3) or not values.size:
@@ -60,9 +59,8 @@ class Values:
     def _words(self, name: str, otherwise: Sequence[Any], count: int) -> list[str]:
         given = otherwise if (words := getattr(self, f"{name}s")) is None else words
         if len(given) != count:
-            raise ConfigError(
-                "judge", f"{name}s", len(given), f"is not the number of items ({count})", "name each item"
-            )
+            problem = f"is the number of names, but there are {count} items"
+            raise ConfigError("judge", f"{name}s", len(given), problem, f"give the {name} of each item")
         return list(map(str, np.asarray(given).tolist()))
 
 

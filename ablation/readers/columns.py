@@ -1,4 +1,4 @@
-"""Columns of a table: the names by which they are found, and the notations of their numbers."""
+"""Find the columns of a table by their usual names, and read the notations of their numbers."""
 
 import math
 import re
@@ -40,30 +40,16 @@ SAMPLE = ("sample", "epoch", "trial", "attempt", "repeat", "sample_id", "rollout
 """Columns that number the answers to one item."""
 
 
-@dataclass(frozen=True)
-class Export:
-    """The columns of another program's table that has a row for each answer."""
-
-    item: str
-    values: str  # what the columns of values begin with
-    sample: str  # tells the answers to one item apart
-    error: str  # not empty where there was no answer to score
+# Columns of LangSmith's ExperimentResults.to_pandas(), which has a row for each answer. Those of values begin with
+# LANGSMITH_VALUES; that of errors is not empty if there was no answer to score.
+LANGSMITH_ITEM, LANGSMITH_VALUES, LANGSMITH_SAMPLE, LANGSMITH_ERROR = "example_id", "feedback.", "id", "error"
 
 
-EXPORTS = (Export("example_id", "feedback.", "id", "error"),)  # LangSmith: ExperimentResults.to_pandas()
-
-
-def export_of(head: Iterable[str]) -> Export | None:
-    """Return the program's export that has these columns; None if there is none."""
+def is_of_langsmith(head: Iterable[str]) -> bool:
+    """Return whether a table has the columns that LangSmith exports."""
     names = set(head)
-    return next(
-        (
-            each
-            for each in EXPORTS
-            if {each.item, each.sample, each.error} <= names and any(name.startswith(each.values) for name in names)
-        ),
-        None,
-    )
+    columns = {LANGSMITH_ITEM, LANGSMITH_SAMPLE, LANGSMITH_ERROR}
+    return columns <= names and any(name.startswith(LANGSMITH_VALUES) for name in names)
 
 
 _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
@@ -83,7 +69,7 @@ class _Cell:
 
 
 class NotANumber(ValueError):
-    """Raised for a cell that cannot be read: its place in the column, what is wrong, and what to do."""
+    """Raised for a cell that cannot be read as a number; holds its place in the column, the problem and the remedy."""
 
     def __init__(self, place: int, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -93,7 +79,7 @@ class NotANumber(ValueError):
 def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
     """Return the column with the first of the names, else the only column with another of them; None if there is none.
 
-    Raises ConfigError if several have.
+    Raises ConfigError if several columns have one of the names.
     """
     having = [column for column in head if column.strip().lower() in names]
     exact = [column for column in having if column == names[0]]
@@ -128,18 +114,16 @@ def numbers(cells: Sequence[Any]) -> list[float]:
         raise NotANumber(first["word"], "is not a number", "write numbers such as 0.5, or 1 and 0 for right and wrong")
     point = next((first[notation] for notation in ("point", "grouped") if notation in first), None)
     if "comma" in first and point is not None:
-        raise NotANumber(
-            point, "has a decimal point, but other cells have a decimal comma", "write numbers such as 0.5"
-        )
+        problem = "has a decimal point, but other cells have a decimal comma"
+        raise NotANumber(point, problem, "write numbers such as 0.5")
     if "either" in first and "comma" not in first and point is None:
         text = str(cells[first["either"]])
         meant = f"may mean {text.replace(',', '.')} or {text.replace(',', '')}"
         raise NotANumber(first["either"], meant, "write numbers without commas, such as 0.5")
     unlike = [at for at, cell in enumerate(read) if not cell.percent and abs(cell.value) > 0]  # 0 is 0%
     if unlike and any(cell.percent for cell in read):
-        raise NotANumber(
-            unlike[0], "has no % sign, but other cells have one", "write all numbers of a column in the same way"
-        )
+        problem = "has no % sign, but other cells have one"
+        raise NotANumber(unlike[0], problem, "write all numbers of a column in the same way")
     grouped = point is not None
     return [1000 * cell.value if grouped and cell.notation == "either" else cell.value for cell in read]
 

@@ -1,4 +1,4 @@
-"""A folder with a JSON file for each item, one object each: `<item>.json`, or `<item>/result.json` in folders.
+"""Reader of folders with a JSON file for each item, one object each: `<item>.json`, or `<item>/result.json`.
 
 The objects are the rows of a plain table, whose item and value are found by the same names; `{a: {b: 1}}` has the
 column `a.b`. If no key names the item, `--item file` takes the name of the file, or of its folder.
@@ -28,13 +28,13 @@ def recognises(path: Path) -> bool:
 
 
 def folder_of(path: Path) -> Path | None:
-    """Return the folder in which a JSON file may be one of the items; None if there is none."""
+    """Return the folder of which a JSON file may be one item among others; None if there is no such folder."""
     above = (path.parent, path.parent.parent) if path.suffix == ".json" else ()
     return next((folder for folder in above if path in _inside(folder)), None)
 
 
 def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return the JSON files of each folder that has several, or whose subfolders have one with the same name each."""
+    """Return {folder: its JSON files} if the folder holds several, or its subfolders hold one of the same name each."""
     objects = [file for file in files if file.suffix == ".json"]
     alike = Counter((file.parent.parent, file.name) for file in objects)
     beside = Counter(file.parent for file in objects)
@@ -46,10 +46,10 @@ def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read a folder with a JSON file for each item.
+    """Yield the sheets of a folder with a JSON file for each item.
 
-    Raises ConfigError for a file that is not an object or lacks the item, if item or value are not certain, and as
-    `table.sheets_of`.
+    Raises ConfigError if a file is not an object or lacks the item, if the keys of item or value are not certain, and
+    as `table.sheets_of`.
     """
     rows: dict[Path, dict[str, Any]] = {}
     for file in _chosen(path, wanted):
@@ -67,10 +67,10 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         options = [f"--item {_NAME} (the names of the files) or --item KEY"] * (item is None)
         options += [f"--metric {numeric[0] if numeric else 'KEY'} or another key"] * (value is None)
         keys = one_line(", ".join(key for key in head if key != _NAME), 200)
-        problem = f"holds {len(rows)} JSON files, one object each; none of their keys ({keys}) has a usual name of "
+        problem = f"holds {len(rows)} JSON objects, but none of their keys ({keys}) has a usual name of "
         raise ConfigError(path, "", None, problem + " or ".join(lacking), f"pass {', and '.join(options)}")
     if lacks := next((file for file, row in rows.items() if row.get(item) in (None, "")), None):
-        raise ConfigError(lacks, item, None, "is missing", f"name the item, or move the file out of {path}")
+        raise ConfigError(lacks, item, None, "is missing", f"add it, or move the file out of {path}")
     columns = {key: [row.get(key) for row in rows.values()] for key in head}
     yield from table.sheets_of(path, wanted, head, columns, lambda: iter(rows.values()))
 
@@ -80,19 +80,20 @@ def _inside(path: Path) -> list[Path]:
 
 
 def _chosen(path: Path, wanted: Wanted) -> list[Path]:
-    """Return the files directly in a folder, or those of one name below it: of several kinds the one with a value.
+    """Return the files directly in a folder, or those of one name below it; of several kinds the one with values.
 
-    Raises ConfigError if several have one.
+    Raises ConfigError if files of several kinds have values.
     """
     kinds: dict[str, list[Path]] = {}
     for file in _inside(path):
         kinds.setdefault("*.json" if file.parent == path else f"*/{file.name}", []).append(file)
-    having = [
+    valued = [
         kind for kind, files in kinds.items() if len(kinds) > 1 and any(_has_value(file, wanted) for file in files)
     ]
-    if len(having) > 1:
-        raise ConfigError(path, "", None, f"holds values in {' and '.join(having)}", "move all but one out of it")
-    return kinds[having[0]] if having else [file for files in kinds.values() for file in files]
+    if len(valued) > 1:
+        remedy = "move all but one kind of file out of the folder"
+        raise ConfigError(path, "", None, f"holds values in {' and '.join(valued)}", remedy)
+    return kinds[valued[0]] if valued else [file for files in kinds.values() for file in files]
 
 
 def _has_value(file: Path, wanted: Wanted) -> bool:

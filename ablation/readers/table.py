@@ -1,7 +1,6 @@
 """A plain table of items: CSV, TSV, JSON lines, a JSON array of objects, or Parquet.
 
-Columns are `item`, `value` and perhaps `seed`, `subset`, `cluster` and `sample`; usual other names, and those of other
-programs' exports, are in `columns`.
+Columns are `item`, `value` and perhaps `seed`, `subset`, `cluster` and `sample`, or have other usual names (`columns`).
 Further columns are texts to show: `prompt`, `target` and `answer`, or `text`. As for every format, items with different
 prompts or targets in two evaluations are not paired.
 """
@@ -21,7 +20,19 @@ from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.readers import tabular
-from ablation.readers.columns import EXPORTS, ITEM, SAMPLE, VALUE, Export, NotANumber, export_of, named, numbers
+from ablation.readers.columns import (
+    ITEM,
+    LANGSMITH_ERROR,
+    LANGSMITH_ITEM,
+    LANGSMITH_SAMPLE,
+    LANGSMITH_VALUES,
+    SAMPLE,
+    VALUE,
+    NotANumber,
+    is_of_langsmith,
+    named,
+    numbers,
+)
 from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import (
     REPEATED,
@@ -43,18 +54,17 @@ _Rows = Callable[[], Iterator[Mapping[str, Any]]]
 
 
 def read(path: Path, problem: Problem, columns: Mapping[str, str] = tabular.NOTHING) -> Iterator[ImportedRun]:
-    """Yield the runs of a table of runs, for `import`; see run_table. Raises ConfigError."""
+    """Yield the runs of a table of runs, for `import`; see `run_table`. Raises ConfigError."""
     from ablation.readers.run_table import read_runs
 
     yield from read_runs(path, problem, columns)
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the file is a table, by its name; JSON must have columns of items and values in its first row."""
+    """Return whether a file is a table, by its name; the first row of JSON must also name an item and a value."""
     if path.suffix in (".jsonl", ".json"):
         row = {name.lower() for name in tabular.first_row(path)}
-        known = not (row.isdisjoint(ITEM) or row.isdisjoint(VALUE)) or export_of(row) is not None
-        return "item" in row or known
+        return "item" in row or not (row.isdisjoint(ITEM) or row.isdisjoint(VALUE)) or is_of_langsmith(row)
     return path.suffix in SUFFIXES
 
 
@@ -66,17 +76,16 @@ class _Names:
     value: str
     others: Sequence[str]
     by: Sequence[str] = ()
-    export: Export | None = None
+    of_langsmith: bool = False
 
     @property
     def samples(self) -> list[str]:
         """Columns that may number the answers to one item."""
-        own = self.export.sample if self.export else None
-        return [column for column in self.others if column.lower() in SAMPLE or column == own]
+        return [column for column in self.others if column.lower() in SAMPLE or self.of_langsmith]
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one table. Raises ConfigError as `sheets_of`, or if the file cannot be read."""
+    """Yield the sheets of a table. Raises ConfigError as `sheets_of`, or if the file cannot be read."""
     head, columns = _read_columns(path, wanted)
     yield from sheets_of(path, wanted, head, columns, lambda: (row for _, row in tabular.rows_of(path)))
 
@@ -97,8 +106,8 @@ def sheets_of(
     cells = {name: columns[name] for name in dict.fromkeys((names.item, *names.others, *names.by))}
     frame = pd.DataFrame(cells, dtype=object)
     frame = frame.rename(columns={names.item: "item"}).assign(value=_values(path, names.value, columns))
-    if names.export:
-        frame.loc[[not _is_missing(cell) for cell in columns[names.export.error]], "value"] = np.nan
+    if names.of_langsmith:
+        frame.loc[[not _is_missing(cell) for cell in columns[LANGSMITH_ERROR]], "value"] = np.nan
     _check(path, names, frame)
     frame["failed"] = frame["value"].isna() & (wanted.errors == "fail")
     frame.loc[frame["failed"], "value"] = 0.0
@@ -129,10 +138,9 @@ def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list
     usual = {*ITEM, *VALUE, *SAMPLE, *_OPTIONAL, *_ASKED}
     chosen = {wanted.item, wanted.metric, *wanted.by}
 
-    exported = tuple(each.values for each in EXPORTS)
-
     def may_be_read(name: str) -> bool:
-        return name in chosen or name.strip().lower() in usual or name == "error" or name.startswith(exported)
+        of_langsmith = name == LANGSMITH_ERROR or name.startswith(LANGSMITH_VALUES)
+        return name in chosen or name.strip().lower() in usual or of_langsmith
 
     head = dict.fromkeys(tabular.parquet_names(path))
     cells: dict[str, list[Any]] = {}
@@ -150,13 +158,13 @@ def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list
 
 
 def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
-    export = export_of(head)
-    scores = [column for column in head if export and column.startswith(export.values)]
+    of_langsmith = is_of_langsmith(head)
+    scores = [column for column in head if of_langsmith and column.startswith(LANGSMITH_VALUES)]
     if len(scores) > 1 and wanted.metric is None:
         problem = f"each of the columns {', '.join(scores)} may be the value"
         raise ConfigError(path, "", None, problem, f"choose one with --metric, such as --metric {scores[0]}")
-    item = wanted.item or (export.item if export else named(path, head, ITEM, "--item"))
-    value = wanted.metric or (scores[0] if export else named(path, head, VALUE, "--metric"))
+    item = wanted.item or (LANGSMITH_ITEM if of_langsmith else named(path, head, ITEM, "--item"))
+    value = wanted.metric or (scores[0] if of_langsmith else named(path, head, VALUE, "--metric"))
     lacking = {
         repr(column or usual): option
         for column, usual, option in ((item, "item", "--item"), (value, "value", "--metric"))
@@ -164,26 +172,22 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
     }
     if lacking or not item or not value:
         problem = f"has no column {' or '.join(lacking)}, only {one_line(', '.join(head), 200)}"
-        remedy = "give a plain table the columns item, value and optionally seed, subset, cluster, sample"
-        remedy += " (for a table with a row for each run use `import`)"
-        remedy += f"; or name another column with {' or '.join(lacking.values())}"
+        remedy = f"name another column with {' or '.join(lacking.values())}, or call the columns item, value and, if it"
+        remedy += " has them, seed, subset, cluster, sample; to read a table of runs use `ablation import table`"
         raise ConfigError(path, "", None, problem, remedy)
     if absent := [column for column in wanted.by if column not in head]:
         raise ConfigError(path, "--by", absent[0], "the column does not exist", suggest(absent[0], head))
     remaining = [column for column in head if column not in (item, value, *wanted.by)]
     others = [column for column in remaining if column in (*_OPTIONAL, *_ASKED) or column.lower() in SAMPLE]
-    if export:
-        others = [export.sample]
-    return _Names(item, value, others, wanted.by, export)
+    return _Names(item, value, [LANGSMITH_SAMPLE] if of_langsmith else others, wanted.by, of_langsmith)
 
 
 def _values(path: Path, value: str, columns: Mapping[str, Sequence[Any]]) -> list[float]:
     try:
         return numbers(columns[value])
     except NotANumber as error:
-        raise ConfigError(
-            path, f"row {error.place + 1}: {value}", columns[value][error.place], error.problem, error.remedy
-        ) from None
+        where = f"row {error.place + 1}: {value}"
+        raise ConfigError(path, where, columns[value][error.place], error.problem, error.remedy) from None
 
 
 def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
@@ -195,7 +199,7 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
     finite = frame[frame["value"].notna()]
     check_values(path, names.value, finite["item"].astype(str).tolist(), finite["value"].to_numpy(float))
     for column in [name for name in (*names.others, *names.by) if name in (*_OPTIONAL, "sample", *names.by)]:
-        wrong = _is_no_seed if column == "seed" else _is_missing
+        wrong = (lambda cell: tabular.whole(cell) is None) if column == "seed" else _is_missing
         if (place := first(column, wrong)) is not None:
             cell = frame[column].iloc[place]
             problem, remedy = "is missing", "fill the column, or remove it"
@@ -208,13 +212,9 @@ def _is_missing(cell: Any) -> bool:
     return cell is None or cell != cell or cell == ""  # noqa: PLR0124 - NaN
 
 
-def _is_no_seed(cell: Any) -> bool:
-    return tabular.whole(cell) is None
-
-
 def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any], rows: _Rows) -> Sheet:
     lost = group["item"][group["value"].isna()]
-    why = f", or its cell in column {names.export.error} is not" if names.export else ""
+    why = f", or its cell in column {LANGSMITH_ERROR} is not" if names.of_langsmith else ""
     unscored = dict.fromkeys(lost, f"its cell in column {names.value} is empty{why}")
     scored = group[~group["item"].isin(unscored)].sort_values("item", kind="stable")
     subset, seed = at.get("subset", "all"), tabular.whole(at.get("seed"))
@@ -253,7 +253,7 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
 
 
 def _averaged(path: Path, names: _Names, scored: pd.DataFrame, rows: _Rows) -> tuple[pd.DataFrame, int]:
-    """Return a row for each item, with the mean of its samples, and how many samples an item has."""
+    """Return a frame with a row for each item and the mean of its samples, and the number of samples of an item."""
     twice = scored.duplicated(["item", *names.samples])
     if twice.any():
         raise _repeated(path, names, scored[twice].iloc[0], rows)
@@ -265,7 +265,7 @@ def _averaged(path: Path, names: _Names, scored: pd.DataFrame, rows: _Rows) -> t
 
 
 def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) -> ConfigError:
-    """Return the error for an item that occurs several times; it names the column that distinguishes the rows."""
+    """Return an error for an item that occurs several times; it names the column that distinguishes the rows."""
     where = [key for key in ("subset", "seed", *names.samples) if key in names.others]
     keys = (names.item, *where, *names.by)
     rows = list(every())
@@ -290,9 +290,8 @@ def _digest(cell: Any) -> int:
     if cell is None:
         return 0
     text = cell if isinstance(cell, str) else json.dumps(cell, default=str)
-    return int.from_bytes(
-        hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()[8:], "little"
-    )
+    md5 = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False)
+    return int.from_bytes(md5.digest()[8:], "little")
 
 
 def _texts(rows: _Rows, names: _Names, at: Mapping[str, Any], items: Sequence[str]) -> dict[str, ItemText]:

@@ -156,7 +156,7 @@ def test_arrays_and_frames_are_judged_without_files(monkeypatch):
     [
         (np.array([[1, np.nan]]), {}, "item 1 has no finite value"),
         (np.zeros((1, 2)), {"items": ["a", "a"]}, "item = 'a': occurs 2 times"),
-        (np.zeros((1, 2)), {"items": ["a"]}, "items = 1: is not the number of items (2)"),
+        (np.zeros((1, 2)), {"items": ["a"]}, "items = 1: is the number of names, but there are 2 items"),
         (np.zeros((1, 2)), {"cluster": "doc.x"}, "arrays do not have this option"),
         (np.zeros((1, 2, 1, 1)), {}, "is not a valid shape"),
     ],
@@ -227,7 +227,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
     ("call", "said"),
     [
         (lambda a: ablation.judge(a, a[:2]), "differs from the shape of the parent"),
-        (lambda a: ablation.judge(a, a, ["x"]), "is not the number of items (4)"),
+        (lambda a: ablation.judge(a, a, ["x"]), "is the number of names, but there are 4 items"),
         (lambda a: ablation.judge(a, a, margin=-1), "is not a valid margin"),
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
         (lambda a: ablation.judge(a, a, names="abc"), "are not the two names"),

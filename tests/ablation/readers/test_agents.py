@@ -491,7 +491,7 @@ def test_a_folder_of_objects_whose_keys_are_unknown_is_read_by_the_options_of_it
 ):
     a, b = objects(tmp_path / "a", range(20), form, **names), objects(tmp_path / "b", range(5, 28), form, **names)
     said = refused(capsys, a, "--with", b)
-    assert said.startswith(f"error: {a}: holds 30 JSON files, one object each; none of their keys (")
+    assert said.startswith(f"error: {a}: holds 30 JSON objects, but none of their keys (")
     for option, value in zip(options[::2], options[1::2], strict=True):
         assert f"{option} {value}" in said
     assert read(capsys, a, "--with", b, *options)["effect"] == pytest.approx(3 / 30)
