@@ -1,4 +1,4 @@
-"""Evaluation files: finds a file's reader, and reads evaluations as imported runs.
+"""Find the reader of an evaluation file, and read evaluations as imported runs.
 
     reader_of(path) -> module            for `compare`: its `sheets(path, wanted)`
     read(path, problem) -> runs          for `import`, to add items to what another program logged for a run
@@ -50,7 +50,7 @@ def whole_of(path: Path) -> Path:
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether a folder is one evaluation."""
+    """Return whether a folder as a whole is one evaluation, with a file for each item."""
     return any(reader.recognises(folder) for reader in _WITH_PARTS)
 
 
@@ -66,9 +66,8 @@ def reader_of(path: Path) -> ModuleType:
         problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl files"
         raise ConfigError(path, "", None, problem, remedy)
     if path.suffix in _COMPRESSED:
-        raise ConfigError(
-            path, "", None, "is compressed", "unpack it, for example with gunzip, and name the unpacked file"
-        )
+        remedy = "unpack it, for example with gunzip, and name the unpacked file"
+        raise ConfigError(path, "", None, "is compressed", remedy)
     *titles, last = (each.title for each in formats_of("compare").values())
     remedy = f"name {', '.join(titles)}, or {last}"
     if folder := objects.folder_of(path):
@@ -79,10 +78,11 @@ def reader_of(path: Path) -> ModuleType:
 
 
 def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[Path]:
-    """Return the evaluations below a folder; `problem` is told of all other files.
+    """Return the evaluations below a folder, and report all other files to `problem`.
 
-    tables: read its tables as well; else they are read only if the folder holds nothing else, and `problem` is told.
-    Raises ConfigError if there is none.
+    tables: read its tables as well; otherwise they are read only, and reported, if the folder holds nothing else.
+
+    Raises ConfigError if there is no evaluation.
     """
     others: list[Path] = []
     evaluations: list[Path] = []
@@ -129,9 +129,9 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
 
 
 def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the tables among the files, without those that lack item or value if another has them.
+    """Return the tables among the files; if any has columns of item and value, only such tables.
 
-    If there is none, return the folders with a JSON file for each item.
+    If there is no table, return the folders with a JSON file for each item.
     """
     found = [file for file in files if any(map(file.match, _TABLES)) or _recognised(table, file)]
     tables = found if len(found) < 2 else [file for file in found if _is_table(file, problem)] or found
@@ -142,9 +142,7 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the files without logs of Inspect that a later try of the same task replaced; `problem` gets a line for
-    each.
-    """
+    """Return the files without logs of Inspect that a later try of the same task replaced; report each to `problem`."""
     tries: dict[str, list[tuple[str, Path, str]]] = {}
     for file, tried in _tries(files).items():
         tries.setdefault(tried.task_id, []).append((tried.created, file, tried.status))
@@ -164,7 +162,7 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
 def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) -> list[Path]:
     """Return the files without unfinished logs of Inspect if there is a finished log of the same run and task.
 
-    `problem` is told of each; `doubt` of those that began after all that ended: what ended may be out of date.
+    Each is reported to `problem`, or to `doubt` if it began after all finished logs, which may then be out of date.
     """
     tries = _tries(files)
     last: dict[tuple[Path, str, str, str], str] = {}  # when the newest evaluation that ended began, by run and task
@@ -185,7 +183,7 @@ def _tries(files: Iterable[Path]) -> dict[Path, inspect_ai.Attempt]:
 
 
 def _run_and_task(log: Path, tried: inspect_ai.Attempt) -> tuple[Path, str, str, str]:
-    """Return the folder, model, seed (as the file is named) and task of a log."""
+    """Return the folder, the model, the seed in the file's name, and the task of a log."""
     seed = seed_in(log.name)
     return log.parent, tried.model, seed["seed"] if seed else "", tried.task
 
@@ -202,7 +200,7 @@ def _recognised(reader: ModuleType, file: Path) -> bool:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path. Raises ConfigError if there is none, or an invalid one."""
+    """Yield the runs at or below a path. Raises ConfigError if there is no evaluation, or an invalid one."""
     root = path if path.is_dir() else path.parent
     runs: dict[tuple[Path, int | None], _Sheets] = {}
     logs: list[Path] = []
@@ -233,9 +231,9 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of Inspect's logs: one per folder and model, with a subset for each task.
+    """Yield the runs of Inspect's logs: one for each folder and model, with a subset for each task.
 
-    The second log of a task is of a second run of the model, and so on.
+    The second log of a task belongs to a second run of the model, and so on.
     """
     runs: dict[tuple[Path, str, int], tuple[str, _Sheets]] = {}
     often: Counter[tuple[Path, str, str]] = Counter()
@@ -279,12 +277,12 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
         if sheet.unscored:
             item, why = next(iter(sheet.unscored.items()))
             count = len(sheet.unscored)
-            problem(one_line(f"{file}: items without a score are left out ({count}, such as {item}: {why})", 400))
+            problem(one_line(f"{file}: items without a score are left out ({count}; for example {item}: {why})", 400))
         yield sheet.metric, sheet
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
-    """Return (source of the run, file): for lm-eval the folder, with the last file of each task."""
+    """Return pairs (source of the run, file); of lm-eval the source is a folder, with the last file of each task."""
     newest: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
@@ -306,7 +304,7 @@ def _is_table(file: Path, problem: Problem) -> bool:
 
 
 def _items(sheets: _Sheets) -> pa.Table:
-    """Return the items. A target is part of an item's name, so with another target it is another item."""
+    """Return ITEM_ROWS of a run. The target is part of an item's name, so items with other targets are never paired."""
     clustered = any(sheet.clusters for sheet in sheets.values())
     tables = []
     for (_, value), sheet in sheets.items():

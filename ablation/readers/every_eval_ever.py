@@ -1,4 +1,4 @@
-"""Samples in the form of Every Eval Ever (instance_level_eval 0.2): <id>.jsonl or <id>_samples.jsonl.
+"""Reader of Every Eval Ever's samples (instance_level_eval 0.2): <id>.jsonl or <id>_samples.jsonl.
 
 An item is a sample, by its `sample_id`; the evaluation's name is the subset. The metric is `score`, or `is_correct`.
 """
@@ -13,12 +13,12 @@ from ablation.readers.tabular import first_row
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the first row has the keys that the schema requires."""
+    """Return whether the first row of a file has the keys that the schema of Every Eval Ever requires."""
     return {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= first_row(path).keys()
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one file. Raises ConfigError for a damaged row, and as `sample_sheets`."""
+    """Yield a sheet for each evaluation in a file. Raises ConfigError for a damaged row, and as `sample_sheets`."""
     means = read_beside(path.with_name(f"{path.stem.removesuffix('_samples')}.json"), {})
     read = partial(json_lines, path, _sample)
     yield from sample_sheets(path, wanted, read(), partial(_facts, means), read)

@@ -1,4 +1,4 @@
-"""Harbor and Terminal-Bench: a job's folder with a folder for each trial.
+"""Reader of Harbor and Terminal-Bench: a job's folder with a folder for each trial.
 
     <job>/<trial>/result.json                of Harbor: `verifier_result.rewards`, `exception_info`
     <run>/<task>/<trial>/results.json        of Terminal-Bench 1: `is_resolved`, `failure_mode`
@@ -22,7 +22,7 @@ _LIST = re.compile(rb'\s*\{\s*("id": "[^"]*",\s*)?"results": \[\s*\{[^{}]*"trial
 
 
 def is_part(path: Path) -> bool:
-    """Return whether a file is the result of one trial, or the summary of the job, which has the same name."""
+    """Return whether a file is the result of a trial, or the summary of a job, which has the same name."""
     return _holds(path) != ""
 
 
@@ -51,12 +51,12 @@ def _trials(job: Path) -> list[Path]:
 
 
 def recognises(path: Path) -> bool:
-    """Return whether a path is the folder of a job."""
+    """Return whether a path is the folder of a job of Harbor or Terminal-Bench."""
     return path.is_dir() and (_summary(path) is not None or bool(_trials(path)))
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read the trials of a job. Raises ConfigError for a damaged result, and as `sample_sheets`."""
+    """Yield the sheets of a job's trials. Raises ConfigError for a damaged result, and as `sample_sheets`."""
     trials = [(file, read_evaluation(file)) for file in _trials(path)]
     done = {file.parent for file, _ in trials}
     if (summary := _summary(path)) is not None:  # published ones may be all that is left of some trials
@@ -97,7 +97,7 @@ def _sample(trial: dict[str, Any]) -> Sample:
 
 
 def _agent(trial: dict[str, Any]) -> dict[str, str]:
-    """Return the names of agent and model, if a trial states them."""
+    """Return {"agent": name, "model": name} as far as a trial states them."""
     agent = trial.get("agent_info")
     model = agent.get("model_info") if isinstance(agent, dict) else None
     named = {"agent": agent, "model": model}
@@ -105,7 +105,7 @@ def _agent(trial: dict[str, Any]) -> dict[str, str]:
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:
-    """Return the sample of a trial without a result; its folder begins with the task's name, which may be cut."""
+    """Return the sample of a trial without a result, whose folder is named by the task, perhaps cut off."""
     task = folder.name.rpartition("__")[0]
     known = [sample for sample in samples if task and sample.item.startswith(task)]
     subset, item = (known[0].subset, known[0].item) if known else ("all", task or folder.name)

@@ -1,6 +1,7 @@
-"""Logs of Inspect: `.eval` (a zip with one member for each sample) and `.json`. An item is a sample, by its id.
+"""Reader of Inspect's logs: `.eval` (a zip with one member for each sample) and `.json`.
 
-The members are unpacked one at a time. inspect_ai's own reader does the same; importing it takes longer than reading.
+An item is a sample, by its id. The members are unpacked one at a time. inspect_ai's own reader does the same; importing
+it takes longer than reading.
 """
 
 import json
@@ -16,14 +17,13 @@ from typing import Any, NamedTuple
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
-from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_start, sample_sheets
+from ablation.readers.sheet import CUT_OFF, Facts, ItemText, Sample, Sheet, Wanted, json_start, sample_sheets
 
 _LARGEST_JSON = 256 << 20
 _MOST_MEMBERS = 1_000_000
 _FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, and so many times its own length
 # As inspect_ai's value_to_float reads them.
 _WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-_WHOLE = "check that the file is complete and has this format"
 _RETRY = (
     "run `inspect eval-retry`, or remove the log; if another log of the task ended, pass --latest to leave this one out"
 )
@@ -32,13 +32,13 @@ _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFil
 
 
 def recognises(path: Path) -> bool:
-    """Return whether a file is a log of Inspect, by the suffix `.eval` or by how the JSON begins."""
+    """Return whether a file is a log of Inspect, by its suffix `.eval` or the first keys of its JSON."""
     start = json_start(path)
     return path.suffix == ".eval" or (start.lstrip()[:1] == b"{" and b'"eval"' in start and b'"status"' in start)
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one log, with the scorer that `--metric` names, else the first one.
+    """Yield the sheet of a log, with the scorer that `--metric` names, else the first one.
 
     Raises ConfigError if the log is damaged or its evaluation did not end, and as `sample_sheets`.
     """
@@ -73,12 +73,12 @@ class Attempt(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether all samples were evaluated."""
+        """Return whether all samples were evaluated."""
         return self.status == "success"
 
 
 def attempt(path: Path) -> Attempt | None:
-    """Return which try of which task a log is; None if it has no id."""
+    """Return the try of a task that a log records; None if the log has no task id."""
     try:
         if path.suffix == ".json":
             start = json_start(path, 1 << 16).decode("utf-8", "replace")
@@ -97,9 +97,7 @@ def attempt(path: Path) -> Attempt | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """Yield the log's header and an iterator over its samples; the archive is opened once, as its directory may be
-    long.
-    """
+    """Yield a log's header and an iterator over its samples; a zip, whose directory may be long, is opened only once."""
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
@@ -109,16 +107,15 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
             _check_size(path, archive)
             yield json.loads(_unpack(archive, "header.json")), _members(path, archive)
     except KeyError:
-        problem = "is missing, because the evaluation did not end"
-        raise ConfigError(path, "header.json", None, problem, _RETRY) from None
+        raise ConfigError(path, "header.json", None, "is missing, so the evaluation did not end", _RETRY) from None
     except _DAMAGE as error:
         smaller = "convert the log with `inspect log convert --to eval`; that format is read sample by sample"
-        remedy = smaller if "bytes long" in str(error) else _WHOLE
+        remedy = smaller if "bytes long" in str(error) else CUT_OFF
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
 
 
 def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse an archive that would unpack to far more than logs do, because it is damaged or hostile."""
+    """Refuse an archive that would unpack to far more than any log, as a damaged or hostile one may."""
     members = archive.infolist()
     total, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
@@ -134,11 +131,11 @@ def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
         try:
             yield json.loads(_unpack(archive, name))
         except _DAMAGE as error:
-            raise ConfigError(path, name, None, f"cannot be read ({error})", _WHOLE) from None
+            raise ConfigError(path, name, None, f"cannot be read ({error})", CUT_OFF) from None
 
 
 def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return one member. Inspect packs with Zstandard, which zipfile supports from Python 3.14 on; Arrow unpacks it."""
+    """Return a member. Arrow unpacks Inspect's Zstandard, because zipfile can do so only from Python 3.14 on."""
     member = archive.getinfo(name)
     if member.compress_type != _ZSTANDARD:
         return archive.read(member)
@@ -177,7 +174,7 @@ def _samples(rows: Iterator[dict[str, Any]], task: str, remark: Callable[[str], 
 
 
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {scorer: value}; a scorer of several values gives `scorer/key` for each."""
+    """Return {scorer: value}, or {`scorer/key`: value} for a scorer with several values."""
     values: dict[str, Any] = {}
     for scorer, score in scores.items():
         value = score.get("value") if isinstance(score, dict) else score
@@ -189,7 +186,7 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Return a score as a number if it is one or a word for one; otherwise return it unchanged."""
+    """Return a score as a number if it is a number or stands for one (`C`, `yes`); otherwise return it unchanged."""
     if not isinstance(value, str):
         return value
     from_word = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)

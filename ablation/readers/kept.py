@@ -1,4 +1,4 @@
-"""The step of the model that a run kept, where its settings say that this is the best one and not the last."""
+"""Find the step of the model that a run kept if, by its settings, this is the best model and not the last."""
 
 import re
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ MAY_KEEP = "the settings ({}) may keep a model other than the last without stati
 
 
 def kept_step(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
-    """Return the step of the best evaluation, if the configuration says that its model was kept, else None.
+    """Return the step of the best evaluation if, by the configuration, its model was kept; else None.
 
-    Where the configuration leaves open which model was kept, the second value names the settings that do.
+    If the configuration leaves open which model was kept, the second value names the settings that do so.
 
     Args:
         config: as the run's program recorded it, nested.

@@ -1,4 +1,4 @@
-"""Samples of lm-evaluation-harness: samples_<task>_<date>.jsonl, with results_<date>.json next to it (0.4.3 to 0.4.13).
+"""Reader of lm-evaluation-harness (0.4.3 to 0.4.13): samples_<task>_<date>.jsonl, and results_<date>.json beside it.
 
     sheets(path, wanted)        one file, one metric and filter: what `compare` pairs
     every_value(path, problem)  one file, all metrics and filters
@@ -23,9 +23,11 @@ import pyarrow as pa
 
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.readers import tabular
 from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import (
+    CUT_OFF,
     REPEATED,
     Facts,
     ItemText,
@@ -50,7 +52,7 @@ class NotPerItem(ConfigError):
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the first row has the keys that lm-eval writes for each document."""
+    """Return whether the first row of a file has the keys that lm-eval writes for each document."""
     row = tabular.first_row(path)
     return {"doc_id", "arguments"} <= row.keys() and ("filter" in row or isinstance(row["arguments"], dict))
 
@@ -62,11 +64,10 @@ def task_of(path: Path) -> str:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one file of samples, with the wanted metric and filter, else the first ones in it.
+    """Yield the sheet of a file of samples, with the wanted metric and filter, else the first ones in the file.
 
-    Raises:
-        ConfigError: no such metric or filter, a value that is not a finite number, an item twice, or other rows than
-            the results were computed from.
+    Raises ConfigError if metric or filter do not exist, a value is not a finite number, an item occurs twice, or the
+    results were computed from other rows.
     """
     row = tabular.first_row(path)
     if "doc_hash" not in row:
@@ -77,23 +78,15 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     results = _results(path.parent, named["date"]) if named else {}
     numbers = [name for name, value in row.items() if isinstance(value, int | float) and name not in ("doc_id", "idx")]
     metrics = tuple(row.get("metrics") or numbers)  # samples need not list them
-    metric = wanted.metric or next(iter(metrics), "")
-    if metric not in metrics:
-        raise ConfigError(
-            path, "metric", metric, "the file has no metric of this name", f"choose from {', '.join(metrics)}"
-        )
+    metric = _chosen(path, "metric", wanted.metric, metrics)
     rows = _rows(path, metric, [name for name in _HASHES if name in row])
     rows["filter"] = _filters(path, rows, metric, results.get("results", {}).get(task, {}), named="filter" in row)
     filters = tuple(dict.fromkeys(rows["filter"]))
-    chosen = wanted.filter or filters[0]
-    if chosen not in filters:
-        raise ConfigError(
-            path, "filter", chosen, "the file has no filter of this name", f"choose from {', '.join(filters)}"
-        )
+    chosen = _chosen(path, "filter", wanted.filter, filters)
     task_hash = results.get("task_hashes", {}).get(task)
     if task_hash and "digest" in rows and rows["digest"] != task_hash:
         problem = "does not match its results file (task_hashes), because rows are missing or were changed"
-        raise ConfigError(path, "", None, problem, "copy it again, or remove the results file")
+        raise ConfigError(path, "", None, problem, "copy the file again, or remove the results file")
     keep = np.flatnonzero(rows["filter"] == chosen)
     items, codes, repeats, clusters = _items(path, tuple(rows["doc_hash"][keep]), tuple(rows["doc_id"][keep]))
     shared = ""
@@ -105,13 +98,11 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     values = rows["value"][keep]
 
     def raw(at: int) -> Any:
-        """Return the text in the file instead of a number; refuse a metric that has no number for single items."""
+        """Return the text that the file has in place of a number; refuse a metric that has none for single items."""
         said = rows["raw"][keep[at]]
         if said and said[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
-            problem = (
-                f"item {item} has no value of its own, because lm-eval computes this metric from all items at once"
-            )
+            problem = f"item {item} has no value, because lm-eval computes this metric from all items at once"
             raise NotPerItem(path, metric, said, problem, "use --metric to name another metric")
         return said or float(values[at])
 
@@ -132,8 +123,17 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     yield Sheet(path, task, metric, chosen, items, means, None, asked, clusters, facts, texts)
 
 
+def _chosen(path: Path, kind: str, wanted: str | None, names: Sequence[str]) -> str:
+    """Return the wanted metric or filter, else the first one. Raises ConfigError if the file does not have it."""
+    name = wanted or next(iter(names), "")
+    if name not in names:
+        problem = f"the file has no {kind} of this name"
+        raise ConfigError(path, kind, name, problem, f"choose from {', '.join(names)}")
+    return name
+
+
 def every_value(path: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
-    """Yield (name of the value, sheet) for every metric and filter of a file."""
+    """Yield (name of the value, sheet) for every metric and filter of a file of samples."""
     first = list(sheets(path, Wanted()))
     yield from ((_value_name(sheet), sheet) for sheet in first)
     for sheet in first:
@@ -190,9 +190,9 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
 
 
 def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, Any], *, named: bool) -> Any:
-    """Return the filter of each row; if rows do not name it, as in lm-eval 0.4.3 to 0.4.6, that of the results.
+    """Return the filter of each row; rows of lm-eval 0.4.3 to 0.4.6 do not name it, so they have that of the results.
 
-    Raises ConfigError if there are rows of several that are not named.
+    Raises ConfigError if such rows belong to several filters.
     """
     if named:
         return rows["filter"]
@@ -218,7 +218,7 @@ def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:
 
 
 def _shared_text(path: Path, row: dict[str, Any]) -> str:
-    """Return a text with the first long field that documents share and its number of distinct values, or ""."""
+    """Return a description of the first long field that several documents share; "" if there is none."""
     document = row.get("doc", {})
     for name in document if isinstance(document, dict) else ():
         if isinstance(document[name], str) and len(document[name]) >= _LONG:
@@ -230,21 +230,14 @@ def _shared_text(path: Path, row: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1)  # the same for every metric and filter of a file
 def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.Index, Any, int, dict[str, str]]:
-    """Return the sorted names of the items, the item of each row, how often each was asked, and clusters of equal
-    documents.
+    """Return the sorted items, the index of each row's item, the number of repeats, and clusters of equal documents.
 
     A document that occurs several times in the data has several numbers (`doc_id`): these are different items of one
     cluster.
     """
     missing = [place for place, key in enumerate(keys) if not key]
     if missing:
-        raise ConfigError(
-            path,
-            "doc_hash",
-            None,
-            f"is missing in row {missing[0] + 1}",
-            "copy the file again; it may have been cut off",
-        )
+        raise ConfigError(path, "doc_hash", None, f"is missing in row {missing[0] + 1}", CUT_OFF)
     rows = pd.DataFrame({"key": keys, "id": ids})
     items = rows.drop_duplicates().sort_values(["key", "id"], ignore_index=True)
     place = items.groupby("key").cumcount()
@@ -254,7 +247,7 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
     counts = np.bincount(codes)
     if counts.min() != counts.max():
         often = index[int(counts.argmax())]
-        problem = f"item {short(often)} occurs {counts.max()} times, but others occur {counts.min()} times"
+        problem = f"item {short(often)} occurs {counts.max()} times, but another item {counted(counts.min(), 'time')}"
         raise ConfigError(path, "doc_hash", None, problem, REPEATED)
     equal = items[items["key"].duplicated(keep=False)]
     return index, codes, int(counts.max()), dict(zip(equal["name"], equal["key"], strict=True))
@@ -262,7 +255,7 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
 
 @lru_cache(maxsize=64)
 def _results(folder: Path, date: str) -> dict[str, Any]:
-    """Return the results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
+    """Return the results that lm-eval wrote beside samples of this date; {} if the file does not exist."""
     # results_<date>.json; with `--output_path foo.json` it is foo_<date>.json.
     results_file = next((file for file in sorted(folder.glob(f"*_{date}.json")) if not is_aside(file.name)), None)
     results: dict[str, Any] = read_beside(results_file, {}) if results_file else {}
@@ -288,7 +281,7 @@ def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) ->
 
 
 def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str, tuple[float, tuple[str, ...]]]]:
-    """Yield the groups that contain a task: name, value, and all tasks in it, including those of inner groups."""
+    """Yield (group, (its value, its tasks)) for the groups that contain a task; tasks of inner groups count."""
     members = results.get("group_subtasks") or {}
 
     def tasks_of(name: str, above: tuple[str, ...] = ()) -> list[str]:
@@ -307,7 +300,7 @@ def _number(value: Any) -> float | None:
 
 
 def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
-    """Return the texts of the rows at these places, read from the file again."""
+    """Return {item: texts} of some rows, {place in the file: item}, read from the file again."""
     texts: dict[str, ItemText] = {}
     last = max(lines, default=-1)
     with path.open("rb") as handle:
@@ -323,7 +316,7 @@ def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText
 
 
 def _text(row: dict[str, Any], metric: str) -> ItemText:
-    """Return prompt, target and answer; of several choices the likeliest one, per character for acc_norm."""
+    """Return the texts of a row; the answer is the likeliest of several choices, per character for acc_norm."""
     arguments = [list(argument.values()) for argument in row.get("arguments", {}).values()]
     prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
     responses, target = row.get("filtered_resps", []), str(row.get("target", ""))

@@ -1,4 +1,4 @@
-"""Samples of lmms-eval: <date>_samples_<task>.jsonl, with <date>_results.json next to it.
+"""Reader of lmms-eval's samples: <date>_samples_<task>.jsonl, with <date>_results.json next to it.
 
 An item is a document, by its number `doc_id`: `doc_hash` covers how Python prints an image, which differs from run to
 run. A metric is a number of the row, or a map with a number `score`. Rows do not name their filter.
@@ -18,12 +18,12 @@ _OWN = ("doc_id", "doc_hash", "prompt_hash", "target_hash", "target", "filtered_
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the first row has the keys that lmms-eval writes for each document."""
+    """Return whether the first row of a file has the keys that lmms-eval writes for each document."""
     return {"doc_id", "doc_hash", "input", "filtered_resps"} <= first_row(path).keys()
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one file. Raises ConfigError for a damaged row, and as `sample_sheets`."""
+    """Yield the sheet of a file of samples. Raises ConfigError for a damaged row, and as `sample_sheets`."""
     named = _NAME.fullmatch(path.name)
     date, task = (named["date"], named["task"]) if named else ("", path.stem)
     results = read_beside(path.with_name(f"{date}_results.json"), {})

@@ -1,6 +1,6 @@
-"""Tables that others wrote: row by row (CSV, JSON lines, Parquet), or as columns by a query of DuckDB's.
+"""Read tables that other programs wrote: row by row (CSV, JSON lines, Parquet), or as columns by a DuckDB query.
 
-An unreadable row is an error, since a dropped item would change a mean. For a CSV that may be cut off, `torn` is called
+An unreadable row is an error, since a dropped item would change a mean. For a log that may be cut off, `torn` is called
 instead.
 """
 
@@ -79,9 +79,9 @@ def file_at(path: Path, stem: str) -> Path:
 
 
 def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a table whose columns may have other names: {name: column}. `values` must be among them.
+    """Yield the rows of a table with its columns renamed by {name: column}; the columns `values` must exist, too.
 
-    Raises ConfigError if a column is not there, or as `rows_of`.
+    Raises ConfigError if a column does not exist, and as `rows_of`.
     """
     called = {column: name for name, column in columns.items()}
     for line, row in rows_of(file):
@@ -93,7 +93,7 @@ def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> It
 
 
 def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator[Row]:
-    """Yield the rows of a table; of a Parquet file, only the wanted columns.
+    """Yield the numbered rows of a table; of a Parquet file, only the wanted columns.
 
     Raises ConfigError, which names the line.
     """
@@ -157,7 +157,7 @@ def _array(file: Path) -> list[dict[str, Any]]:
 
 
 def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the objects of a file of JSON lines. Any other line is an error or, with `torn`, reported and left out.
+    """Yield the numbered objects of JSON lines; any other line is an error or, with `torn`, reported and left out.
 
     A line that is too long is an error in both cases: no writer leaves it, and the rest of it may be gigabytes.
     """
@@ -179,7 +179,7 @@ def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator
 
 
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the rows of a CSV. A row that lacks cells is an error or, with `torn`, reported to it and left out."""
+    """Yield the numbered rows of a CSV; one that lacks cells is an error or, with `torn`, reported and left out."""
     csv.field_size_limit(_LONGEST)
     with regular(file).open(encoding=_encoding(file), errors="replace" if torn else "strict", newline="") as text:
         first, skipped = text.readline(_LONGEST), 0
@@ -203,7 +203,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
 
 
 def _encoding(file: Path) -> str:
-    """Return UTF-16 if a file begins like it, with a byte order mark or an ASCII letter of two bytes; else UTF-8."""
+    """Return the encoding of a text: UTF-16 if its byte order mark or a letter of two bytes comes first, else UTF-8."""
     with file.open("rb") as handle:
         start = handle.read(2)
     if start in (b"\xff\xfe", b"\xfe\xff"):
@@ -261,7 +261,7 @@ def sql_name(value: str) -> str:
 
 
 def sql_number(column: str) -> str:
-    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for no number. (DuckDB reads `1_0` as 10.)"""
+    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for text, even for `1_0`, which DuckDB reads as 10."""
     text = f"lower(trim(CAST({column} AS VARCHAR)))"
     number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
     return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
@@ -273,9 +273,9 @@ def sql_digest(expression: str) -> str:
 
 
 def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str, Any]:
-    """Run a query on one file, which it names as {file}; return the columns as numpy arrays.
+    """Run a DuckDB query on one file, which the query calls {file}; return its columns as numpy arrays.
 
-    Raises ConfigError if the file is not of the form that the query asks for.
+    Raises ConfigError if the file does not have the form that the query expects.
     """
     # DuckDB takes these signs for patterns; a descriptor has none of them.
     with path.open("rb") as handle:
@@ -287,13 +287,12 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
             raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({one_line(error, 300)})") from None
         except duckdb.Error as error:
             said = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
-            remedy = "check that the file is complete and has this format"
-            raise ConfigError(path, "", None, f"cannot be read ({said})", remedy) from None
+            raise ConfigError(path, "", None, f"cannot be read ({said})", _WHOLE) from None
     return {column: _plain(values) for column, values in columns.items()}
 
 
 def _plain(values: Any) -> Any:
-    """Return the values without a mask: NaN for a missing number, None for a missing text."""
+    """Return a column of DuckDB's without its mask: NaN for a missing number, None for a missing text."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if values.dtype.kind == "O":
