@@ -97,7 +97,7 @@ def attempt(path: Path) -> Attempt | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """Yield a log's header and an iterator over its samples; a zip, whose directory may be long, is opened only once."""
+    """Yield a log's header and an iterator over its samples. A zip is opened once, as its directory may be long."""
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)

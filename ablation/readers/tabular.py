@@ -261,7 +261,7 @@ def sql_name(value: str) -> str:
 
 
 def sql_number(column: str) -> str:
-    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for text, even for `1_0`, which DuckDB reads as 10."""
+    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for text, also for `1_0`, DuckDB's 10."""
     text = f"lower(trim(CAST({column} AS VARCHAR)))"
     number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
     return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
