@@ -1,4 +1,4 @@
-"""The format `items`, for any program: `item,value`, or instead of `value` a column of numbers for each name.
+"""Reader of items that any program may write: `item,value`, or a column of numbers for each name of a value.
 
 Further columns: `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and `cluster`. Columns without
 any number, `seed`, texts (`prompt`, `answer`, ...), class numbers (`label`, ...), row numbers (`id`, ...) and unnamed
@@ -26,33 +26,28 @@ _PREDICTED = ("pred", "prediction", "predictions", "predicted", "y_pred")
 _CLASSES = {"label", "labels", "class", "gold", "y", "y_true", *_PREDICTED}
 _IDS = ("id", "idx", "index", "item_id", "doc_id", "example_id", "sample_id", "question_id", "qid", "uid")
 _NOT_VALUES = {*_WORDS, *_TEXTS, *_CLASSES, *_IDS, "seed", "value", ""}
-_EACH = "write a number for each item, or rename a column of words to `text`"
+_EACH = "write a number for each item; if the column holds words, rename it to `text`"
 
 
 def read(
     path: Path, problem: Problem, columns: Mapping[str, str] = NOTHING, values: Sequence[str] = ()
 ) -> Iterator[ImportedRun]:
-    """Yield the run with the evaluation items of a file, or of `items.*` in a folder. Raises ConfigError."""
+    """Yield one run with the evaluation items of a file, or of `items.*` in a folder. Raises ConfigError."""
     file = file_at(path, "items")
     item_columns: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
     rows = list(renamed(file, columns, values))
     numeric = {name for _, row in rows for name in row if number(row[name]) is not None}
     numbers = set(values) or numeric - _NOT_VALUES
     if unread := sorted(numeric & _CLASSES - numbers):
-        problem(
-            f"{file}: columns that may hold class numbers are not read ({', '.join(unread)}); to read them, "
-            "list them in `values`"
-        )
+        what = f"columns that may hold class numbers are not read ({', '.join(unread)})"
+        problem(f"{file}: {what}; to read them, list them in `values`")
     long = not values and any("value" in row for _, row in rows)
     for line, row in rows:
         if row.get("item") in ("", None):
-            id_column = next((name for name in _IDS if row.get(name) not in ("", None)), None)
-            called = (
-                f", or name the column that holds the item: `{{items: {{path: {file.name}, item: {id_column}}}}}`"
-                if id_column
-                else ""
-            )
-            remedy = f"name the item of each row{called}; the columns are {one_line(', '.join(map(str, row)), 200)}"
+            remedy = "name the item of each row"
+            if id_column := next((name for name in _IDS if row.get(name) not in ("", None)), None):
+                remedy += f", or the column that names it: `{{items: {{path: {file.name}, item: {id_column}}}}}`"
+            remedy += f"; the columns are {one_line(', '.join(map(str, row)), 200)}"
             raise ConfigError(file, f"line {line}: item", None, "is missing", remedy)
         labels = {
             word: default if row.get(word) in ("", None) else as_text(str(row[word]))

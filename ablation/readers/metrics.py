@@ -1,4 +1,4 @@
-"""The format `metrics`, for any program: `step,name,value`, or `step` and a column for each metric.
+"""Reader of metrics that any program may write: `step,name,value`, or `step` and a column for each metric.
 
 Empty cells and nulls are skipped. A table without steps has one value of each metric, at step 0. A table may use other
 names, {"step": "iteration"}; if `values` is given, only these columns hold metrics.
@@ -23,13 +23,12 @@ _REMEDY = "write a step in each row"
 def read(
     path: Path, problem: Problem, columns: Mapping[str, str] = NOTHING, values: Sequence[str] = ()
 ) -> Iterator[ImportedRun]:
-    """Yield the run with the metrics of a file, or of `metrics.*` in a folder. Raises ConfigError."""
+    """Yield one run with the metrics of a file, or of `metrics.*` in a folder. Raises ConfigError."""
     file = file_at(path, "metrics")
 
     def refuse(names: Mapping[str, str], line: int, column: str, cell: Any) -> None:
         if column == "step":
-            said = "is not a whole number, or is too large"
-            raise ConfigError(file, f"line {line}: step", cell, said, _REMEDY)
+            raise ConfigError(file, f"line {line}: step", cell, "is not a whole number of 64 bits", _REMEDY)
         remedy = "write a number, or leave the cell empty"
         raise ConfigError(file, f"line {line}: {as_text(names[column])}", cell, "is not a number", remedy)
 
@@ -37,9 +36,8 @@ def read(
     if stepless := not any("step" in row for _, row in rows):
         column = next((name for _, row in rows for name in row if _A_STEP.fullmatch(name)), None)
         if column is not None and not values:
-            remedy = (
-                f"if {as_text(column)} is the step, write `metrics: {{path: {file.name}, step: {as_text(column)}}}`"
-            )
+            shown = as_text(column)
+            remedy = f"if {shown} is the step, write `metrics: {{path: {file.name}, step: {shown}}}`"
             raise ConfigError(file, "step", None, "is missing", remedy)
         rows = [(line, {"step": 0} | row) for line, row in rows]
     numbers = {name for _, row in rows for name, cell in row.items() if number(cell) is not None} - {"step", ""}
@@ -55,9 +53,7 @@ def read(
         raise ConfigError(file, "step", None, "is missing, but a metric has several values", _REMEDY)
     for (step, name), given in Counter((step, name) for step, name, _ in logged).items():
         if given > 1:
-            problem(
-                f"{file}: {as_text(name)} has {given} values at step {step}, perhaps also at other steps; the "
-                "last value is used"
-            )
+            what = f"{as_text(name)} has {given} values at step {step}, and perhaps at other steps"
+            problem(f"{file}: {what}; the last value of a step is used")
             break
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(logged))

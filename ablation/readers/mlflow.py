@@ -46,7 +46,7 @@ _LARGEST = 1.7976931348623157e308  # what the database holds for infinity
 
 @dataclass(frozen=True)
 class RawRun:
-    """A run, in the same form for both stores."""
+    """A run of MLflow, in the same form for both stores."""
 
     place: Path  # the database, or the folder of the run
     key: str  # MLflow's id of it
@@ -59,14 +59,14 @@ class RawRun:
 
 
 _Points = Callable[[RawRun, Problem], Iterable[tuple[int, str, float]]]
-"""Returns what a run logged, in the order of logging."""
+"""Returns the points that a run logged, in the order of logging."""
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a database, of a folder `mlruns` or an experiment or run in it, or of all below a folder.
+    """Yield the runs of a database, a folder `mlruns`, an experiment or run in it, or all stores below a folder.
 
-    The name of a run begins with the subfolder that its store is in. Raises ConfigError if there is no MLflow store, or
-    its database cannot be read.
+    The name of a run begins with the subfolder of its store. Raises ConfigError if there is no MLflow store, or its
+    database cannot be read.
     """
     try:
         files = files_of("mlflow", path, problem)
@@ -80,9 +80,8 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             with open_database(file) as connection:
                 missing = next((table for table in _TABLES if not columns(connection, table)), None)
                 if missing is not None:
-                    raise ConfigError(
-                        file, "", None, f"is not an MLflow database, because it has no table {missing}", _REMEDY
-                    )
+                    what = f"is not an MLflow database, because it has no table {missing}"
+                    raise ConfigError(file, "", None, what, _REMEDY)
                 has_store = True
                 runs, within = database_runs(connection, file, problem), _within(path, file.parent)
                 yield from _imported(file, runs, partial(database_points, connection), problem, within)
@@ -102,7 +101,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _within(path: Path, store: Path) -> str:
-    """Return the subfolder that holds a store, as the beginning of a name; "" if there is none."""
+    """Return the subfolder that holds a store, as the beginning of a run's name; "" without a subfolder."""
     parts = store.relative_to(path).parts if store.is_relative_to(path) else ()
     return "".join(f"{part}/" for part in (parts[:-1] if parts[-1:] == ("mlruns",) else parts))
 
@@ -142,7 +141,7 @@ def _imported(
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
-    """Return the names of the runs around a nested run, the outermost first; for a missing run, its id."""
+    """Return the names of the runs around a nested run, the outermost first; a missing run is named by its id."""
     names: list[str] = []
     seen = {run.key}
     key = run.tags.get(_PARENT)
@@ -155,7 +154,7 @@ def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
 
 
 def _seed(tags: Mapping[str, str]) -> int | None:
-    """Return the seed in a tag. A seed that is a parameter is part of the configuration."""
+    """Return the seed that a tag states; a seed that is a parameter is part of the configuration instead."""
     texts = (tags.get(name, "") for name in _SEED_TAGS)
     return next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,18}", text)), None)
 
@@ -169,7 +168,7 @@ def _numbered(logged: Sequence[tuple[int, str, float]]) -> Iterator[tuple[int, s
 
 
 def typed(text: str) -> Any:
-    """Return the number, boolean, list or map that a parameter's text stands for; else the text."""
+    """Return the number, boolean, list or map that the text of a parameter stands for; else the text itself."""
     if len(text) > _LONGEST:
         return text
     try:
@@ -180,7 +179,7 @@ def typed(text: str) -> Any:
 
 
 def _run_folders(path: Path, metas: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs: those with a file `meta.yaml`, beside one with it, or deleted from the experiment."""
+    """Return the folders of runs: those with `meta.yaml`, those beside one with it, and those of deleted runs."""
     run_folders = {folder for folder in (path, *(meta.parent for meta in metas)) if _is_run(folder)}
     for experiment in [place for place in {folder.parent for folder in run_folders} if place.is_relative_to(path)]:
         run_folders |= {place.parent for place in experiment.glob("*/metrics") if _is_run(place.parent)}
@@ -197,7 +196,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def folder_runs(folders: Sequence[Path], problem: Problem) -> list[RawRun]:
-    """Return the runs, experiment by experiment, in the order in which they started."""
+    """Return the runs in these folders, experiment by experiment, in the order in which they started."""
     experiments = {folder.parent: _TRASH in folder.parts[-3:] for folder in folders}
     for experiment in experiments:
         meta = _meta(experiment / _META, lambda _: None)
@@ -226,17 +225,18 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
     try:
         meta = parse_foreign(read_text(file, _MAX_BYTES))
         if not isinstance(meta, dict):
-            raise ValueError("it is not a map")
+            raise ValueError("it does not hold a map")
         return meta
     except FileNotFoundError:
         problem(f"{file}: is missing, so the run's name, start and state are not known")
     except (OSError, ValueError) as error:
-        problem(f"{file}: cannot be read, so the run's name, start and state are not known ({one_line(error, 200)})")
+        why = one_line(error, 200)
+        problem(f"{file}: cannot be read ({why}), so the run's name, start and state are not known")
     return {}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) below a folder; slashes in names of metrics, parameters and tags are folders."""
+    """Yield (name, file) of the files below a folder; a slash in the name of a metric or parameter is a folder."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in files if not name.startswith(".")):  # `._loss`; no metric begins so
@@ -255,7 +255,7 @@ def _texts(folder: Path, problem: Problem) -> dict[str, str]:
 
 
 def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
-    """Yield (step, name, value) of a run, metric by metric in the order of logging."""
+    """Yield (step, name, value) of a run's folder, metric by metric, in the order of logging."""
     for name, file in _files(run.place / "metrics"):
         try:
             if not file.is_file():
@@ -266,9 +266,9 @@ def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, flo
 
 
 def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
-    """Yield the lines `time value`, `time value step` or `time value step dataset digest` of a metric's file.
+    """Yield (step, name, value) of the lines `time value [step [dataset digest]]` of a metric's file.
 
-    Without its end, a line may be the start of another number, so it is not read.
+    A line without a line break is not read, because its number may have been cut off.
     """
     damaged = first = 0
     with file.open("rb") as lines:
@@ -290,7 +290,7 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
 
 
 def database_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRun]:
-    """Return all runs, including deleted ones, in the order in which they started."""
+    """Return all runs of a database, including deleted ones, in the order in which they started."""
     query = """
         SELECT run_uuid, runs.name, status, start_time, runs.lifecycle_stage, experiments.lifecycle_stage
         FROM runs LEFT JOIN experiments USING (experiment_id) ORDER BY start_time, run_uuid"""
@@ -323,7 +323,7 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
 
 
 def database_points(connection: Connection, run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
-    """Yield (step, name, value) of a run in the order of logging.
+    """Yield (step, name, value) of a run in a database, in the order of logging.
 
     NaN has a flag, because its value is stored as 0; infinities are stored as the largest finite numbers.
     """

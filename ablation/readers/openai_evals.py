@@ -1,4 +1,4 @@
-"""OpenAI's evals: the log that `oaieval` records, JSON lines of events after a line with the `spec` of the run.
+"""Reader of OpenAI's evals: the log that `oaieval` records, JSON lines of events after the `spec` of the run.
 
 An item is a sample, by its `sample_id`. The metrics are `correct` of its event `match`, and the numbers of its event
 `metrics`. A sample with an event `error` has no value.
@@ -17,13 +17,13 @@ _SCORED = ("match", "metrics")
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the first line is the spec of a run."""
+    """Return whether the first line of a file is the spec of a run of OpenAI's evals."""
     spec = first_row(path).get("spec")
     return isinstance(spec, dict) and {"eval_name", "completion_fns", "run_id"} <= spec.keys()
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one log. Raises ConfigError for a damaged event or a sample scored twice, and as `sample_sheets`."""
+    """Yield the sheet of a log. Raises ConfigError if an event is damaged or repeated, and as `sample_sheets`."""
     values: dict[str, dict[str, Any]] = {}
     errors: dict[str, str] = {}
     spec: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Runs that a new one is compared with: a folder of runs in any format, or a small CSV file that is kept in git.
+"""Past runs, which a new run is compared with: a folder of runs in any format, or a small CSV file kept in git.
 
 The file has a row for each run and metric: `run,metric,window,last_step,value`.
 """
@@ -35,9 +35,9 @@ _DATE = re.compile(r"(?<!\d)(20\d\d)\D?([01]\d)\D?([0-3]\d)(?:\D?([0-2]\d)\D?([0
 
 @dataclass(frozen=True)
 class Value:
-    """The value of a metric in one run: over a window of what it logged, up to its last step.
+    """The value of a metric in one run, over a window of its logged values up to its last step.
 
-    `started` is ISO 8601, where the run's files have it.
+    `started` is ISO 8601; None if it is not recorded.
     """
 
     run: str
@@ -49,19 +49,19 @@ class Value:
 
     @property
     def identity(self) -> str:
-        """Identity of a run: the digest of all that it logged, or its name."""
+        """Return what identifies the run: the digest of all that it logged, or its name."""
         return self.run.rpartition("#")[2]
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Key of a row in a file of past runs."""
+        """Return what identifies the row in a file of past runs."""
         return self.identity, self.metric, self.window
 
 
 def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
-    """Return the runs at the paths that logged one of the metrics, in the first format that can read each path.
+    """Return the runs at the paths that logged one of the metrics; each path is read in the first format that fits.
 
-    Raises ConfigError if no format reads a path, or no run at it has logged the metrics.
+    Raises ConfigError if no format fits a path, or no run there has logged one of the metrics.
     """
     return [run for path in paths for run in _runs_at(path, metrics, problem)]
 
@@ -85,58 +85,52 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
     if not logged:
         remedy = f"name runs in one of the formats {', '.join(_FORMATS)}"
         raise ConfigError("nightly", str(path), None, "holds no run that can be read", remedy)
-    raise ConfigError(
-        "nightly", "--metric", metrics[0], f"no run in {path} has logged this metric", suggest(metrics[0], logged)
-    )
+    what = f"no run in {path} has logged this metric"
+    raise ConfigError("nightly", "--metric", metrics[0], what, suggest(metrics[0], logged))
 
 
 def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]:
-    """Yield a note on subfolders of a folder of runs from which no run was read."""
+    """Yield a note if subfolders of a folder of runs hold no run in the format that was read."""
     inside = list(path.iterdir()) if path.is_dir() else []
     folders = {each.name for each in inside if each.is_dir() and not each.name.startswith(".")}
     read = {run.source.relative_to(path).parts[0] for run in runs if run.source != path and inside}
     if len(folders & read) > 1 and (left := sorted(folders - read)):
-        yield f"{path}: there is no run in the format {name} in {listed(left)}"
+        yield f"{path}: {listed(left)} {'holds' if len(left) == 1 else 'hold'} no run in the format {name}"
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a format at a path; for `metrics`, which is one run's, those of all folders below."""
+    """Yield the runs of a format at a path; of `metrics`, whose reader takes one folder, those of all folders below."""
     reader = load_reader(name, "collect")
     tables = [f"metrics{suffix}" for suffix in SUFFIXES]
     if name != "metrics" or not path.is_dir() or any((path / table).is_file() for table in tables):
-        yield from map(_whole, reader(path, problem))
+        yield from map(_marked, reader(path, problem))
         return
     folders = {file.parent for file in files_below(path, tables, problem)}
     for folder in sorted(each for each in folders if folders.isdisjoint(each.parents)):  # a table below is of one run
         try:
-            yield from (_whole(replace(run, name=name_below(path, folder))) for run in reader(folder, problem))
+            yield from (_marked(replace(run, name=name_below(path, folder))) for run in reader(folder, problem))
         except ConfigError as error:
             problem(str(error))
 
 
-def _whole(run: ImportedRun) -> ImportedRun:
-    """Return the run, marked as not ended if the last line of its CSV file was cut off."""
-    return replace(run, state="running") if run.source.suffix == ".csv" and _is_cut(read_text(run.source)) else run
-
-
-def _is_cut(text: str) -> bool:
-    return not text.endswith("\n")
+def _marked(run: ImportedRun) -> ImportedRun:
+    """Return a run, marked as not ended if the last line of its CSV file was cut off."""
+    cut = run.source.suffix == ".csv" and not read_text(run.source).endswith("\n")
+    return replace(run, state="running") if cut else run
 
 
 def digest(run: ImportedRun) -> str:
-    """Return a digest of all that a run logged, which identifies it wherever its files are."""
+    """Return a digest of all that a run logged, which identifies the run wherever its files are."""
     logged = b"".join(run.metrics[name].to_numpy().tobytes() for name in ("step", "value"))
     return hashlib.sha256(logged).hexdigest()[:8]
 
 
 def in_time(starts: Mapping[str, str | None]) -> tuple[list[str], str]:
-    """Return the names of runs in time order, and how the order is known; none if it is not certain.
+    """Return the names of runs in time order, and what the order is taken from; no names if it is not certain.
 
-    It is certain if each run has a start of its own, each name a date of its own, year first, or if the names are equal
-    but for one running number that is not a seed.
-
-    Args:
-        starts: {name: start} of each run; ISO 8601 of one time zone, or None.
+    The order is certain if all runs have different starts, if all names have different dates (year first), or if the
+    names differ only in one running number that is not a seed. `starts`: {name: start} of each run, in ISO 8601 of one
+    time zone, or None.
     """
     if all(start and start > "1971" for start in starts.values()):  # 1970: not in the file
         return _sorted(starts, "start times")
@@ -161,12 +155,12 @@ def _sorted(keys: Mapping[str, Any], by: str) -> tuple[list[str], str]:
 
 @dataclass(frozen=True)
 class Window:
-    """The rule for the value of a run: the mean of the last `count` logged values, up to a step.
+    """A rule for the value of a run: the mean of the last `count` logged values up to a step.
 
     Attributes:
         text: `last` or `last:N`.
-        at: the step: a number, `last`, `best` (of the first metric), or None: of the model that was kept, if the run
-            says so, else the last.
+        at: the step: a number, `last`, `best` (of the first metric), or None: that of the kept model, if the run
+            records one, else the last.
         smaller: whether a smaller value of the first metric is better.
     """
 
@@ -177,14 +171,14 @@ class Window:
 
     @property
     def ends_the_run(self) -> bool:
-        """Whether the run must have succeeded, which is not needed for the values of one step."""
+        """Return whether the run must have succeeded; for the value at a given step it need not."""
         return not isinstance(self.at, int)
 
     def __str__(self) -> str:
         return self.text if self.at is None else f"{self.text} at {self.at}"
 
     def step(self, run: ImportedRun, name: str, metric: str, note: Problem) -> int | None:
-        """Return the last step whose values count; None for all. `note` is called if the run's settings decide it."""
+        """Return the last step whose values count; None for all steps. `note` is called if settings decide it."""
         if self.at == "best":
             rows = run.metrics.filter(pc.equal(run.metrics["name"], metric)).filter(pc.is_finite(pc.field("value")))
             best = pc.min(rows["value"]) if self.smaller else pc.max(rows["value"])
@@ -201,9 +195,9 @@ class Window:
 
 
 def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Window, note: Problem) -> list[Value]:
-    """Return the value of each metric over the window.
+    """Return the value of each metric of a run over the window.
 
-    Raises ConfigError if a metric is missing, or has been logged too rarely or only after the window's step.
+    Raises ConfigError if a metric is missing, or was logged too rarely or only after the step of the window.
     """
     until = window.step(run, name, metrics[0], note)
     values = []
@@ -228,7 +222,7 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
 
 
 def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
-    """Return the window of `--window` and `--at`. Raises ConfigError."""
+    """Return the window that `--window` and `--at` describe. Raises ConfigError for invalid ones."""
     head, _, number = text.partition(":")
     if text != "last" and (head != "last" or not number.isdecimal() or int(number) < 1):
         raise ConfigError("nightly", "--window", text, "is not a valid window", "write last or last:20")
@@ -238,26 +232,22 @@ def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
 
 
 def read_file(path: Path) -> list[Value]:
-    """Return the rows of a file of past runs, each once. Raises ConfigError, OSError."""
+    """Return the rows of a file of past runs without duplicates. Raises ConfigError, OSError."""
     try:
         text = read_text(path)
         rows = csv.DictReader(io.StringIO(text), strict=True)
         if tuple(rows.fieldnames or ()) != COLUMNS:
-            raise ConfigError(
-                path, "", None, f"the first line is not {','.join(COLUMNS)}", "see docs/how-to/nightly.md"
-            )
-        if _is_cut(text):
-            problem, remedy = "the last line has no end, so the file may be cut off", "restore it, for example from git"
+            problem, remedy = f"the first line is not {','.join(COLUMNS)}", "name a file that `nightly` wrote"
+            raise ConfigError(path, "", None, problem, remedy)
+        if not text.endswith("\n"):
+            problem, remedy = "no line break follows, so the file may be cut off", "restore it, for example from git"
             raise ConfigError(path, f"line {len(text.splitlines())}", text.splitlines()[-1], problem, remedy)
         values: dict[tuple[str, str, str], Value] = {}
         for row in rows:
             value = _value(path, rows.line_num, row)
             if values.setdefault(value.key, value) != value:
-                problem, remedy = (
-                    f"{value.run} has another value of {value.metric} in an earlier line",
-                    "delete one of the two",
-                )
-                raise ConfigError(path, f"line {rows.line_num}", value.value, problem, remedy)
+                problem = f"{value.run} has another value of {value.metric} in an earlier line"
+                raise ConfigError(path, f"line {rows.line_num}", value.value, problem, "delete one of the two lines")
         return [*values.values()]
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(path, "", None, f"is not a CSV file ({error})", "restore it, for example from git") from None
@@ -270,14 +260,14 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
         value = None
     if value is None or None in row or not math.isfinite(value.value):
         shown = ",".join(str(cell) for cell in row.values())
-        raise ConfigError(path, f"line {line}", shown, "is not a row of a past run", "correct or delete the line")
+        raise ConfigError(path, f"line {line}", shown, "is not a row of a past run", "correct the line, or delete it")
     return value
 
 
 def append(path: Path, new: Iterable[Value]) -> int:
-    """Add the values that the file does not have, and return the number of their runs; the file is made if need be.
+    """Add the values that a file of past runs lacks, and return the number of their runs.
 
-    The file is replaced as a whole, by one process at a time.
+    The file is created if it does not exist, and replaced as a whole, by one process at a time.
     """
     lock = path.with_name(f".{path.name}.lock")
     with alone(lock):

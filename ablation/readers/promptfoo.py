@@ -1,4 +1,4 @@
-"""promptfoo: `output.json` of `promptfoo eval -o`, a result for each provider, prompt, test and repeat.
+"""Reader of promptfoo: `output.json` of `promptfoo eval -o`, a result for each provider, prompt, test and repeat.
 
 An item is a test, by its description or variables; repeats are its samples. What answered is a provider with a prompt:
 `--by provider`, `--by prompt` or both make a side of each. A result that ended with an error (`failureReason` 2), not
@@ -32,13 +32,13 @@ _NAME = 60  # characters of an item's name
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the file begins like promptfoo's output."""
+    """Return whether a file begins like the output of promptfoo."""
     start = json_start(path)
     return start.lstrip()[:1] == b"{" and b'"evalId"' in start and b'"results"' in start
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read the output: a sheet for each provider and prompt. Raises ConfigError for damage, and as `sample_sheets`."""
+    """Yield a sheet for each provider and prompt. Raises ConfigError for damaged results, and as `sample_sheets`."""
     samples = list(_samples(path))
     if not samples:
         raise ConfigError(path, "results", None, "is empty", "run the evaluation again")
@@ -68,7 +68,7 @@ def _samples(path: Path) -> Iterator[Sample]:
 
 
 def _name(description: str | None, variables: dict[str, Any], taken: set[str]) -> str:
-    """Return the name of a test; if two have the same, for example with other assertions, the second gets a number."""
+    """Return the name of a test; if another test has the same, as with other assertions, the name gets a number."""
     text = description or ", ".join(f"{name}={value}" for name, value in sorted(variables.items())) or "test"
     name = " ".join(text.split())
     if len(name) > _NAME:

@@ -1,4 +1,4 @@
-"""A run that another program made, as every reader returns it, and what the readers share."""
+"""Runs that other programs made, as every reader returns them, and functions that the readers share."""
 
 import hashlib
 import json
@@ -38,32 +38,32 @@ State = Literal["finished", "running", "failed"]
 """State of a run, as far as its source records it."""
 
 EVALUATION = "evaluation"
-"""The protocol of items that the format of the same name reads."""
+"""Protocol of the items that the format `evaluation` reads."""
 
 METRIC_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in METRICS.items()])
 """Schema of `ImportedRun.metrics`."""
 
 ITEM_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (ITEMS | CLUSTER).items()])
-"""The columns of `ImportedRun.items`; `cluster` is null in every row if the source has none."""
+"""Schema of `ImportedRun.items`; `cluster` is null in every row if the source has no clusters."""
 
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """One run of a source.
+    """A run that another program logged, as a reader returns it.
 
     Attributes:
-        source: the file or folder that it was read from.
-        id: stable, and unique in its source: importing again finds the same run by source and id.
+        source: the file or folder that holds the run.
+        id: identifies the run within its source, so that a later import finds it again.
         name: for people; need not be unique. Seeds and variants are read from it if the configuration has none.
-        config: the run's configuration, nested, as the source has it: keys need not be text, values may be dates;
-            importing makes JSON of it.
-        seed: None if neither configuration nor source has it.
-        state: how it ended, by its source; `finished` for a format that never says.
-        started: ISO 8601; None if the source does not tell.
-        metrics: METRIC_ROWS, one row per step and name; `metric_table` makes it of what was logged.
-        kept: step of the model that the run kept, if the source says so; None: the last, or what the settings say.
-        items: ITEM_ROWS: one row per evaluation item and value; None if the source has none.
-        prompts: {subset: digest of what was asked}, where the source has it.
+        config: the run's configuration, nested, as it was recorded: keys need not be text, and values may be dates;
+            importing converts it to JSON.
+        seed: None if neither configuration nor source states it.
+        state: how the run ended; `finished` if the format does not record it.
+        started: ISO 8601; None if it is not recorded.
+        metrics: METRIC_ROWS, one row for each step and name; see `metric_table`.
+        kept: step of the model that the run kept, if the source states it; None: the last, or as the settings say.
+        items: ITEM_ROWS, one row for each evaluation item and value; None if the source has no items.
+        prompts: {subset: digest of its prompts}, if the source has them.
     """
 
     source: Path
@@ -103,7 +103,7 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
 
 
 def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[str]) -> pa.Table:
-    """Return METRIC_ROWS of columns, as `metric_table` does; `codes` are indices into `tags`."""
+    """Return METRIC_ROWS as `metric_table` does, from columns; `codes` are the indices of the names in `tags`."""
     names = sorted(tags, key=as_text)
     ranks = np.empty(len(names), np.int32)
     code = {tag: place for place, tag in enumerate(tags)}
@@ -118,7 +118,7 @@ def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[s
 
 
 def as_number(value: Any) -> float | None:
-    """Return a value that can be logged, a number or a boolean, as a number; None for anything else."""
+    """Return a number or a boolean as a float; None for anything else."""
     if isinstance(value, bool | int | float):
         try:
             return float(value)
@@ -128,26 +128,24 @@ def as_number(value: Any) -> float | None:
 
 
 def as_written(value: Any) -> float | None:
-    """Return a number as `as_number` does, or one that JSON writes as a word: `NaN`, `Infinity`, `-Infinity`."""
+    """Return a number as `as_number` does, and also the number behind `NaN`, `Infinity` or `-Infinity`."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 
 def as_text(name: str) -> str:
-    r"""Return a name as a table can show it, with control characters and lone surrogates as codes: `\x1b`, `\n`,
-    `\ud800`.
-    """
+    r"""Return a name for a table, with codes in place of control characters and lone surrogates: `\x1b`, `\n`."""
     return printable(name).replace("\n", r"\n").replace("\t", r"\t")
 
 
 def as_step(value: Any) -> int | None:
-    """Return a step that can be logged, a whole number of 64 bits; None for anything else."""
+    """Return a value that can be a step, a whole number of 64 bits; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
 def name_below(root: Path, place: Path) -> str:
-    """Return a run's name by its path: relative to `root`, or the last parts of the path if it is `root`.
+    """Return a run's name: its path below `root`, or the last two parts of the path of `root` itself.
 
-    A folder called `seed_1` alone names no variant, so the name of the one above is a part of it.
+    A folder `seed_1` directly below `root` names no variant, so the name of `root` is put before it.
     """
     parts = place.relative_to(root).parts if place != root and place.is_relative_to(root) else ()
     if len(parts) == 1 and _ONLY_A_SEED.fullmatch(parts[0]):
@@ -156,13 +154,13 @@ def name_below(root: Path, place: Path) -> str:
 
 
 class Numbered:
-    """Names items: the first item with a hash is `hash`, further ones are `hash#2`, `hash#3`, in file order."""
+    """Names items by a hash of their question: the first is `hash`, further ones `hash#2`, `hash#3`, in file order."""
 
     def __init__(self) -> None:
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def name(self, asked: Any, place: str = "", *, ascii: bool = True) -> str:
-        """Return the name of the next item with this question, in this place (a step, a file)."""
+        """Return the name of the next item with this question; items of each `place` (a step, a file) count anew."""
         text = json.dumps(asked, sort_keys=True, ensure_ascii=ascii)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self._seen[digest, place] += 1
@@ -188,7 +186,7 @@ def repeats_as_clusters(items: pa.Table) -> pa.Table:
 
 
 def item_means(items: pa.Table) -> dict[str, float]:
-    """Return {protocol/subset/name: mean}, and protocol/mean/name over subsets if there are several.
+    """Return {protocol/subset/name: mean}, and the means over several subsets as protocol/mean/name.
 
     Evaluations during training, the subsets `step N` and `last`, are not subsets of one evaluation.
     """
@@ -203,12 +201,12 @@ def item_means(items: pa.Table) -> dict[str, float]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return a list of names in words, at most five of them."""
+    """Return up to five names as text, and the number of the others."""
     return listed([one_line(name, 80) for name in names], 5)
 
 
 def iso_time(seconds: float | None) -> str | None:
-    """Return a time, in seconds since the epoch, as ISO 8601 in UTC; None if there is none or it is out of range."""
+    """Return a time in seconds since the epoch as ISO 8601 in UTC; None for None or a time out of range."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
@@ -228,12 +226,12 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
             continue
         if isinstance(content, dict):
             return content
-        problem(f"{path}: is not a mapping")
+        problem(f"{path}: does not hold a mapping, so it is not read")
     return {}
 
 
 def load_reader(name: str, use: str = "import") -> Reader:
-    """Return the reader of a format. Raises ConfigError if the command does not read it."""
+    """Return the function `read` of a format. Raises ConfigError if the command `use` does not read the format."""
     if name not in formats_of(use):
         raise ConfigError(use, "FORMAT", name, "is not a format", suggest(name, formats_of(use)))
     read: Reader = import_module(f"ablation.readers.{name}").read

@@ -1,9 +1,9 @@
-"""Runs in a table as people keep them: a row for each logged value, or for each run, in columns of any names.
+"""Reader of tables of runs as people keep them: a row for each logged value or run, in columns of any names.
 
     variant,parent,seed,step,val_loss       wide: a column for each metric
     variant,run,metric,value                long: a row for each metric
 
-What a column holds is guessed from its name, which `guess` tells in a note, or named by the caller.
+The role of a column is guessed from its name, which a note states, or named by the caller.
 """
 
 import math
@@ -43,7 +43,7 @@ ROLES = {
     "value": ["value", "metric_value", "score", "result"],
     "state": ["state", "status"],
 }
-"""Roles of columns, and the names by which each is recognised, the likeliest first."""
+"""Roles of columns, each with the names by which it is recognised, the likeliest first."""
 
 _HYPERPARAMETER = re.compile(
     r"(.*[_./-])?(lr|learning_rate|dropout|weight_decay|wd|momentum|beta\d?|gamma|alpha|temperature|batch_size|bs|rank"
@@ -57,7 +57,10 @@ STATES: dict[str, State] = {
     **dict.fromkeys(("crashed", "failed", "killed", "preempted", "error", "timeout", "cancelled"), "failed"),
     **dict.fromkeys(("out_of_memory", "node_fail", "diverged"), "failed"),
 }
-"""States of runs, in the words of W&B, MLflow and schedulers, in lower case; worse states come later."""
+"""States of runs by the lower-case words of W&B, MLflow and schedulers; worse states come later."""
+
+
+_NUMBER = "write a number, or leave the cell empty"
 
 
 @dataclass
@@ -72,15 +75,16 @@ class _Run:
 
 @dataclass(frozen=True)
 class RunTable:
-    """A table of runs.
+    """The content of a table of runs.
 
     Attributes:
         roles: {role: column}.
-        metrics: columns of numbers that are logged, or the names in the column of metrics.
-        settings: columns that are the same in all runs of a variant.
+        metrics: columns of logged numbers, or the names in the column of metrics.
+        settings: columns with one value in all runs of a variant.
         parents: {variant: parent}; empty without a column of parents.
-        groups: a column that would gather the runs of a variant, where each run is one of its own; else empty.
-        words: line and cell of the first that is not a number, in columns that are neither metrics nor settings.
+        groups: the column that could name the variants if each run is a variant of its own; else empty.
+        words: {column: (line, cell)} of the first cell that is not a number, for columns with neither metric nor
+            setting.
     """
 
     path: Path
@@ -99,8 +103,8 @@ class RunTable:
             config = {"variant": run.variant, **run.config}
             yield ImportedRun(self.path, name, name, config, run.seed, run.state, metrics=metric_table(run.points))
 
-    def told(self) -> str:
-        """Say in one line how the columns were read."""
+    def note(self) -> str:
+        """Return one line that says how the columns were read."""
         roles = ", ".join(f"{role} = {column}" for role, column in self.roles.items())
         settings = f"; settings: {listed(list(self.settings), 5)}" if self.settings else ""
         remedy = "to correct this, pass --map columns.ROLE=COLUMN"
@@ -108,9 +112,9 @@ class RunTable:
 
 
 def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
-    """Read a table; `named`: {role: column} for columns whose role is stated, not guessed. Raises ConfigError.
+    """Read a table of runs; `named`: {role: column} of the roles that are stated, not guessed. Raises ConfigError.
 
-    Several columns, as `algorithm,beta`, can give the variant.
+    The variant may be named by several columns, such as `algorithm,beta`.
     """
     if path.suffix not in (*SUFFIXES, ".tsv") or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {', '.join(SUFFIXES)} or .tsv")
@@ -154,7 +158,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
 
 
 def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
-    """Return the rows with columns read as numbers if a cell alone, such as `1,758`, has two readings."""
+    """Return the rows with numbers in the columns of which a cell, such as `1,758`, alone has two readings."""
     resolved = {}
     for column in head:
         cells = [row.get(column) for _, row in rows]
@@ -168,15 +172,15 @@ def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
 
 
 def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
-    """Raise ConfigError if a metric is one of a RunTable's columns of `words`."""
+    """Raise ConfigError if a metric is among the columns that hold words (`RunTable.words`)."""
     if metric is not None and metric in words:
         line, cell = words[metric]
-        problem, remedy = "is not a number", "write a number, or leave the cell empty"
+        problem = "is not a number"
         try:
             numbers([cell])
         except NotANumber as error:
             problem = error.problem
-        raise ConfigError(path, f"line {line}: {metric}", cell, problem, remedy)
+        raise ConfigError(path, f"line {line}: {metric}", cell, problem, _NUMBER)
 
 
 def _word(rows: Sequence[Row], column: str) -> tuple[int, Any]:
@@ -184,7 +188,7 @@ def _word(rows: Sequence[Row], column: str) -> tuple[int, Any]:
 
 
 def _together(path: Path, head: Sequence[str], variant: str) -> list[str]:
-    """Return the columns that together give the variant; none if it is one column."""
+    """Return the columns that together name the variant; none if one column does."""
     columns = [] if variant in head or "," not in variant else [column.strip() for column in variant.split(",")]
     for column in columns:
         if column not in head:
@@ -212,7 +216,7 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
 
 
 def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[dict[str, str], Sequence[Row]]:
-    """Return roles and rows with names of runs, such as `base-s3`, split into variants and seeds."""
+    """Return roles and rows after names of runs, such as `base-s3`, are split into variants and seeds."""
     column = roles["variant"]
     seed_column = f"{column}'s seed"
     cut: dict[str, dict[str, str]] = {}
@@ -229,7 +233,7 @@ def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[di
 def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric: Sequence[str]) -> list[str]:
     """Return the columns with one value in all rows of a variant.
 
-    Where no variant has several rows, numbers are settings only if they have the name of a hyperparameter.
+    If no variant has several rows, numbers are settings only if they have the name of a hyperparameter.
     """
     values: dict[tuple[str, str], set[Any]] = {}
     counts: dict[str, int] = {}
@@ -256,9 +260,8 @@ def _runs(
     for line, row in rows:
         variant = str(row[roles["variant"]] or "").strip()
         if not variant:
-            raise ConfigError(
-                path, f"line {line}: {roles['variant']}", None, "is empty", "name the variant of each row"
-            )
+            where = f"line {line}: {roles['variant']}"
+            raise ConfigError(path, where, None, "is empty", "name the variant of each row")
         seed = _integer(path, line, row, roles.get("seed"))
         run_name = seed if seed is not None else row.get(roles.get("run", ""))
         if run_name is None and "step" not in roles and metrics is not None:
@@ -268,16 +271,14 @@ def _runs(
         run = runs.setdefault((variant, name), _Run(variant, name, seed, config))
         run.state = max(run.state, _state(path, line, row, roles.get("state")), key=[*STATES.values()].index)
         step = _integer(path, line, row, roles.get("step")) or 0
-        pairs = (
-            [(m, row.get(m)) for m in metrics] if metrics is not None else [(row[roles["metric"]], row[roles["value"]])]
-        )
+        pairs = [(metric, row.get(metric)) for metric in metrics or ()]
+        if metrics is None:
+            pairs = [(row[roles["metric"]], row[roles["value"]])]
         for metric, cell in pairs:
             if _empty(cell):
                 continue
             if not _is_number(cell):
-                raise ConfigError(
-                    path, f"line {line}: {metric}", cell, "is not a number", "write a number, or leave the cell empty"
-                )
+                raise ConfigError(path, f"line {line}: {metric}", cell, "is not a number", _NUMBER)
             if (before := taken.setdefault((variant, name, step, str(metric)), line)) != line:
                 if seed is None:
                     given, remedy = f"run {name}", "runs with --map columns.run=COLUMN or columns.seed=COLUMN"
@@ -291,7 +292,7 @@ def _runs(
 
 
 def _groups(rows: Sequence[Row], roles: Mapping[str, str], others: Sequence[str], runs: Sequence[_Run]) -> str:
-    """Return the column with the fewest values that groups runs of different seeds; "" if a variant has several."""
+    """Return the column with the fewest values that groups runs of different seeds; "" if a variant has two runs."""
     if len({run.variant for run in runs}) < len(runs) or "seed" not in roles or len(rows) > len(runs):
         return ""
     value_counts = {}
@@ -347,18 +348,20 @@ def _is_number(cell: Any) -> bool:
 
 
 def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterator[ImportedRun]:
-    """Yield the runs of a table, and tell how its columns were read. Raises ConfigError."""
+    """Yield the runs of a table, and report to `problem` how its columns were read. Raises ConfigError."""
     table = read_table(path, named)
-    problem(table.told())
+    problem(table.note())
     alone = len(table.runs) > 1 and len({run.variant for run in table.runs}) == len(table.runs)
     if alone and not table.groups:
-        what = f"each of the {len(table.runs)} variants has one run, so there is no noise estimate for a verdict"
+        what = f"each of the {len(table.runs)} variants has one run, so the noise of a verdict cannot be estimated"
         remedy = "add runs with other seeds, or name the column that runs share with --map columns.variant=COLUMN"
         problem(f"{path}: {what}; {remedy}")
     if table.groups and "variant" not in named:
-        what = f"each of the {len(table.runs)} runs is a variant of its own; if {table.roles['variant']} names runs"
-        problem(f"{path}: {what}, pass --map columns.variant={table.groups}")
+        what = (
+            f"each of the {len(table.runs)} runs is a variant of its own; if {table.roles['variant']} holds the names"
+        )
+        problem(f"{path}: {what} of runs, pass --map columns.variant={table.groups}")
     for variant, parent in table.parents.items():
         if parent is not None and parent not in table.parents:
-            problem(f"{path}: {variant} has no baseline, since its parent {parent} has no runs")
+            problem(f"{path}: {variant} has no baseline, because its parent {parent} has no runs")
     yield from table.imported()

@@ -42,18 +42,18 @@ Errors = Literal["refuse", "fail", "leave-out"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the caller wants to read; None: the first in the file."""
+    """Selection of what is read from an evaluation; None stands for the first one in the file."""
 
     metric: str | None = None
     filter: str | None = None
     tasks: tuple[str, ...] = ()  # subsets; none named: all
-    cluster: str | None = None  # `doc.FIELD`: what items of one cluster share
+    cluster: str | None = None  # `doc.FIELD`, in which items of one cluster agree
     item: str | None = None  # the column of a table that names items; with it every file is a table
-    by: tuple[str, ...] = ()  # columns of a table, each of whose values is a side
-    errors: Errors = "refuse"  # what items count that have no value because something broke
+    by: tuple[str, ...] = ()  # columns of a table whose values name the sides
+    errors: Errors = "refuse"  # for items that have no value because something broke
 
     def wants(self, subset: str) -> bool:
-        """Return whether a subset was asked for."""
+        """Return whether a subset is to be read."""
         return not self.tasks or subset in self.tasks
 
 
@@ -75,7 +75,7 @@ def _no_texts(items: Sequence[str]) -> dict[str, ItemText]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the file says about the whole evaluation; None: not stated."""
+    """Facts about a whole evaluation, as far as its file states them; None: not stated."""
 
     tool: str = ""  # that wrote it
     version: str | None = None  # of the task
@@ -86,9 +86,9 @@ class Facts:
     settings: Mapping[str, Any] = field(default_factory=dict)  # model, arguments: what may be the change
     metrics: tuple[str, ...] = ()  # that the file has
     filters: tuple[str, ...] = ()
-    shared: str = ""  # a long text that several items have, which no one named as their cluster
+    shared: str = ""  # description of a long text that several items share without being a cluster
     repeats: int = 1  # times that each item was asked; values are means over them
-    groups: Mapping[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)  # writer's mean of several tasks
+    groups: Mapping[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)  # name: mean, its tasks
     remarks: tuple[str, ...] = ()  # notes for the reader
     failed: int = 0  # samples without a value that count as 0, as the caller asks
 
@@ -119,7 +119,7 @@ class Sheet:
 
 
 def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
-    """Refuse options that a format does not have: {option: why}."""
+    """Raise ConfigError for a wanted option that a format lacks; `unknown`: {option: reason}."""
     for option, why in unknown.items():
         if value := getattr(wanted, option):
             raise ConfigError(path, option, value, why, f"leave out --{option}")
@@ -128,7 +128,7 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Refuse values that are not finite or exceed LARGEST, and name the first; raw: the text in the file."""
+    """Raise ConfigError for the first value that is not finite or exceeds LARGEST; `raw` returns its original text."""
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
@@ -145,7 +145,7 @@ _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T_-](\d\d)[-:]?(\d\d)[-:]?(\d\d)(\.
 
 
 def date_in(path: Path) -> str | None:
-    """Return the date that lm-eval, lmms-eval or Inspect put in a file's name, as digits that sort by time, or None."""
+    """Return the date that lm-eval or Inspect put in a file's name, as sortable digits; None without a date."""
     match = _DATE.search(path.name)
     return "".join(part or "" for part in match.groups()) if match else None
 
@@ -153,7 +153,7 @@ def date_in(path: Path) -> str | None:
 def newer(path: Path, other: Path) -> bool:
     """Return whether a file is newer than another, by the dates in their names, else by their modification times.
 
-    Raises ConfigError if they are of the same time.
+    Raises ConfigError if their times are equal.
     """
     dates: tuple[Any, Any] = date_in(path), date_in(other)
     if None in dates:
@@ -165,14 +165,14 @@ def newer(path: Path, other: Path) -> bool:
 
 
 def short(item: str) -> str:
-    """Return an item's name for display: the beginning of a hash; the beginning and end of a long name."""
+    """Return an item's name for display: the first digits of a hash, or the beginning and end of a long name."""
     if re.fullmatch(r"[0-9a-f]{64,}", item):
         return item[:12]
     return item if len(item) <= 64 else f"{item[:30]}…{item[-30:]}"
 
 
 def some(items: Sequence[str], count: int = 3) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few items as text, and the number of the others."""
     return listed([short(item) for item in items], count)
 
 
@@ -182,9 +182,9 @@ def digest(*texts: str) -> int:
 
 
 def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any, float]]) -> tuple[pd.Index, Any, int]:
-    """Return sorted items with their means, and the number of repeats, from {item: {repeat: value}}.
+    """Return the sorted items, their means, and the number of repeats, from {item: {repeat: value}}.
 
-    Raises ConfigError if an item was asked more often than another, or a value is not finite.
+    Raises ConfigError if items have unequal numbers of repeats, or a value is not finite.
     """
     items = pd.Index(sorted(values))
     counts = {item: len(values[item]) for item in items}
@@ -199,17 +199,17 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer to an item of a subset: its numbers, its texts, and which repeat of the item it is."""
+    """An answer to an item of a subset: its numbers, its texts, and the number of the repeat."""
 
     subset: str
     item: str
-    values: Mapping[str, Any]  # by metric; what is not a number is refused if it is asked for
+    values: Mapping[str, Any]  # by metric; a value that is not a number is refused if it is wanted
     words: ItemText = ItemText()
     repeat: Any = 0
-    more: Sequence[str] = ()  # of what was asked, besides the prompt: choices, instructions
+    more: Sequence[str] = ()  # parts of the question besides the prompt: choices, instructions
     error: str | None = None  # why it has no values
     cluster: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)  # of what answered, where a file holds several systems
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the system that answered, if a file holds several
 
 
 def sample_sheets(
@@ -259,7 +259,7 @@ def sample_sheets(
 
 @dataclass
 class _Gathered:
-    """The samples of one subset and system; `lost`: the items with an error."""
+    """Collects the samples of one subset and system; `lost` holds the errors of items without a value."""
 
     metrics: dict[str, None] = field(default_factory=dict)
     values: dict[str, dict[Any, float]] = field(default_factory=dict)
@@ -312,7 +312,7 @@ def _texts_of(read: Callable[[], Iterable[Sample]], subset: str, items: Sequence
 
 @contextmanager
 def intact(path: Path, key: str = "", remedy: str = CUT_OFF) -> Iterator[None]:
-    """Raise ConfigError, instead of a KeyError and the like, if what the block reads has another form."""
+    """Raise ConfigError if the block fails because a file lacks a key or holds a value of another type."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -329,7 +329,7 @@ def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Ite
 
 
 def json_start(path: Path, size: int = 4096) -> bytes:
-    """Return the first bytes of a JSON file, by which its format is recognised; none of another file or a folder."""
+    """Return the first bytes of a JSON file, to recognise its format; no bytes for another file or a folder."""
     if path.suffix != ".json" or path.is_dir():
         return b""
     with path.open("rb") as handle:
@@ -353,25 +353,25 @@ def read_evaluation(path: Path) -> Any:
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:
-    """Return the JSON of a file that explains another; `otherwise` if it does not exist.
+    """Return the JSON of a file that explains another one; `otherwise` if it does not exist.
 
-    Raises ConfigError if it cannot be read, or is of another type than `otherwise`.
+    Raises ConfigError if it cannot be read, or has another type than `otherwise`.
     """
     try:
         content = read_json(path, 256 << 20)
     except FileNotFoundError:
         return otherwise
     except (OSError, ValueError) as error:
-        raise ConfigError(path, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
+        raise ConfigError(path, "", None, f"cannot be read ({error})", "copy the file again, or remove it") from None
     if otherwise is not None and not isinstance(content, type(otherwise)):
-        raise ConfigError(path, "", None, "is not a JSON object", "copy it again, or remove it")
+        raise ConfigError(path, "", None, "is not a JSON object", "copy the file again, or remove it")
     return content
 
 
 def sheet_items(
     sheet: Sheet, protocol: str, name: str, *, clustered: bool, suffixes: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return ITEM_ROWS of a sheet; clustered: an item without a cluster is a cluster of its own."""
+    """Return ITEM_ROWS of a sheet; `clustered`: an item without a cluster becomes a cluster of its own."""
     items = [str(item) for item in sheet.items]
     count = len(items)
     clusters = [sheet.clusters.get(item, item) for item in items] if clustered else [None] * count

@@ -1,4 +1,4 @@
-"""SQLite databases that other programs may be writing to. No files are created next to them."""
+"""Read SQLite databases that other programs may be writing to, without creating files beside them."""
 
 import shutil
 import sqlite3
@@ -28,15 +28,14 @@ def is_sqlite(path: Path) -> bool:
 
 @contextmanager
 def open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading only.
+    """Open a database only for reading.
 
     SQLite creates files next to a database in write-ahead-log mode even when it only reads. So without a log, that is
     without a writer, it is read as immutable; with a log but no writer (killed, or copied), as a copy elsewhere; with a
     writer, through SQLite's own locks, as are databases in other modes.
 
-    Raises:
-        ConfigError: it is not a database, it is locked, or it cannot be opened; or its end is missing: SQLite would
-            then return partly invalid data, so its own tool (`.recover`) must extract what is left.
+    Raises ConfigError if the file is not a database, is locked, cannot be opened, or lacks its end: SQLite would then
+    return partly invalid data, so its own tool (`.recover`) must extract what is left.
     """
     remedy = "name another file, or try again when the program that writes it has ended"
     with tempfile.TemporaryDirectory(prefix="ablation-import-") as scratch:
@@ -100,7 +99,7 @@ def _copied(path: Path, beside: Path, scratch: Path) -> Path:
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns; none if it is a view, whose query may never end, or does not exist."""
+    """Return the names of a table's columns; none for a view, whose query may never end, or a missing table."""
     real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
     if not connection.execute(real, [table]).fetchall():
         return set()
@@ -110,7 +109,7 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def rows(
     connection: sqlite3.Connection, query: str, parameters: Sequence[Any], where: str, problem: Problem
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; after an error, the rows before it, and report the error to `problem`."""
+    """Yield the rows of a query; if an error ends it, report the error to `problem`."""
     try:
         yield from connection.execute(query, parameters)
     except _DAMAGE as error:

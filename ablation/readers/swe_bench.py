@@ -1,4 +1,4 @@
-"""SWE-bench: the harness's report of a run, its folders of a report for each instance, and SWE-bench Pro's results.
+"""Reader of SWE-bench: reports of runs, folders with a report for each instance, and results of SWE-bench Pro.
 
     <model>.<run>.json                  `resolved_ids`, `unresolved_ids`, `error_ids`, `empty_patch_ids`, and of
                                         SWE-bench 5 `infra_failure_ids`, which are among the second and the third
@@ -38,7 +38,7 @@ _FEWEST = 20  # numbers in an object of items; a summary of metrics has fewer
 
 
 def recognises(path: Path) -> bool:
-    """Return whether a file begins like one of SWE-bench's; an object of numbers must be long and hold nothing else."""
+    """Return whether a path holds results of SWE-bench, or a long JSON object of numbers and nothing else."""
     if path.is_dir():
         return any(map(is_part, path.glob("*/report.json")))
     start = json_start(path)
@@ -55,7 +55,7 @@ def recognises(path: Path) -> bool:
 
 
 def is_part(path: Path) -> bool:
-    """Return whether a file is the report of one instance; the evaluation is two folders above."""
+    """Return whether a file is the report of one instance; its evaluation is two folders above."""
     return path.name == "report.json" and _OF_INSTANCE.match(json_start(path)) is not None
 
 
@@ -65,9 +65,9 @@ def whole(path: Path) -> Path:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one evaluation.
+    """Yield the sheet of an evaluation.
 
-    Raises ConfigError if an instance has two outcomes or a count is not that of its list, and as `sample_sheets`.
+    Raises ConfigError if an instance has two outcomes, or a count is not that of its list, and as `sample_sheets`.
     """
     outcomes = dict(_outcomes(path))
     named = {item: match["repository"] for item in outcomes if (match := _NAME.fullmatch(item))}
@@ -89,7 +89,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (instance, whether it is resolved, or the reason why it was not judged)."""
+    """Yield (instance, outcome): whether it is resolved, or the reason why it was not judged."""
     if path.is_dir():
         for folder in sorted(each for each in path.iterdir() if each.is_dir()):
             report = folder / "report.json"
@@ -102,10 +102,16 @@ def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
     for item, value in content.items():
         if not isinstance(value, int | float):
             remedy = "write true, false or a number for each item"
-            raise ConfigError(path, short(item), value, "is neither right nor wrong", remedy)
+            raise ConfigError(path, short(item), value, "is not true, false or a number", remedy)
     errors = read_beside(path.with_name("infra_errors.json"), {})
     if both := sorted(errors.keys() & content.keys()):
-        raise ConfigError(path, short(both[0]), content[both[0]], "is also in infra_errors.json", "remove one of them")
+        raise ConfigError(
+            path,
+            short(both[0]),
+            content[both[0]],
+            "is also in infra_errors.json",
+            "remove it from one of the two files",
+        )
     yield from content.items()
     yield from ((item, f"infrastructure: {reason}") for item, reason in errors.items())
 
@@ -114,7 +120,9 @@ def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
     content = read_evaluation(report)
     for item, record in content.items():
         if not isinstance(record, Mapping) or not isinstance(record.get("resolved"), bool):
-            raise ConfigError(report, short(item), None, "does not state whether it is resolved", "evaluate it again")
+            raise ConfigError(
+                report, short(item), None, "does not state whether it is resolved", "evaluate the instance again"
+            )
         broken = f"infrastructure: {record.get('infra_failure_reason')}" if record.get("infra_failure") else None
         yield item, broken or record["resolved"]
 
@@ -127,12 +135,13 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
         if not isinstance(ids, list):
             raise ConfigError(path, name, None, "is missing", "evaluate again with SWE-bench 2.0 or later")
         if len(ids) != count:
-            raise ConfigError(
-                path, name, len(ids), f"is the number listed, but the report counts {count}", "evaluate again"
-            )
+            problem = f"is the number of listed instances, but the report counts {count}"
+            raise ConfigError(path, name, len(ids), problem, "evaluate again")
         for item in ids:
             if str(item) in found:
-                raise ConfigError(path, short(str(item)), name, f"is also in {found[str(item)]}", "evaluate it again")
+                raise ConfigError(
+                    path, short(str(item)), name, f"is also in {found[str(item)]}", "evaluate the instance again"
+                )
             found[str(item)] = name
             error = "the harness has no result, because the evaluation ended with an error" if value is None else None
             yield str(item), f"infrastructure: {why.get(item, 'infra_failure')}" if item in broken else error or value

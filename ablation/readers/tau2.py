@@ -1,4 +1,4 @@
-"""tau2-bench: the results of simulated conversations, `simulations` of `task_id`, `trial` and a reward.
+"""Reader of tau2-bench: results of simulated conversations, `simulations` of `task_id`, `trial` and a reward.
 
 An item is a task of the domain, which is the subset; trials are its samples. A simulation without a reward, or that
 ended by an error of the infrastructure, was not judged: the benchmark leaves it out as well. Results beside a folder
@@ -16,13 +16,13 @@ _NOT_JUDGED = "infrastructure_error"
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the file begins like tau2-bench's results."""
+    """Return whether a file begins like results of tau2-bench."""
     start = json_start(path, 1 << 16)
     return all(key in start for key in (b'"info"', b'"num_trials"', b'"agent_info"'))
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read the results of one run. Raises ConfigError for damaged ones, and as `sample_sheets`."""
+    """Yield the sheet of a run. Raises ConfigError for damaged results, and as `sample_sheets`."""
     content = read_evaluation(path)
     with intact(path):
         info = content["info"]

@@ -1,4 +1,4 @@
-"""Runs in TensorBoard's event files: one run per folder that holds some.
+"""Reader of TensorBoard's event files: one run for each folder that holds some.
 
 No point is left out: TensorBoard's own EventAccumulator keeps 10,000 of each tag. A file that begins with a purge
 (`SummaryWriter(purge_step=...)`) replaces what its folder logged from that step on. One without that was begun after
@@ -54,13 +54,12 @@ _HPARAMS = "_hparams_/session_start_info"
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path: an event file or a folder. Raises ConfigError if there are none."""
+    """Yield the runs in an event file, or in all event files below a folder. Raises ConfigError if there is none."""
     root = path if path.is_dir() else path.parent
     files = files_of("tensorboard", path, problem)
     if not files or (path.is_file() and "tfevents" not in path.name):
-        raise ConfigError(
-            path, "", None, "holds no event file", "name a folder with files *tfevents*, or a folder above it"
-        )
+        remedy = "name a folder with files *tfevents*, or a folder above it"
+        raise ConfigError(path, "", None, "holds no event file", remedy)
     need("tensorboard", f"{path}: reading event files")
     files = _of_rank_0(root, files, problem)
     trainer_folders = {file.parent.parent for file in files if _is_by_trainer(file)}
@@ -73,7 +72,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     for folder, run_files in runs.items():
         logs = [log for file in run_files if (log := _read_file(file, folder, problem)).first is not None]
         if not logs:
-            problem(f"{folder}: the event files hold no event")
+            problem(f"{folder}: is left out, because its event files hold no event")
             continue
         logs.sort(key=lambda log: (log.first, log.last, log.file.name))
         for place, log_files in _runs_of(folder, logs, problem).items():
@@ -88,7 +87,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Path, list["_EventLog"]]:
-    """Return the runs of a folder: one per call of `add_hparams` if these differ and it has no curves, else one."""
+    """Return the runs of a folder: one, or if calls of `add_hparams` differ and there are no curves, one for each."""
     calls: dict[Path, list[_EventLog]] = {}
     for log in logs:
         if _TIME_STAMP.fullmatch(log.file.parent.name):
@@ -98,14 +97,13 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
     if not any(len(log.values) for log in logs if log.file.parent not in calls):
         return calls
     if len({place.parent for place in calls}) < len(calls):  # else each is of another start of the Trainer
-        problem(
-            f"{folder}: has curves, so its {len(calls)} calls of add_hparams are one run; the last settings are used"
-        )
+        what = f"has curves, so its {len(calls)} calls of add_hparams are read as one run"
+        problem(f"{folder}: {what} with the last settings")
     return {folder: logs}
 
 
 def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
-    """Return the files without the folders of other ranks if there is a folder of rank 0."""
+    """Return the files without those in folders of other ranks, if there is a folder of rank 0."""
     folders = {file.parent for file in files}
     others = {
         folder: beside
@@ -141,7 +139,7 @@ def _is_part(name: str) -> bool:
 
 
 def _line(folder: str, tag: str) -> str:
-    """Return the name of a line that `add_scalars(tag, {name: value})` wrote to a folder; "" if it is not one."""
+    """Return the name of the line that `add_scalars(tag, {name: value})` wrote to a folder; "" for another folder."""
     start = tag.replace("/", "_") + "_"
     return folder.removeprefix(start) if tag and folder.startswith(start) else ""
 
@@ -153,7 +151,7 @@ def _first_tag(file: Path) -> str:
 
 
 def _is_by_trainer(file: Path) -> bool:
-    """Return whether a log `runs/<date>_<host>/*` begins with settings of the Trainer, unlike a SummaryWriter's."""
+    """Return whether a log `runs/<date>_<host>/*` begins with settings, as only the Trainer's does."""
     if not _START_OF_TRAINER.fullmatch(file.parent.name) or file.parent.parent.name != "runs":
         return False
     with regular(file).open("rb") as log:
@@ -176,7 +174,7 @@ class _EventLog:
 
     @property
     def starts(self) -> dict[str, int]:
-        """First step of each tag."""
+        """Return the first step of each tag."""
         codes, places = np.unique(self.codes, return_index=True)
         return {self.tags[code]: int(self.steps[place]) for code, place in zip(codes, places, strict=True)}
 
@@ -186,7 +184,7 @@ def _config(logs: Iterable[_EventLog]) -> dict[str, Any]:
 
 
 class _Kept:
-    """The values of a folder, file by file; a restart removes the last ones again."""
+    """Collects the values of a folder file by file; a restart removes the last of them again."""
 
     def __init__(self) -> None:
         self.files: list[tuple[int, list[Array]]] = []  # the largest step so far, and steps, codes, values
@@ -198,7 +196,7 @@ class _Kept:
             self.files.append((max(before, int(columns[0].max())), columns))
 
     def cut(self, step: int) -> None:
-        """Remove what was logged from a step on; files before the first such step are not read."""
+        """Remove the values from a step on; files that ended before that step are not looked at."""
         late = []
         while self.files and self.files[-1][0] >= step:
             late.append(self.files.pop()[1])
@@ -208,7 +206,7 @@ class _Kept:
 
 
 def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
-    """Return the values of a run's files; restarts replace the values that they repeat."""
+    """Return METRIC_ROWS of a run's files; restarts replace the values that they repeat."""
     kept_by_folder: dict[Path, _Kept] = {}
     tags: dict[str, int] = {}
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
@@ -235,19 +233,16 @@ def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
 
 
 def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Problem) -> None:
-    """Report a file that was open at the same time as another and logs the same tags, for example of another rank."""
+    """Report a file that logs the same tags at the same time as another file, for example another rank's."""
     for other in {id(each): each for each in others if each.last > (log.first or 0.0)}.values():
         shared = sorted(log.starts.keys() & other.starts.keys())
         what = f"logs {shortened(shared)} at the same time as {other.file.name}, like ranks that share a folder"
-        problem(
-            f"{log.file}: {what}; if both have a step, this file's value is used, so move away the file "
-            "that should not be read"
-        )
+        problem(f"{log.file}: {what}; steps of both files keep this file's value; move away the file that is wrong")
 
 
 @dataclass
 class _Event:
-    """The content of one event."""
+    """The content of one event of a log."""
 
     time: float
     step: int
@@ -258,7 +253,7 @@ class _Event:
 
 
 def _parsed(content: bytes) -> _Event | None:
-    """Return the content of an event; None if it is invalid."""
+    """Return the content of a serialised event; None if it is invalid."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
     event = Event()
@@ -332,7 +327,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def _settings(value: Any) -> dict[str, Any]:
-    """Return the settings in a summary; {} if there are none."""
+    """Return the settings that a summary holds; {} if it holds none."""
     if value.tag == _HPARAMS:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -355,7 +350,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
 
 def _as_integer(value: Any) -> Any:
-    """Return a whole number as an integer, because hparams has only floats."""
+    """Return a whole number as an integer, because the hparams plugin stores only floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -1,4 +1,4 @@
-"""The records of TensorBoard's event files: found at once, and their checksums computed many at a time.
+"""Read the records of TensorBoard's event files, and check their checksums many at a time.
 
 A record is its length, a checksum of that, an `Event` of Protocol Buffers, and a checksum of it.
 """

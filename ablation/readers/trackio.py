@@ -21,12 +21,13 @@ _REMEDY = "name a project's .db file, or a folder of such files"
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a project's file, or of every project below a folder (`TRACKIO_DIR`), by when they started.
+    """Yield the runs of a project's file, or of every project below a folder (`TRACKIO_DIR`), by their starts.
 
-    The name of a run begins with the subfolder that its project is in.
-    A step that was logged twice, after a resume say, keeps the value that was logged last. trackio does not record
-    whether a run has ended, so every run is `finished`. A resumed run has the configuration of its last start: trackio
-    replaces it. Raises ConfigError if there is no trackio file.
+    The name of a run begins with the subfolder of its project. A step that was logged twice, for example after a
+    resume, keeps the value that was logged last. trackio does not record whether a run has ended, so every run is
+    `finished`. A resumed run has the configuration of its last start, which replaces earlier ones.
+
+    Raises ConfigError if there is no trackio file.
     """
     has_project = False
     for file in files_of("trackio", path, problem):
@@ -40,7 +41,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 raise
             problem(str(error))
     if not has_project:
-        raise ConfigError(path, "", None, "does not hold a trackio project", _REMEDY)
+        raise ConfigError(path, "", None, "holds no trackio project", _REMEDY)
 
 
 def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -51,7 +52,7 @@ def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
         raise ConfigError(file, "", None, f"cannot be read ({error})", _REMEDY) from None
     with open_database(file) as connection:
         if not columns(connection, "metrics") >= {"run_name", "step", "metrics", "timestamp"}:
-            raise ConfigError(file, "", None, "is not a trackio file", _REMEDY)
+            raise ConfigError(file, "", None, "is not a trackio project", _REMEDY)
         # Before trackio 0.24 a run was known by its name alone.
         key = "run_id" if "run_id" in columns(connection, "metrics") else "run_name"
         query = f"SELECT {key}, max(run_name), min(timestamp) FROM metrics GROUP BY {key} ORDER BY 3, 1"
@@ -88,9 +89,7 @@ def _read_config(connection: Connection, identity: tuple[str, str], where: str, 
     for (text,) in rows(connection, query, [run], where, problem):
         try:
             config = json.loads(text)
-            return {
-                name: value for name, value in config.items() if not name.startswith("_")
-            }  # trackio's own: _Created
+            return {name: value for name, value in config.items() if not name.startswith("_")}  # not _Created
         except (ValueError, AttributeError, RecursionError) as error:
             problem(f"{where}: the configuration is not a JSON object ({one_line(error, 100)})")
     return {}

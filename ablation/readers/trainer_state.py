@@ -1,4 +1,4 @@
-"""Runs of the Hugging Face Trainer: `trainer_state.json` and, of TRL, `completions/completions_*.parquet`.
+"""Reader of runs of the Hugging Face Trainer: `trainer_state.json` and TRL's `completions/completions_*.parquet`.
 
 A run is an output folder. Its history is in the folder itself (`trainer.save_state()`) and in each checkpoint, where a
 later one contains the earlier ones: the longest readable history counts. If two histories do not continue each other,
@@ -55,16 +55,15 @@ _OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", 
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path. Raises ConfigError if there is none."""
+    """Yield the runs of the Trainer at or below a path. Raises ConfigError if there is none."""
     root = path if path.is_dir() else path.parent
     folders: dict[Path, list[Path]] = {}
     for state in files_of("trainer_state", path, problem) if path.is_dir() or path.name == STATE else ():
         folder = state.parent
         folders.setdefault(folder.parent if folder.name.startswith("checkpoint-") else folder, []).append(state)
     if not folders:
-        raise ConfigError(
-            path, "", None, f"holds no {STATE}", "name an output folder of the Trainer, or a folder above it"
-        )
+        remedy = "name an output folder of the Trainer, or a folder above it"
+        raise ConfigError(path, "", None, f"holds no {STATE}", remedy)
     for folder, states in folders.items():
         if (run := _run(root, folder, states, problem)) is not None:
             yield run
@@ -78,7 +77,7 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
         if content is None or (best and _begins_with(best, content) and _reach(content) < _reach(best)):
             continue
         if best and not _begins_with(content, best):
-            problem(f"{state}: does not continue an older {STATE} in its folder; it is used because it is newer")
+            problem(f"{state}: does not continue an older {STATE} of the run; this file is used, because it is newer")
         best = content
     if not best:
         return None
@@ -103,18 +102,15 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
 
 
 def _kept(state: dict[str, Any], settings: dict[str, Any], folder: Path, problem: Problem) -> int | None:
-    """Return the step of the best model, unless the settings say that the last one was kept."""
+    """Return the step of the best model, or None if the settings say that the last model was kept."""
     loads = settings.get("load_best_model_at_end")
     checkpoint = re.search(r"checkpoint-(\d+)/?$", str(state.get("best_model_checkpoint")))
     step = int(checkpoint[1]) if checkpoint else as_step(state.get("best_global_step"))
     if step is None or (loads is False and settings.get("save_strategy") != "best"):
         return None
     if loads is None:
-        what = (
-            f"step {step} is used because it is recorded as the best; without settings it is not known "
-            "whether that model was kept"
-        )
-        problem(f"{folder / STATE}: {what}; for the last step pass --at last")
+        what = f"step {step} is used because it is recorded as the best; without settings it is not known whether that"
+        problem(f"{folder / STATE}: {what} model was kept; for the last step pass --at last")
     return step
 
 
@@ -127,7 +123,7 @@ def _begins_with(state: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _has_ended(state: dict[str, Any]) -> bool:
-    """Return whether all steps were taken, a callback stopped the training, or the totals were logged."""
+    """Return whether the run took all steps, was stopped by a callback, or logged its totals."""
     step, last = as_number(state.get("global_step")), as_number(state.get("max_steps"))
     if step is not None and last is not None and 0 < last <= step:
         return True
@@ -152,7 +148,7 @@ def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[t
 
 
 def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
-    """Return the content; for a file that was cut off, its beginning and the complete rows of the history."""
+    """Return the content of a state; of a file that was cut off, the complete rows of its history."""
     try:
         text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -188,9 +184,9 @@ def _complete_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _completions(folder: Path, problem: Problem) -> pa.Table | None:
-    """Return the items of TRL's completions: one per prompt and repeat, in a subset for each step, a value per reward.
+    """Return the items of TRL's completions: one for each prompt and repeat, with a subset for each step.
 
-    A step's file holds the samples drawn last before it, in training or in evaluation: it does not say which.
+    Each reward is a value. The file of a step holds the samples drawn last before it, in training or in evaluation.
     """
     tables: list[pa.Table] = []
     place = folder / "completions"
@@ -207,7 +203,7 @@ def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
     with pq.ParquetFile(regular(path)) as file:
         schema = file.schema_arrow
         if not {"step", "prompt"} <= set(schema.names):
-            raise ValueError("it has no columns step and prompt")
+            raise ValueError("it lacks the column step or prompt")
         values = [
             field.name
             for field in schema
@@ -242,11 +238,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
-    """Return the settings with the names of `TrainingArguments.to_dict`; {} for a refused file, which is reported.
+    """Return the settings in `training_args.bin`, named as in `TrainingArguments.to_dict`; {} for a refused file.
 
     Trainers of transformers and TRL pickle them with `torch.save`. Nothing that the file names is imported or called.
-    Each object of the known libraries is replaced by a `_Value`, which keeps the object's arguments; a file that names
-    anything else, to run a command say, is refused.
+    A `_Value`, which keeps the arguments, replaces each object of the known libraries; a file that names anything else,
+    for example to run a command, is refused and reported.
     """
     try:
         with zipfile.ZipFile(BytesIO(read_bytes(path, _MAX_PICKLE))) as archive:
@@ -272,14 +268,13 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
     except Exception as error:  # whatever a damaged pickle can raise
         why = one_line(error, 200) or type(error).__name__
         remedy = 'Path("training_args.json").write_text(trainer.args.to_json_string())'
-        problem(
-            f"{path}: is not read, because {why}; to import the settings, write them to the output folder with {remedy}"
-        )
+        what = f"is not read, because {why}; to import the settings, write them to the output folder with"
+        problem(f"{path}: {what} {remedy}")
         return {}
 
 
 def _is_setting(name: Any) -> bool:
-    """Return whether a key is a setting of the training, and neither of the machine nor a secret."""
+    """Return whether a key names a setting of the training, and not of the machine or a secret."""
     return (
         isinstance(name, str)
         and not name.startswith("_")
@@ -289,7 +284,7 @@ def _is_setting(name: Any) -> bool:
 
 
 def _plain(made: _Value) -> Any:
-    """Return the object as JSON values, counted, because a short file can name one list a billion times."""
+    """Return the object as JSON values; they are counted, because a short file can name one list a billion times."""
     left = _MAX_VALUES
 
     def plain(value: Any) -> Any:

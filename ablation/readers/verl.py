@@ -1,7 +1,7 @@
-"""Runs of verl: its `file` logger's JSONL and the samples in `validation_data_dir/<step>.jsonl`.
+"""Reader of verl's runs: JSONL of its `file` logger, and samples in `validation_data_dir/<step>.jsonl`.
 
-A log has a line `{"step": n, "data": {name: number}}` per step. A resumed run opens the same file again, so that the
-log holds only what came after; importing joins it to what was known (`ablation.store.imports.stored`).
+A log has a line `{"step": n, "data": {name: number}}` for each step. A resumed run writes a new log of later steps over
+the old one; importing joins the steps to those of an earlier import (`ablation.store.imports.stored`).
 
 Samples have no id: the hash of their input and answer identifies the question, repeats are numbered, and repeats of a
 question are one cluster. Samples of step n are the subset `step n` of protocol `validation`. A folder of samples
@@ -41,7 +41,7 @@ _TEXTS = ("input", "output", "gts", "step")
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path: a log or a folder. Raises ConfigError if there is no log."""
+    """Yield the run of a log, or the runs of all logs below a folder. Raises ConfigError if there is no log."""
     root = path if path.is_dir() else path.parent
     files = files_of("verl", path, problem)
     named = [file for file in files if not _STEP_FILE.fullmatch(file.name)]
@@ -76,7 +76,7 @@ def _is_log(path: Path) -> bool:
 
 
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
-    """Yield the readable lines; report the number of each damaged one."""
+    """Yield the readable lines of a file; report the number of each damaged line."""
     return (row for _, row in json_rows(path, lambda number: problem(f"{path}:{number}: is cut off or damaged")))
 
 
@@ -107,7 +107,7 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
 
 
 def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
-    """Return the folders, up to two levels below a place, in which every JSONL file is named by a step."""
+    """Return {folder: files} of folders, up to two levels below a place, in which a step names every JSONL file."""
     files_by_folder: dict[Path, list[Path]] = {}
     for file in files_below(place, ["*.jsonl"], problem, depth=3) if place.is_dir() else ():
         files_by_folder.setdefault(file.parent, []).append(file)
@@ -119,7 +119,7 @@ def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
 
 
 def _samples(path: Path, problem: Problem) -> pa.Table | None:
-    """Return the items of a step; None if there are none, or if a line is damaged, which would change the mean."""
+    """Return the items of a step; None without items, or if a line is damaged, because that would change the mean."""
     damaged: list[str] = []
     table = item_table(_sample_rows(path, damaged.append))
     if damaged:

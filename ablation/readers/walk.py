@@ -1,4 +1,4 @@
-"""Which files of a folder are read: the one walk of every reader of evaluations and runs."""
+"""Find the files that a reader reads in a folder, and report those that it leaves out."""
 
 import os
 import re
@@ -30,12 +30,11 @@ def files_below(
     depth: int | None = None,
     others: list[Path] | None = None,
 ) -> list[Path]:
-    """Return the regular files below a folder whose names match a pattern, sorted; `depth` 1: only in the folder
-    itself.
+    """Return the regular files below a folder whose names match a pattern, sorted.
 
     Links to files and folders are followed, and each file is read once: at its own place if that is below the folder.
-    Hidden files and folders and temporary or backup copies are left out. `problem` is told what was left out, a line
-    for each reason. `others` gets the files of other names.
+    Hidden files and folders and temporary or backup copies are left out. `problem` gets a line for each reason for
+    which files were left out. `depth` 1: only files in the folder itself. Files of other names are added to `others`.
 
     Raises ConfigError for a link to a folder that contains it, and for a copy such as `x (1).csv` beside `x.csv`.
     """
@@ -58,7 +57,7 @@ _HIDDEN = "hidden files, temporary files or backup copies"
 _TWICE = "links to files that are read anyway"
 _BROKEN = "broken links"
 _UNREADABLE = "folders that cannot be read"
-_NO_FILES = "files that are not regular"
+_NO_FILES = "pipes, devices and the like"
 
 
 class _Walk:
@@ -141,7 +140,7 @@ class _Walk:
         return self.depth is None or depth < self.depth
 
     def _aside(self, entry: os.DirEntry[str], *, deeper: bool) -> None:
-        """Note a file that is left out only because of its name, or such files in a folder."""
+        """Note a file, or the files of a folder, that would be read but for the name."""
         if not entry.is_dir(follow_symlinks=False):
             named = _BACKUP.fullmatch(entry.name)
             plain = (named and named["of"]) or re.sub(r"^\.(?:_|~lock\.)?", "", entry.name)

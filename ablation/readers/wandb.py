@@ -1,4 +1,4 @@
-"""Reader of Weights & Biases: offline runs (`wandb/offline-run-*/run-*.wandb`) and exported CSV.
+"""Reader of Weights & Biases: offline runs (`wandb/offline-run-*/run-*.wandb`) and exported CSV files.
 
 A resumed run has several files, which are read as one run. Offline, W&B does not know the last step of a run that it
 resumes and counts from 0 again: such steps follow those of the earlier files. Otherwise, if a later file starts at a
@@ -40,7 +40,7 @@ _Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Head:
-    """The run to which a file belongs. `started` is in seconds since the epoch, 0 if the file does not state it."""
+    """The run that a file belongs to; `started` is in seconds since the epoch, 0 if the file does not state it."""
 
     file: Path
     project: str
@@ -49,7 +49,7 @@ class Head:
 
 
 def read_head(file: Path) -> Head:
-    """Return the head from the file's first records or, if they are damaged, from its name. Raises OSError."""
+    """Return the run of a file, from its first records or, if they are damaged, from its name. Raises OSError."""
     for record in islice(read_records(file, lambda _: None), 100):
         with suppress(ValueError):
             run = parse(record).run
@@ -60,12 +60,12 @@ def read_head(file: Path) -> Head:
 
 
 class Run:
-    """The content of a run's files, one after the other.
+    """Collects the content of a run's files, one after the other.
 
     Attributes:
-        name: "" where none was given.
-        state: of the last file.
-        config: with the changes that were made while the run went on.
+        name: "" if the run has no name.
+        state: the state at the end of the last file.
+        config: the configuration with all changes made during the run.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -123,7 +123,7 @@ class Run:
             self._place(path).pop(path[-1], None)
 
     def _place(self, path: _Path) -> dict[str, Any]:
-        """Return the map of the configuration that holds the last key of a path."""
+        """Return the map in the configuration that holds the last key of a path; create it if needed."""
         place = self.config
         for key in path[:-1]:
             if not isinstance(place.get(key), dict):
@@ -158,7 +158,7 @@ class Run:
             values.append(logged)
 
     def _follows(self, step: int) -> int:
-        """Return the offset to add to the steps of a file that begins at this step."""
+        """Return the number to add to the steps of a file that begins at this step."""
         steps = self._rows[2]
         if not self._resumes or step or not len(steps):
             return 0
@@ -174,7 +174,7 @@ class Run:
         return self._globs[max(fitting, key=len)] if fitting else ""
 
     def points(self, label: str) -> Iterator[tuple[int, str, float]]:
-        """Yield (step, name, value) in the order of logging, after all files have been added; `label` names the run."""
+        """Yield (step, name, value) of all files in the order of logging; `label` names the run in problems."""
         rows = self._placed()
         rows = rows[self._kept(rows, label)]
         last = int(rows["step"].max()) if len(rows) else 0
@@ -189,7 +189,7 @@ class Run:
             self._problem(f"{self._files[-1]}: {label}: values that are not numbers are left out: {others}")
 
     def _placed(self) -> pd.DataFrame:
-        """Return the rows: file, code (of the name), axis, step on this axis, value; the axis "" is W&B's own step."""
+        """Return a frame of file, code of the name, axis, step on this axis and value; the axis "" is W&B's own step."""
         columns = dict(zip(("file", "code", "step", "x", "value"), map(np.array, self._rows), strict=True))
         rows = pd.DataFrame(columns).astype({"code": np.int64})
         is_integer = np.isfinite(rows["x"]) & (rows["x"] % 1 == 0) & (rows["x"].abs() < 2**53)
@@ -200,7 +200,7 @@ class Run:
         return rows
 
     def _kept(self, rows: pd.DataFrame, label: str) -> pd.Series:
-        """Return which rows no later file replaces."""
+        """Return a mask of the rows that no later file replaces."""
         kept = pd.Series(True, rows.index)
         for number, file in enumerate(self._files[1:], start=1):
             starts = rows[rows["file"] == number].groupby("axis")["step"].min()
@@ -225,7 +225,7 @@ class Run:
 
 
 def _numbers(items: Iterable[tuple[_Path, Any]]) -> tuple[dict[str, float], list[str]]:
-    """Return the numbers by name, and the top-level keys of values that are not numbers, such as text and media."""
+    """Return {name: number}, and the top-level keys of values that are not numbers, such as text and media."""
     flat = [leaf for path, value in items if path[0] not in OWN for leaf in _leaves(path, value)]
     described = {path[:-1] for path, _ in flat if path[-1] == _TYPE}
     numbers, others = dict[str, float](), list[str]()
@@ -247,7 +247,7 @@ def _leaves(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
 
 
 def _item(item: Any) -> tuple[_Path, Any]:
-    """Return (path of keys, value) of an item: bytes of JSON, or the value itself. Raises ValueError without a key."""
+    """Return (path of keys, value) of an item; the value may be JSON bytes. Raises ValueError without a key."""
     path = tuple(map(text, item.nested_key)) or (text(item.key),)
     if path == ("",):
         raise ValueError("an item has no key")
@@ -262,7 +262,7 @@ def _loaded(content: Any) -> Any:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a `.wandb` file, of all such files in a folder, or of CSV files, in the order of their start.
+    """Yield the runs of a `.wandb` file, of all such files below a folder, or of CSV files, by their starts.
 
     Raises ConfigError if there is no W&B file.
     """
@@ -286,7 +286,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({one_line(error, 200)})", _REMEDY) from None
     if not files:
-        raise ConfigError(path, "", None, "does not hold a W&B file", _REMEDY)
+        raise ConfigError(path, "", None, "holds no W&B file", _REMEDY)
     yield from _read_files(files, problem)
 
 

@@ -1,10 +1,10 @@
-"""CSV that W&B exports: the history of a run, the lines of a chart, or a table of runs.
+"""Reader of CSV files that W&B exports: the history of a run, the lines of a chart, or a table of runs.
 
 A history is what `run.history().to_csv()` writes: a column `_step`, and one per metric. A chart is what the page
 exports: `Step`, and for each run `<run> - <metric>`, perhaps with `__MIN` and `__MAX`; of one run the metric alone. A
-folder may hold several: what they say of one run, by its name, is joined. A table of
-runs is what W&B's documentation exports with its API: columns `name`, `config` and `summary`; or a column
-`config.<key>` or `summary.<key>` each. The page's own table shows both kinds without saying which is which.
+folder may hold several; the content for runs of one name is joined. A table of runs is what W&B's documentation exports
+with its API: columns `name`, `config` and `summary`, or a column `config.<key>` or `summary.<key>` each. The table that
+the page exports does not tell settings from results.
 """
 
 import ast
@@ -46,7 +46,7 @@ _REMEDY = (
 
 
 def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of the exports in a folder. Raises ConfigError if no file is an export."""
+    """Yield the runs of the exports in a folder. Raises ConfigError if no file is an export of W&B."""
     runs: dict[tuple[str, int], ImportedRun] = {}  # by name, and place among the runs of this name in one file
     for file in files:
         seen: Counter[str] = Counter()
@@ -56,26 +56,23 @@ def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[I
                 seen[run.name] += 1
                 runs[key] = _joined(runs[key], run) if key in runs else run
         except (ConfigError, OSError) as error:
-            problem(
-                f"{error}; the file is left out"
-                if isinstance(error, ConfigError)
-                else f"{file}: {error}; the file is left out"
-            )
+            where = "" if isinstance(error, ConfigError) else f"{file}: "
+            problem(f"{where}{error}; the file is left out")
     if not runs:
         raise ConfigError(root, "", None, "holds no CSV file exported by W&B", _REMEDY)
     yield from runs.values()
 
 
 def _joined(first: ImportedRun, second: ImportedRun) -> ImportedRun:
-    """Return the run with the content of two files."""
+    """Return a run with the content of two files."""
     logged = {"metrics": pa.concat_tables([first.metrics, second.metrics]), "config": first.config | second.config}
     return replace(first, state=first.state if first.state != "finished" else second.state, **logged)
 
 
 def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedRun]:
-    """Yield the runs of an exported CSV file; `name` is for a run that the file does not name.
+    """Yield the runs of an exported CSV file; `name` is that of a run that the file does not name.
 
-    Raises ConfigError if it is none of the kinds above, OSError if unreadable.
+    Raises ConfigError if it is none of these exports, OSError if it cannot be read.
     """
     name = name or path.stem
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -96,7 +93,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
     elif {"config", "summary"} <= set(header) or any(_kind(name) for name in header):
         yield from _table(path, header, rows, problem)
     elif of_page:
-        what = "does not state which columns are the configuration and which are results"
+        what = "does not state which columns hold the configuration and which hold results"
         remedy = "read it with `ablation import table`, or begin the columns' names with `config.` and `summary.`"
         raise ConfigError(path, "", None, what, remedy)
     else:
@@ -104,7 +101,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
 
 
 def _rows(path: Path, problem: Problem) -> Iterator[Row]:
-    """Yield the complete rows, without empty cells."""
+    """Yield the complete rows of a CSV file, without their empty cells."""
     torn: list[int] = []
     for line, row in csv_rows(path, torn.append):
         yield line, {name: cell for name, cell in row.items() if name and cell != ""}
@@ -166,9 +163,8 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
             if row.get(key_column):
                 problem(f"{path}: the id {one_line(key, 80)} occurs twice; only its first row is read")
                 continue
-            problem(
-                f"{path}: {seen[key]} runs have the name {one_line(key, 80)}; they are distinguished by their order"
-            )
+            what = f"{seen[key]} runs have the name {one_line(key, 80)}; their order distinguishes them"
+            problem(f"{path}: {what}")
             key = f"{key}#{seen[key]}"
         config, summary = _content(path, row, problem)
         step = whole(summary.get("_step", 0)) or 0
@@ -188,7 +184,7 @@ def _kind(column: str) -> str:
 
 
 def _content(path: Path, row: Mapping[str, str], problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (configuration, summary) of a row of a table of runs."""
+    """Return (configuration, summary) from a row of a table of runs."""
     by_kind: dict[str, dict[str, Any]] = {"config": {}, "summary": {}}
     for column, cell in row.items():
         kind = _kind(column)
@@ -212,7 +208,7 @@ def _plain(cell: str) -> Any:
 
 
 class _Names(ast.NodeTransformer):
-    """Allows `nan`, `inf` and JSON's words in a literal."""
+    """Replaces `nan`, `inf` and JSON's words in a literal by their values."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """Replace a name that stands for a value."""
@@ -220,7 +216,7 @@ class _Names(ast.NodeTransformer):
 
 
 def _literal(cell: str) -> Any:
-    """Return a cell's value, from JSON or Python's repr of dicts, lists and numbers; None if it is neither."""
+    """Return the value of a cell that holds JSON or Python's repr of plain values; None for another cell."""
     try:
         return ast.literal_eval(_Names().visit(ast.parse(cell.strip(), mode="eval")))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -228,7 +224,7 @@ def _literal(cell: str) -> Any:
 
 
 def _flat(above: str, content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) from nested maps, without maps that describe a table or media."""
+    """Yield (dotted name, value) from nested maps, without maps that describe a table or media."""
     if "_type" not in content:
         for key, value in content.items():
             if isinstance(value, dict):

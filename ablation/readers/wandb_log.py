@@ -1,4 +1,4 @@
-"""The file `run-<id>.wandb`: records of Protocol Buffers in the format of LevelDB's logs.
+"""Read files `run-<id>.wandb`: records of Protocol Buffers in the format of LevelDB's logs.
 
 The wandb package dropped its reader between versions 0.25 and 0.31, so the log is read here.
 """
@@ -35,13 +35,10 @@ def is_wandb(path: Path) -> bool:
 
 
 def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
-    """Yield the records of a file, block by block.
+    """Yield the records of a W&B file, block by block. Raises OSError if it cannot be read.
 
     A record is cut into fragments where it crosses the end of a block. If a fragment is damaged, the rest of its block
     and the record that it belongs to are left out. `problem` is called once, with the first such place.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     begun: list[bytes] | None = None  # the fragments of a record that has not ended
     lost, first_lost, place = 0, 0, 0
@@ -71,7 +68,7 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
 
 
 def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
-    """Return (kind, data, size with header) of the fragment at a place; the data is None if it is damaged."""
+    """Return (kind, data, size with header) of the fragment at a place in a block; data is None if it is damaged."""
     checksum, length, kind = _PREFIX.unpack_from(block, at)
     data = block[at + _PREFIX.size : at + _PREFIX.size + length]
     intact = kind in _SUMS and len(data) == length and zlib.crc32(data, _SUMS[kind]) == checksum
@@ -79,7 +76,7 @@ def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
 
 
 def _assembled(begun: list[bytes] | None, kind: int, data: bytes) -> tuple[bytes | None, list[bytes] | None, bool]:
-    """Return (the record that a fragment completes, fragments that wait for more, whether some part is missing)."""
+    """Return (record that a fragment completes, fragments that wait for more, whether a part is missing)."""
     if kind == _FULL:
         return data, None, begun is not None
     if kind == _FIRST:
@@ -147,7 +144,7 @@ def _record_class() -> Any:
 
 
 def parse(record: bytes) -> Any:
-    """Return a record as a message `Record`. Raises ValueError if it is invalid."""
+    """Return a serialised record as a message `Record`. Raises ValueError if it is invalid."""
     try:
         return _record_class().FromString(record)
     except DecodeError as error:
@@ -155,5 +152,5 @@ def parse(record: bytes) -> Any:
 
 
 def text(content: bytes) -> str:
-    """Return a text of a message."""
+    """Return the text of a message's field of bytes."""
     return content.decode("utf-8", "replace")

@@ -326,8 +326,8 @@ def test_a_file_that_was_cut_is_refused(tmp_path, capsys):
     file, run = past_file(tmp_path / "past.csv", GOOD), ended(tmp_path / "new", 0.2)
     file.write_text(file.read_text()[: -len(".7032345678\n")])
     words = ("nightly", file, "--new", run, "--metric", "reward")
-    assert "line 7 = 'n5,reward,last,100,0': the last line has no end" in refused(capsys, *words)
-    assert "the last line has no end" in refused(capsys, *words, "--update")
+    assert "line 7 = 'n5,reward,last,100,0': no line break follows" in refused(capsys, *words)
+    assert "no line break follows" in refused(capsys, *words, "--update")
     past_file(file, [*GOOD, 0.5], names=[*(f"n{k}" for k in range(6)), "n0"])
     assert "line 8 = 0.5: n0 has another value of reward in an earlier line" in refused(capsys, *words)
     (run / "metrics.csv").write_text((run / "metrics.csv").read_text()[:-1])
@@ -379,7 +379,7 @@ def test_nights_without_a_table_are_named(tmp_path, capsys):
         (tmp_path / f"nights/n{night}/metrics.csv").rename(tmp_path / f"nights/n{night}/log.csv")
     new = ended(tmp_path / "new", 0.7005)
     said = output(capsys, "nightly", tmp_path / "nights", "--new", new, "--metric", "reward", status=0)
-    assert "nights: there is no run in the format metrics in n5, n6" in said
+    assert "nights: n5, n6 hold no run in the format metrics" in said
 
 
 def test_the_gate_names_the_command(capsys):

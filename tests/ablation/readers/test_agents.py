@@ -230,7 +230,7 @@ def test_an_object_of_items_is_no_summary_of_metrics(tmp_path, capsys):
     (tmp_path / "c.json").write_text('{"q1": true, "q1": false}')
     assert "q1: occurs twice in one object" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
     (tmp_path / "c.json").write_text('{"q1": true, "q2": "maybe"}')
-    assert "is neither right nor wrong" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
+    assert "is not true, false or a number" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
 
 
 def tau2(path, rewards, reasons=(), domain="retail", index=False):
