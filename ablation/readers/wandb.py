@@ -189,7 +189,7 @@ class Run:
             self._problem(f"{self._files[-1]}: {label}: values that are not numbers are left out: {others}")
 
     def _placed(self) -> pd.DataFrame:
-        """Return a frame of file, code of the name, axis, step on this axis and value; the axis "" is W&B's own step."""
+        """Return a frame of file, code of the name, axis, step on this axis, value; the axis "" is W&B's own step."""
         columns = dict(zip(("file", "code", "step", "x", "value"), map(np.array, self._rows), strict=True))
         rows = pd.DataFrame(columns).astype({"code": np.int64})
         is_integer = np.isfinite(rows["x"]) & (rows["x"] % 1 == 0) & (rows["x"].abs() < 2**53)

@@ -437,7 +437,9 @@ def test_two_outputs_of_promptfoo(tmp_path, capsys):
     old = json.loads(a.read_text())
     del old["results"]["results"][0]["failureReason"]
     b.write_text(json.dumps(old))
-    assert "is damaged (the key 'failureReason' is missing); run the evaluation again with promptfoo" in refused(capsys, a, "--with", b)
+    assert "is damaged (the key 'failureReason' is missing); run the evaluation again with promptfoo" in refused(
+        capsys, a, "--with", b
+    )
 
 
 def objects(folder, right, form="{}.json", **names):

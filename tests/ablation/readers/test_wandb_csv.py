@@ -127,8 +127,8 @@ def test_a_table_of_runs_with_a_column_each(tmp_path):
         ("config,summary\n{},{}\n", "has no column name or id"),
         ("\x00\x01\x02", "is not a CSV"),
         ("Relative Time,a - loss,a - loss__MIN\n0.5,1,1\n", "Relative Time: holds no whole numbers .* choose Step"),
-        ("Name,State,_step,lr\na,finished,3,0.1\n", "does not state which columns are the configuration"),
-        ("Name,State,Runtime,lr\na,finished,3,0.1\n", "does not state which columns are the configuration"),
+        ("Name,State,_step,lr\na,finished,3,0.1\n", "does not state which columns hold the configuration"),
+        ("Name,State,Runtime,lr\na,finished,3,0.1\n", "does not state which columns hold the configuration"),
     ],
 )
 def test_what_is_no_export(tmp_path, text, what):
