@@ -1,6 +1,6 @@
 """The command line's parser: commands in groups, and the module of each command, which is imported on use.
 
-The module of `ablation X` has the functions `declare_X(parser)`, which declares the options, and `run_X(arguments)`,
+The module of a command X has the functions `declare_X(parser)`, which declares the options, and `run_X(arguments)`,
 which returns the exit status.
 """
 
