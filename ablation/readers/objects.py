@@ -28,7 +28,7 @@ def recognises(path: Path) -> bool:
 
 
 def folder_of(path: Path) -> Path | None:
-    """Return the folder of which a JSON file may be one item among others; None if there is no such folder."""
+    """Return the folder in which a JSON file may be one item among others; None without such a folder."""
     above = (path.parent, path.parent.parent) if path.suffix == ".json" else ()
     return next((folder for folder in above if path in _inside(folder)), None)
 

@@ -327,7 +327,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def _settings(value: Any) -> dict[str, Any]:
-    """Return the settings that a summary holds; {} if it holds none."""
+    """Return the settings that a summary holds; {} if it holds no settings."""
     if value.tag == _HPARAMS:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
