@@ -1,1 +1,1 @@
-"""Shared by trainers and tracker: errors, files, process life, stage folders, health rules, code digests."""
+"""What trainers and tracker share: errors, files, locks, folders of stages, health rules, digests of code."""

@@ -1,4 +1,4 @@
-"""The value that a missing config field stands for, so that a field added later changes no key."""
+"""Mark new fields of config models, so that a field that is added later changes no key of a stage."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Absent:
-    """Marks a new field of a config model: before the field existed, everything ran as if it had this value.
+    """Marks a new field of a config model: before the field existed, all stages ran as if it had this value.
 
     A stage's key holds all values that the stage reads, so a new field gives every reader a new key. With this mark, as
     in `smoothing: Annotated[float, Absent(0.0)] = Field(default=0.0, ...)`, a field of this value is left out of the

@@ -1,6 +1,6 @@
-"""Atomic writes: a file is written under another name, flushed to disk and renamed, so it is either old or new.
+"""Write files atomically: under another name, flushed to disk and renamed, so that a file is either old or new.
 
-Also the dates of files, because Snakemake refuses to use files that a wrong clock dated in the future.
+The module also sets dates of files, because Snakemake refuses files that a wrong clock dated in the future.
 """
 
 import json
@@ -20,7 +20,7 @@ LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 
 
 class WriteError(TrackerError, OSError):
-    """Raised if a file cannot be written. An OSError, so that a stage can tell a full disk from its own failure."""
+    """Raised if a file cannot be written; an OSError, so that a stage can tell a full disk from its own failure."""
 
     def __init__(self, text: str, error: OSError) -> None:
         super().__init__(text)
@@ -35,8 +35,9 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
     """Yield a path next to `path` with the same suffix; if the block ends without an error, that file replaces `path`.
 
     A reader finds the old content or the new one, never a part; with `sync` also after a power cut.
-    Raises WriteError, in one line, if the disk is full or the folder cannot be written, and TrackerError if `path` is a
-    device, as a report that root writes to /dev/null would replace the device.
+
+    Raises WriteError if the disk is full or the folder cannot be written, and TrackerError if `path` is a device, such
+    as /dev/null, which root would replace by a file.
     """
     path = Path(path)
     if not path.name or path.is_char_device() or path.is_block_device():
@@ -64,7 +65,7 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
 
 
 def write_text(path: Path | str, text: str, *, sync: bool = True) -> None:
-    """Replace `path` with a file of `text` (UTF-8, line ends as they are)."""
+    """Replace `path` with a file of `text`, in UTF-8 and with unchanged line ends."""
     with replacing(path, sync=sync) as aside:
         aside.write_text(text, encoding="utf-8", newline="")
 
@@ -83,7 +84,7 @@ def update_text(path: Path, text: str, *, sync: bool = True) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files of a process that was killed while writing; only for the folder's single writer."""
+    """Delete temporary files that a killed process left in a folder; only the single writer of a folder may do so."""
     for leftover in folder.glob(".*.tmp.*"):
         leftover.unlink(missing_ok=True)
 
@@ -97,7 +98,7 @@ def _flush(path: Path) -> None:
 
 
 def from_the_future(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that are dated later than now."""
+    """Return the existing files whose dates lie in the future."""
     files = []
     for path in paths:
         with suppress(OSError):  # there is none
@@ -107,7 +108,7 @@ def from_the_future(paths: Iterable[Path]) -> list[Path]:
 
 
 def date(paths: Iterable[Path], seconds: float | None = None) -> None:
-    """Set the times of files to now, or to `seconds` after the epoch; another user's files become ours first."""
+    """Set the dates of files to now, or to `seconds` after the epoch; files of another user are replaced by copies."""
     for path in paths:
         times = None if seconds is None else (seconds, seconds)
         try:

@@ -1,4 +1,4 @@
-"""The code of a stage: files of the project, and what the Python files among them import from it, at any depth.
+"""Find the code of a stage: files of the project, and all files of it that their Python imports, at any depth.
 
 The stage of a trainer begins with its entry module, the modules of its parts and HARNESS, and counts modules of
 `trainers`; of `ablation` it counts those that these import themselves. A command begins with the files that its `code`
@@ -29,7 +29,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Code(NamedTuple):
-    """The code that a stage's key covers, as files with their digests.
+    """The code that the key of a stage covers, as files with their digests.
 
     start: the files, or patterns of files, with which it begins. files: path from the project's folder -> digest.
     parts: slot -> dotted name, of the variant (`ablation.contract.parts`). text: one digest of the files' bytes, which
@@ -49,7 +49,7 @@ class Code(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return the part of a key that covers the code: 64 hex digits."""
+        """Return the part of a stage's key that covers the code: 64 hex digits."""
         counted = self.files | {f"parts.{slot}": name for slot, name in self.parts.items()}
         lines = "".join(f"{name} {digest}\n" for name, digest in sorted(counted.items()))
         return hashlib.sha256(lines.encode()).hexdigest()
@@ -66,14 +66,14 @@ def code_of(
     """Return the code of a trainer's stage.
 
     Args:
-        entry: its module, which defines `run`.
+        entry: the module of the stage, which defines `run`.
         root: the folder that holds the project's packages.
         parts: slot -> dotted name, of a module or of something in one.
         exclude: modules that do not count and are not followed, since the key holds what they say: config models and
             the study's `parts`.
-        sources: of this root; files that it has read are not read again.
+        sources: the sources below `root`; files that they hold are not read again.
 
-    Raises ConfigError if something is missing or is not Python; its value is the module's name.
+    Raises ConfigError, whose value is the module's name, if a module is missing or is not Python.
     """
     sources, parts = sources or Sources(root), dict(parts or {})
     names = (f"{entry}.run", *HARNESS, *parts.values())
@@ -93,8 +93,7 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
 
     Nothing below the folders `outside` counts, and a file that can be reached in several ways counts once.
 
-    Raises ConfigError if nothing matches a pattern, or a file cannot be read; its file is `root`, its value the
-    pattern.
+    Raises ConfigError, whose value is the pattern, if no file matches a pattern or a file cannot be read.
     """
     code = Code(tuple(patterns), {}, {}, outside=tuple(map(str, outside)), words=tuple(words))
     for pattern in code.start:
@@ -111,10 +110,10 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
 
 
 def changed(code: Code, root: Path) -> list[str]:
-    """Return the files that differ from `code`, are gone, or are new.
+    """Return the files of a stage's code that have changed, are gone, or are new.
 
-    If no byte of a trainer's files has changed, nothing is parsed: this takes milliseconds. A command may import new
-    files.
+    If no byte of a trainer's files has changed, nothing is parsed, which takes milliseconds. The files of a command are
+    always read, because it may import new files.
     """
     if code.entry and _joined({name: _sha_of(root / name) for name in code.files}) == code.text:
         return []
@@ -136,7 +135,7 @@ def _joined(digests: Mapping[str, bytes]) -> str:
 
 
 class Sources:
-    """The project's files as they are when they are first read; paths are relative to its folder."""
+    """Holds files of the project as they were when they were first read; paths are relative to `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -160,7 +159,7 @@ class Sources:
         return self.read(file).bindings if (file := self.find(module)) else frozenset()
 
     def defining(self, name: str) -> list[str]:
-        """Return the files of a module or of a function's module, by its dotted name, and of the packages above it.
+        """Return the files of a module, or of the module of a function, by dotted name, and of the packages above it.
 
         Raises ConfigError if the name does not exist.
         """
@@ -221,7 +220,7 @@ class Sources:
                 yield from self.modules(module, [*namespace_folders, *folders])
 
     def text(self, files: Iterable[str]) -> str:
-        """Return one digest of the bytes of all files."""
+        """Return one digest of the bytes of these files."""
         return _joined({name: self.read(name).sha for name in files})
 
 
@@ -235,12 +234,12 @@ def named_files(words: Iterable[str], root: Path) -> list[str]:
 
 
 def is_installed(root: Path, name: str) -> bool:
-    """Tell whether a file of the project belongs to a Python environment."""
+    """Return whether a file of the project belongs to a Python environment."""
     return any((root / folder / "pyvenv.cfg").exists() for folder in Path(name).parents)
 
 
 def _within(path: str, root: Path) -> str:
-    """Return the path relative to `root`; empty if it is not below `root`."""
+    """Return a path relative to `root`; empty if it is not below `root`."""
     name = os.path.relpath(path, root.absolute()) if os.path.isabs(path) else os.path.normpath(path)
     return "" if name.split(os.sep)[0] == os.pardir else Path(name).as_posix()
 

@@ -1,4 +1,4 @@
-"""A stage's command line: words with placeholders, which are filled in without a shell and never split again.
+"""Fill in the placeholders of a stage's command line, without a shell and without splitting words again.
 
     accelerate launch train.py {config} --seed {seed} --output {output} --model {input:model}
 
@@ -42,7 +42,7 @@ KINDS = {
     "threads": ("",),
     "python": ("",),
 }
-"""Placeholder: what may stand behind its colon; None: a name."""
+"""Placeholder: what may follow its colon; None: any name."""
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WORDS = ("true", "false", "null", "none", "nan", "inf", "infinity", "on", "off", "yes", "no")
@@ -62,7 +62,7 @@ class Placeholder(NamedTuple):
 
 @dataclass(frozen=True)
 class Filling:
-    """Values of the placeholders. `config` has the paths of the `yaml` and `json` files, `values` their content."""
+    """Values of the placeholders; `config`: paths of the `yaml` and `json` files, `values`: their content."""
 
     config: Mapping[str, Path]
     values: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Filling:
 
 
 def split(command: str | Sequence[str]) -> list[str]:
-    """Return the words of a command: text is split as by a shell, a list is left as it is. Raises ValueError."""
+    """Return the words of a command: text is split as a shell does, a list is copied. Raises ValueError."""
     return shlex.split(command) if isinstance(command, str) else list(command)
 
 
@@ -101,7 +101,7 @@ def fill(words: Sequence[str], filling: Filling) -> list[str]:
 
 
 class Mentions(NamedTuple):
-    """Names found in a command: files, modules, and folders in which Python is to look for modules."""
+    """Names found in a command: files, modules, and folders in which Python looks for modules."""
 
     files: list[str]
     modules: list[str]
@@ -115,8 +115,7 @@ _IMPORTED = re.compile(r"\b(?:from\s+([A-Za-z_][\w.]*)\s+)?import\s+([A-Za-z_][\
 def mentions(words: Sequence[str]) -> Mentions:
     """Return possible files (`x`, `--key=x`, `a=x,y`, `@x`), modules (`-m x`) and folders (`PYTHONPATH=x:y`).
 
-    The program behind `-c` counts as well, Python or shell. Too many names do no harm: those that do not exist are not
-    used.
+    The program behind `-c` counts as well, Python or shell. Names of files that do not exist do no harm.
     """
     text = " ".join(words)
     files = [part for word in words for part in (word, *re.split(r"[\s=,@<>|&;()\[\]'\"]+", word))]
@@ -134,7 +133,7 @@ def _filled(word: str, filling: Filling) -> list[str]:
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a dotted key; null if a variant set a map above it to null. Raises KeyError if absent."""
+    """Return the value of a dotted key; None if a variant set a map above it to null. Raises KeyError if absent."""
     value: Any = values
     for part in key.split("."):
         value = None if value is None else value[part]

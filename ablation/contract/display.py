@@ -1,4 +1,4 @@
-"""Values and texts in forms that are safe to print and short."""
+"""Convert values and texts to forms that are short and safe to print."""
 
 import json
 import math
@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON: converted by `plain`, with JSON's escapes for characters that are not printable."""
+    """Return a value, converted by `plain`, as JSON text with escapes for characters that are not printable."""
     text = json.dumps(plain(value), indent=1, ensure_ascii=False)
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -47,18 +47,18 @@ def no_formula(value: Any) -> Any:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names and the number of the others: `a, b, c and 2 more`."""
+    """Return the first names and the number of the others as text: `a, b, c and 2 more`."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return all names: `a, b and c`."""
+    """Return all names as text: `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return rows of cells as lines with aligned columns; columns that are `right` are aligned on the right."""
+    """Return rows of cells as lines with aligned columns; `right` tells which columns are aligned on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(row, widths, right, strict=True)).rstrip()

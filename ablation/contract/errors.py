@@ -1,4 +1,4 @@
-"""Errors that a user can fix. Their text is one line: file, key, value, problem, remedy."""
+"""Errors that a user can fix, with a text of one line: file, key, value, problem, remedy."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,12 +14,12 @@ class TrackerError(Exception):
     """Base of the errors that the command line and the Snakefile print without a traceback."""
 
     def __str__(self) -> str:
-        """Return the text, with control characters (from a file's name, say) shown as escapes."""
+        """Return the text, with escapes for control characters, such as those of a file's name."""
         return printable(super().__str__())
 
 
 def explained(error: TrackerError | OSError) -> str:
-    """Return an error's line, or a line for each mistake; a file without permission gets a remedy."""
+    """Return the text of an error, with a line for each mistake; an error of permissions gets a remedy."""
     if isinstance(error, ConfigError):
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
@@ -29,7 +29,7 @@ def explained(error: TrackerError | OSError) -> str:
 
 
 class ConfigError(TrackerError):
-    """A configuration that cannot be run."""
+    """Raised for a configuration or a file that cannot be used; names file, key, value, problem and remedy."""
 
     def __init__(self, file: Path | str, key: str, value: Any, problem: str, remedy: str) -> None:
         self.file, self.key, self.value, self.problem, self.remedy = file, key, value, problem, remedy
@@ -40,7 +40,7 @@ class ConfigError(TrackerError):
 
 
 def check_decoded(folder: Path) -> None:
-    """Refuse a folder whose path this locale cannot decode, because neither JSON nor a database could hold it."""
+    """Raise ConfigError for a folder whose path the locale cannot decode, because no JSON or database could hold it."""
     path = str(folder.absolute())
     try:
         path.encode()

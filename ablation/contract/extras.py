@@ -1,4 +1,4 @@
-"""Packages that only some commands need, and the extra of `ablation-tracker` that installs each."""
+"""Packages that only some commands need, with the extra of `ablation-tracker` that installs each of them."""
 
 from importlib.util import find_spec
 
@@ -15,7 +15,7 @@ def install(package: str) -> str:
 def need(package: str, what: str) -> None:
     """Raise TrackerError if a package of `EXTRAS` is not installed.
 
-    what: what needs the package, with which the error begins: "running a grid".
+    what: the activity that needs the package, such as "running a grid"; the error begins with it.
     """
     if find_spec(package) is None:
-        raise TrackerError(f"{what} needs {package}, which is not installed: {install(package)}")
+        raise TrackerError(f"{what} needs {package}, which is not installed; run {install(package)}")

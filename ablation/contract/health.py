@@ -1,4 +1,4 @@
-"""Health rules: ranges of healthy metrics, checked by the same code while a stage trains (abort) and afterwards (all).
+"""Check health rules, ranges of healthy metrics: while a stage trains (rules that abort) and afterwards (all rules).
 
 In YAML, under `health:` of a study (each also has id, stage, diagnosis and remedy):
 
@@ -48,18 +48,18 @@ class Rule:
     remedy: str = ""
 
     def covers(self, metric: str) -> bool:
-        """Tell whether the rule applies to the metric of this name."""
+        """Return whether the rule applies to the metric of this name."""
         return metric == self.metric or fnmatchcase(metric, self.metric)
 
     def is_outside(self, quantity: float) -> bool:
-        """Tell whether a measured quantity (see `measure`) breaks the rule."""
+        """Return whether a measured quantity (see `measure`) breaks the rule."""
         if not math.isfinite(quantity):
             return True
         size = math.fabs(quantity) if self.abs else quantity
         return (self.min is not None and size < self.min) or (self.max is not None and size > self.max)
 
     def describe(self) -> str:
-        """Return the healthy range in a few characters, for example `|actor/pg_loss| >= 0.001`."""
+        """Return the healthy range as text, for example `|actor/pg_loss| >= 0.001`."""
         subject = self.metric if self.measure == "value" else f"{self.measure} of {self.metric}"
         if self.measure != "value" and self.reference:
             subject += f" to {self.reference}"
@@ -93,7 +93,7 @@ class Event:
     value: float
 
     def reason(self) -> str:
-        """Return one sentence: the observed value, the healthy range, and the rule's diagnosis and remedy."""
+        """Return the observed value, the healthy range, and the rule's diagnosis and remedy as one line."""
         single = self.first_step == self.last_step
         steps = f"step {self.first_step}" if single else f"steps {self.first_step}-{self.last_step}"
         words = "; ".join(filter(None, (self.rule.diagnosis, self.rule.remedy)))
@@ -128,7 +128,7 @@ class Monitor:
 
 
 def evaluate(rules: Iterable[Rule], series: Mapping[str, Sequence[Point]]) -> list[Event]:
-    """Return all events of a run, by first step; each stretch outside a range is one event, however long it is.
+    """Return all events of a run, sorted by first step; a stretch outside a range is one event, however long it is.
 
     series: by metric, its (step, value) in the order of steps. Rules of metrics that were not logged give no event.
     """
@@ -169,7 +169,7 @@ class _Watch:
         self._worst = nan
 
     def update(self, step: int, value: float, reference: float | None) -> Event | None:
-        """Check one value; return the stretch outside the range if it is at least as long as the window, else None."""
+        """Check a value; return the stretch outside the range if it is as long as the window, else None."""
         rule = self.rule
         if rule.after is not None and step <= rule.after:
             return None

@@ -1,4 +1,4 @@
-"""Numbers as people read them: every number that is printed becomes text here, by these rules.
+"""Format numbers as people read them: every number that is printed becomes text here, by these rules.
 
 - Numbers of one unit that stand together (effects, intervals, means) have the same decimals: two significant digits of
   their typical noise, and at most six of the largest number; without noise, four of the largest number.
@@ -22,12 +22,12 @@ _DUST = 1e-9  # of a unit of the last decimal: less than this is an error of flo
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether there is a finite number to show."""
+    """Return whether a value is a finite number."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def decimals_for(values: Iterable[Any], noise: Iterable[Any] = ()) -> int:
-    """Return the decimals of numbers that stand together; `noise`: standard deviations, or half their intervals."""
+    """Return the decimals for numbers shown together; `noise`: standard deviations, or half the widths of intervals."""
     largest = max((abs(value) for value in values if is_number(value)), default=0.0)
     spreads = sorted(abs(spread) for spread in noise if is_number(spread) and spread)
     whole = _place(largest) if largest else 0
@@ -37,12 +37,12 @@ def decimals_for(values: Iterable[Any], noise: Iterable[Any] = ()) -> int:
 
 
 def _place(value: float) -> int:
-    """The place of the first significant digit: 0 of units, -1 of tenths."""
+    """Return the place of the first significant digit: 0 for units, -1 for tenths."""
     return math.floor(math.log10(value))
 
 
 def fixed(value: Any, decimals: int, sign: str = "") -> str:
-    """Return a number with these decimals; `sign`: `+` if positive numbers have one."""
+    """Return a number as text with these decimals; `sign`: `+` to show the sign of positive numbers."""
     if not is_number(value):
         return _not_finite(value, sign)
     text = f"{value:{sign}.{decimals}f}"
@@ -50,7 +50,7 @@ def fixed(value: Any, decimals: int, sign: str = "") -> str:
 
 
 def bound(value: Any, decimals: int, sign: str = "", *, up: bool) -> str:
-    """Return an end of an interval, rounded outwards: an upper one is rounded `up`."""
+    """Return an end of an interval as text, rounded outwards; the upper end is rounded `up`."""
     if not is_number(value):
         return _not_finite(value, sign)
     if abs(value) <= _DUST * 10.0**-decimals:
@@ -71,33 +71,33 @@ def _outwards(value: float, decimals: int, sign: str, *, up: bool) -> str:
 
 
 def interval(low: Any, high: Any, decimals: int, sign: str = "+") -> str:
-    """Return `[+0.012, +0.034]`; a dash if neither end is known."""
+    """Return an interval as text, such as `[+0.012, +0.034]`; a dash if neither end is known."""
     if _missing(low) and _missing(high):
         return MISSING
     return f"[{bound(low, decimals, sign, up=False)}, {bound(high, decimals, sign, up=True)}]"
 
 
 def half(low: Any, high: Any) -> float:
-    """Return half the width of an interval, as the noise of what it is of; NaN if an end is not known."""
+    """Return half the width of an interval, as a measure of noise; NaN if an end is not known."""
     return (high - low) / 2 if is_number(low) and is_number(high) else math.nan
 
 
 def estimate(value: Any, low: Any, high: Any, decimals: int | None = None, sign: str = "+") -> tuple[str, str]:
-    """Return an estimate and its interval, with the decimals that its interval asks for where none are given."""
+    """Return the texts of an estimate and its interval; by default the width of the interval gives the decimals."""
     if decimals is None:
         decimals = decimals_for((value, low, high), [half(low, high)])
     return fixed(value, decimals, sign), interval(low, high, decimals, sign)
 
 
 def together(values: Iterable[Any], sign: str = "") -> list[str]:
-    """Return numbers of one unit whose noise is not known; whole numbers have no decimals."""
+    """Return the texts of numbers of one unit whose noise is not known; whole numbers get no decimals."""
     given = list(values)
     whole = all(float(value).is_integer() for value in given if is_number(value))
     return [fixed(value, 0 if whole else decimals_for(given), sign) for value in given]
 
 
 def alone(value: Any, sign: str = "", digits: int = 4) -> str:
-    """Return a number that stands alone, with four significant digits and its whole part."""
+    """Return a number that is shown alone as text, with four significant digits and its whole part."""
     if not is_number(value):
         return _not_finite(value, sign)
     if abs(value) >= 10**digits:
@@ -106,28 +106,28 @@ def alone(value: Any, sign: str = "", digits: int = 4) -> str:
 
 
 def rough(value: Any) -> str:
-    """Return a measure of noise, with two significant digits."""
+    """Return a measure of noise as text, with two significant digits."""
     return alone(value, digits=2)
 
 
 def stated(value: Any) -> str:
-    """Return a number that somebody stated, or that a file holds."""
+    """Return a number that somebody stated, or that a file holds, as text without rounding to its noise."""
     return f"{value + 0.0:g}" if is_number(value) else _not_finite(value, "")
 
 
 def p_value(value: Any) -> str:
-    """Return a p-value, with two significant digits; one too small for a float is said to be below the smallest."""
+    """Return a p-value as text with two significant digits; one too small for a float is `< 1e-300`."""
     return "< 1e-300" if is_number(value) and value <= 0 else rough(value)
 
 
 def p_equals(value: Any) -> str:
-    """Return `p = 0.012`, or `p < 1e-300`."""
+    """Return a p-value as `p = 0.012` or `p < 1e-300`."""
     text = p_value(value)
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def percent(share: Any, decimals: int = 0, sign: str = "") -> str:
-    """Return a share in percent; one that is neither none nor all is not shown as none or all."""
+    """Return a share in percent as text; one that is neither 0 nor 1 is never shown as 0% or 100%."""
     if not is_number(share):
         return MISSING
     step, shown = 10.0**-decimals, fixed(100 * share, decimals, sign)
@@ -137,28 +137,28 @@ def percent(share: Any, decimals: int = 0, sign: str = "") -> str:
 
 
 def shares(low: Any, high: Any) -> str:
-    """Return an interval of shares, rounded outwards: `[12%, 34%]`."""
+    """Return an interval of shares as text, rounded outwards: `[12%, 34%]`."""
     ends = (bound(100 * end if is_number(end) else end, 0, up=up) for end, up in ((low, False), (high, True)))
     return f"[{', '.join(end if end == MISSING else f'{end}%' for end in ends)}]"
 
 
 def confidence(alpha: float, sides: int = 1) -> str:
-    """Return the confidence of an interval: `95%` for an alpha of 0.05."""
+    """Return the confidence of an interval as text: `95%` for an alpha of 0.05."""
     return f"{100 * (1 - sides * alpha):.6g}%"
 
 
 def plural(count: int, noun: str) -> str:
-    """Return `1 run`, `2 runs` or `no runs`."""
+    """Return a number with its noun: `1 run`, `2 runs` or `no runs`."""
     return counted(count, noun) if count else f"no {noun}s"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 run` or `2 runs`."""
+    """Return a number with its noun: `1 run` or `2 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Return `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
+    """Return a duration as text: `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 99.5:
@@ -167,12 +167,12 @@ def duration(seconds: float) -> str:
 
 
 def device_time(hours: float, price: float | None = None) -> str:
-    """Return device-hours as `25 s of device time (3.47)`, with money where the price of an hour is known."""
+    """Return device-hours as `25 s of device time (3.47)`, with the cost if the price of an hour is known."""
     return f"{duration(3600 * hours)} of device time" + (f" ({money(hours * price)})" if price else "")
 
 
 def money(amount: float | None) -> str:
-    """Return an amount in the unit of the price."""
+    """Return an amount of money, in the unit of the price, as text."""
     return MISSING if amount is None else f"{amount:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""The parts of a variant: slot -> dotted name of a function or class, as `parts(config, stage)` of a study returns it.
+"""Parts of a variant: slot -> dotted name of a function or class, as `parts(config, stage)` of a study returns them.
 
 Planner and trainer read the same names. The planner imports none of them, and hashes their files; a stage imports those
 that its plan names.
@@ -14,7 +14,7 @@ PartsOf = Callable[[Any, str], Parts]  # of a configuration and the name of a st
 
 
 def load(names: Mapping[str, str]) -> dict[str, Any]:
-    """Return slot -> the function or class of the dotted name, imported."""
+    """Import the functions or classes of dotted names, and return them by slot."""
     found = {}
     for slot, path in names.items():
         module, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""Processes: only one uses a folder at a time, and each ends with the process that started it."""
+"""Lock folders for one process at a time, and end a process with the process that started it."""
 
 import ctypes
 import fcntl
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a runner holds the stage's lock. The check takes a shared lock for an instant."""
+    """Return whether a runner holds the lock of a stage's folder; the check takes a shared lock for an instant."""
     try:  # a pipe of this name is not waited for
         handle = os.open(folder / ".lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -46,7 +46,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 def _taken(lock: Path) -> int | None:
-    """Return the locked file; None if the previous holder removed it."""
+    """Return the handle of the locked file; None if the previous holder removed the file."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -66,9 +66,9 @@ def _taken(lock: Path) -> int | None:
 def end_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when its parent ends, so that a killed Snakemake leaves no orphan.
 
-    parent: its process id as the caller knew it; if it is gone already, this process ends at once. A program that
-    replaces this one (exec) ends too. Linux only; elsewhere nothing happens and the folder lock still keeps a second
-    process out.
+    parent: the process id of the parent; if the parent has ended already, this process ends at once. A program that
+    replaces this one (exec) ends, too. On other systems than Linux nothing happens, and the lock of the folder still
+    keeps a second process out.
     """
     if not sys.platform.startswith("linux"):
         return

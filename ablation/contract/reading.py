@@ -1,4 +1,4 @@
-"""Careful reading of files that other programs wrote."""
+"""Read files that other programs wrote, with limits on their size and kind."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ MAX_BYTES = 64 << 20
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """Return the content of a file of at most `limit` bytes.
+    """Return the content of a regular file of at most `limit` bytes.
 
     Raises OSError if it is longer or is not a regular file.
     """
@@ -29,26 +29,26 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """Return the content of a file of UTF-8 text; see `read_bytes`. Raises ValueError if it is not UTF-8."""
+    """Return the text of a file in UTF-8; see `read_bytes`. Raises ValueError if it is not UTF-8."""
     return read_bytes(path, limit).decode("utf-8")
 
 
 def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
-    """Return the content of a JSON file; see `read_bytes`. Raises ValueError if it is not JSON or is too deep."""
+    """Return the content of a JSON file; see `read_bytes`. Raises ValueError if it is not JSON or nested too deeply."""
     try:
         return json.loads(read_text(path, limit))
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def sha256(path: Path) -> str:
-    """Return the hex digest of a file. Raises OSError, also if it is a pipe or a device."""
+    """Return the SHA-256 hex digest of a regular file. Raises OSError, also for a pipe or a device."""
     with os.fdopen(_open(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def regular(path: Path) -> Path:
-    """Return the path if it is a regular file. Raises OSError for others, such as a pipe that would block a library."""
+    """Return the path of a regular file. Raises OSError for any other, such as a pipe, which would block a library."""
     os.close(_open(path))
     return path
 

@@ -1,4 +1,4 @@
-"""The rows that stages leave in Parquet files: names of the columns and their Arrow types."""
+"""Names and Arrow types of the columns of the Parquet files that stages leave."""
 
 METRICS = {"step": "int64", "name": "string", "value": "float64"}
 """`metrics.parquet`: a number that was logged."""

@@ -1,6 +1,6 @@
-"""`samples.parquet`, which a stage may write next to `items.parquet`: the prompts and responses behind the numbers.
+"""Columns of `samples.parquet`, in which a stage may leave the prompts and responses behind its `items.parquet`.
 
-One row per text that was judged; an item may have several responses. No number of the tracker is computed from it, it
+It has a row for each judged response; an item may have several. No number of the tracker is computed from the file, it
 is part of no key, and a missing or damaged file does no harm.
 """
 
@@ -27,9 +27,10 @@ _GAP = re.compile(r" \[… (\d{1,3}(?:,\d{3})*) characters left out …\] ")
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
-    """Return a text of at most `longest` characters and a note: two thirds from its beginning, the rest from its end.
+    """Return the beginning and end of a text, with a note between them if it has more than `longest` characters.
 
-    The end of a response often holds its answer. The note shows if a text was cut before; then its number grows.
+    Two thirds are from the beginning, one is from the end, which often holds the answer. If a text was cut before, the
+    number in its note grows.
     """
     gap = _GAP.search(text)
     head, missing, tail = text, 0, ""

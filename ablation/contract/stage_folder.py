@@ -1,4 +1,4 @@
-"""A running stage's reported progress, and the database's file name and version."""
+"""Read the progress that a running stage reports; also the name and version of the database."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ _LARGEST = 1e15  # digits of a number that a person reads
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress reported by a running stage: steps done, all steps, start and last update (seconds since the epoch)."""
+    """Progress of a running stage: steps done, all steps, and start and last update in seconds since the epoch."""
 
     done: float
     total: float
@@ -23,7 +23,7 @@ class Progress:
     updated: float
 
     def seconds_left(self, now: float) -> float | None:
-        """Seconds left at the rate so far; None before the first step."""
+        """Return the seconds left at the rate so far; None before the first step."""
         if self.done <= 0 or self.updated <= self.started:
             return None
         rate = self.done / (self.updated - self.started)
@@ -31,7 +31,7 @@ class Progress:
 
 
 def read_progress(folder: Path) -> Progress | None:
-    """Return the progress of a stage, or None if no readable and plausible one exists."""
+    """Return the progress of a stage; None if it is missing, unreadable or not plausible."""
     try:
         content = read_json(folder / "progress.json")
         done, total, *times = (float(content[name]) for name in ("done", "total", "started", "updated"))

@@ -1,4 +1,4 @@
-"""The end of a stage as `status.json` records it, and checks of that record."""
+"""Read and check `status.json`, which records the end of a stage."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,10 +32,10 @@ _OF_FILES = {"files": int, "sha256": str}
 
 @dataclass(frozen=True)
 class StageState:
-    """State (ok, failed, diverged, blocked, corrupt, running, missing), its reason, and more of status.json.
+    """State of a stage (ok, failed, diverged, blocked, corrupt, running, missing), with more of its status.json.
 
-    reading: for a command that succeeded, the key of the readers that read its files or failed to. memory_mb and
-    device_memory_mb: the peak memory of its largest process, and the peak memory on its device.
+    reason: why the stage has this state. reading: for a command that succeeded, the key of the readers that read its
+    files or failed to. memory_mb and device_memory_mb: the peak memory of its largest process, and on its device.
     """
 
     state: str
@@ -55,15 +55,15 @@ class StageState:
 
     @property
     def unread(self) -> bool:
-        """Whether a command succeeded but its files could not be read."""
+        """Return whether the stage is a command that succeeded, but whose files could not be read."""
         return self.state == "failed" and self.reading is not None
 
 
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
-    """Return the state of a stage by the status in its folder, or a copy of it called `name`.
+    """Return the state of a stage by the status in its folder; `name`: the file, which may be a copy of status.json.
 
-    It is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the stage left
-    is missing or has another length. Raises PermissionError if this user may not read it, as it need not be damaged.
+    The stage is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the
+    stage left is missing or has another length. Raises PermissionError if this user may not read the status.
     """
     if replaced(folder):
         return StageState("corrupt", f"{folder.name}: is not a folder, or is a link to one")
@@ -95,9 +95,9 @@ def left_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
-    """Return an error about the first file that is not as the stage left it; empty if there is none.
+    """Return an error about the first file that is not as the stage left it; empty if all are.
 
-    It reads files whole, because damage that keeps the length is not noticed otherwise: most of it still decodes.
+    Files are read as a whole, because most damage that keeps the length still decodes.
     """
     for name in names:
         try:
@@ -109,7 +109,7 @@ def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FI
 
 
 def replaced(folder: Path) -> bool:
-    """Tell whether a stage's folder is a link or a file, so that the stage would overwrite other files."""
+    """Return whether the folder of a stage is a link or a file, so that the stage would overwrite other files."""
     return folder.is_symlink() or (folder.exists() and not folder.is_dir())
 
 
@@ -136,7 +136,7 @@ def _can_be(name: str, value: Any) -> bool:
 
 
 def _lost(folder: Path, files: dict[str, int]) -> str:
-    """Return an error about the first file that is missing or has another length; empty if there is none. Quick."""
+    """Return an error about the first file that is missing or has another length; empty if all files are there."""
     for name in COLLECTED_FILES:
         if name not in files:
             continue

@@ -1,1 +1,1 @@
-"""The results: stage folders collected in one database, the grid's progress, and trained models."""
+"""Results: stage folders collected into one database, the progress of the grid, and trained models."""

@@ -1,4 +1,4 @@
-"""Changes to a study's analysis plan after results existed: `results/analysis_history.json`.
+"""Record changes of analysis plans after results existed, in `results/analysis_history.json`.
 
 A study has a list of {digest, analysis, since, comparisons, seeds, rules}, oldest first.
 
@@ -29,13 +29,13 @@ _KINDS = {"digest": str, "analysis": dict, "since": str, "comparisons": list, "s
 
 
 class StoredStudy(StudyRecord):
-    """A study in the database, with its analysis plans since results existed; the current plan is the last.
+    """A study in the database, with all its analysis plans since results existed.
 
-    `analysis_history`: {digest, analysis, since, comparisons, seeds, rules} of each.
-
-    `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan. `kept`:
-    whether final metrics of some of these runs are of a model that was kept, and not the last. `run_url`: address of a
-    run's page at its tracker, with {id}; empty if it is not known.
+    Attributes:
+        analysis_history: {digest, analysis, since, comparisons, seeds, rules} of each plan; the last one is current.
+        imported: a note for readers on a study whose runs other programs made; empty for a study of the plan.
+        kept: whether final metrics of some imported runs are those of a kept model and not of the last one.
+        run_url: address of a run's page at its tracker, with {id}; empty if it is not known.
     """
 
     analysis_history: list[dict[str, Any]]
@@ -53,9 +53,9 @@ def record_analysis(
     has_results: bool,
     record: bool,
 ) -> list[dict[str, Any]]:
-    """Add the plan if results exist and it is new or has lost comparisons; return the study's history.
+    """Return the history of a study's analysis plan, after adding the present plan if results exist and it has changed.
 
-    `runs`: the variant of each run. Without `record` the file is not changed, and the history is what it would be.
+    `runs`: the variant of each run. Without `record` the file is not changed.
     """
     path = results / HISTORY_FILE
     content = _read(path)
@@ -84,7 +84,7 @@ def record_analysis(
 
 
 def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the history merged, by time, with that of another results folder, so that its changes count as well."""
+    """Return the histories of two results folders merged by time, so that changes of plans in both count."""
     entries, other_history = _read(results / HISTORY_FILE), _read(other / HISTORY_FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
     for study in entries | other_history:
@@ -96,7 +96,7 @@ def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]
 
 
 def write_history(results: Path, content: Mapping[str, Any]) -> None:
-    """Write the history if it differs from the file's content."""
+    """Write the history of all studies if it differs from the content of the file."""
     if content != _read(results / HISTORY_FILE):
         write_text(results / HISTORY_FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
@@ -113,19 +113,17 @@ def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, in
 
 
 def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the file's content. Raises ConfigError if it is broken: a lost history would hide later changes."""
+    """Return the history of all studies. Raises ConfigError for a broken file, because a lost history hides changes."""
     try:
         content = read_json(path)
     except FileNotFoundError:
         return {}
     except (ValueError, OSError) as error:
-        problem = f"is not valid JSON ({error})"
         remedy = "restore the file, or delete it and state in the report that it was lost"
-        raise ConfigError(path, "", None, problem, remedy) from None
+        raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
     if not isinstance(content, dict) or not all(map(_are_plans, content.values())):
-        raise ConfigError(
-            path, "", None, "is not of the form {study: [analysis plans]}", "restore the file, or delete it"
-        )
+        problem, remedy = "is not of the form {study: [analysis plans]}", "restore the file, or delete it"
+        raise ConfigError(path, "", None, problem, remedy)
     return content
 
 

@@ -1,4 +1,4 @@
-"""Collects plan.json, the stage folders and imported runs into one DuckDB file, complete or not at all."""
+"""Collect plan.json, the stage folders and imported runs into one DuckDB file, completely or not at all."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ _DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionExc
 
 @dataclass
 class Collected:
-    """The result of a collect: the file, rows by table, and stages by state."""
+    """The result of a collect: the database, numbers of rows by table, and numbers of stages by state."""
 
     database: Path
     rows: dict[str, int] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class Collected:
 def collect(results: Path) -> Collected:
     """Bring `results/tracker.duckdb` up to date with `plan.json`, the stage folders and `results/imported`.
 
-    Rows of stages whose files have not changed are kept, and those of others are read. The file is made aside,
-    checkpointed, closed, synced and renamed, so that readers see the old or the new one. A stage with an unreadable
-    file becomes `corrupt`, with the reason, and contributes no rows. If nothing has changed, nothing is written.
+    Rows of stages whose files have not changed are kept, and those of others are read. The database is written under
+    another name and renamed, so that readers see the old or the new one. A stage with an unreadable file becomes
+    `corrupt`, with the reason, and contributes no rows. If nothing has changed, nothing is written.
 
     Raises:
         ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
@@ -67,9 +67,9 @@ def collect(results: Path) -> Collected:
 
 
 def collect_apart(results: Path, database: Path) -> Collected:
-    """Bring `database` up to date with the results as they are now, without touching them: to watch a running grid.
+    """Bring another `database` up to date with the results, which stay untouched, to watch a running grid.
 
-    It also holds the metrics that running stages have written so far. Errors as for `collect`.
+    It also holds the metrics that running stages have written so far. Raises what `collect` raises.
     """
     if not database.exists() and (results / DATABASE).is_file():  # most of its rows are the same
         with replacing(database, sync=False) as aside:
@@ -80,7 +80,7 @@ def collect_apart(results: Path, database: Path) -> Collected:
 
 
 def _previous(database: Path) -> tuple[Sources | None, dict[str, StageState]]:
-    """Return the sources and the stages of an earlier collect's database; (None, {}) if it cannot be read."""
+    """Return the sources and stages of the database of an earlier collect; (None, {}) if it cannot be read."""
     noted = noted_sources(database.parent)
     if noted is None or not database.is_file() or not is_whole(database):
         return None, {}
@@ -162,7 +162,7 @@ def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
 
 
 def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], *, record: bool) -> list[StoredStudy]:
-    """Return the studies with the histories of their analysis plans since results existed."""
+    """Return the studies of the plan with the histories of their analysis plans."""
     stored = []
     for study in plan.studies:
         last = {run.stages[study.last_stage] for run in study.runs}

@@ -1,4 +1,4 @@
-"""The database of a results folder, collected first unless it is intact and up to date."""
+"""Find the database of a results folder; collect first unless it is intact and up to date."""
 
 import sys
 from pathlib import Path
@@ -15,20 +15,19 @@ _ASIDE: dict[Path, TemporaryDirectory[str]] = {}  # by results folder; each is r
 
 
 def load_or_collect(results: Path, *, strict: bool = False) -> Path:
-    """Return the path of a database of the results; collect first if there is none that is up to date.
+    """Return the path of a database that is up to date with the results; collect first if necessary.
 
-    If the results cannot be written, the database is temporary. If stages were deleted or run again, which a collect
-    would drop, or if nothing can be collected, a line says so and the database stays as it is.
+    If the results cannot be written, the database is temporary. If a collect would drop stages that were deleted or run
+    again, or if nothing can be collected, a note says so and the database stays as it is. `strict`, for gates: a
+    database that is not up to date is an error.
 
-    strict: for gates. A database that is not up to date is an error.
-
-    Raises TrackerError, also if there is no database at all.
+    Raises TrackerError, also if there is neither a database nor something to collect.
     """
     check_decoded(results)
     database = results / DATABASE
     if not any(source.exists() for source in (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))):
-        remedy = "run `snakemake`, or import runs"
-        raise ConfigError(results, "", None, "contains no plan, no results and no imported runs", remedy)
+        problem = "contains no plan, no results and no imported runs"
+        raise ConfigError(results, "", None, problem, "run `snakemake`, or import runs")
     usable, now, noted = is_whole(database), sources_now(results), noted_sources(results)
     if is_copy(results) and not usable and not (results / PLAN_FILE).exists():
         Store(database).close()  # says why it cannot be used, as one of another version
@@ -64,20 +63,20 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
 
 
 def holds(database: Path, sources: Sources) -> bool:
-    """Return whether a readable database was made from these sources; an older one may have been restored."""
+    """Return whether a database was made from these sources; an older database may have been put in its place."""
     with Store(database) as store:
         return store.rows("SELECT value FROM meta WHERE key = 'sources'")[1] == [(sources.digest,)]
 
 
 def ended(database: Path) -> dict[str, str]:
-    """Return the key and the state of each stage that had ended when a database was made."""
+    """Return {key: state} of the stages that had ended when a database was made."""
     query = f"SELECT key, state FROM stages WHERE state NOT IN {TO_COME}"
     with Store(database) as store:
         return {key: state for key, state in store.rows(query)[1]}
 
 
 def collect_beside(results: Path, folder: Path) -> Path:
-    """Collect into another folder, with links to what the page reads; return the database. Results do not change."""
+    """Collect into another folder, with links to the files that the page reads; return the path of the database."""
     from ablation.store.collect import collect_apart
 
     for name in ("stages", "imported"):
@@ -88,7 +87,7 @@ def collect_beside(results: Path, folder: Path) -> Path:
 
 
 def check_study(store: Store, command: str, study: str | None) -> None:
-    """Refuse the name of a study that is not in the database, or whose import is damaged; None stands for all."""
+    """Raise ConfigError if a study is not in the database, or its import is damaged; None stands for all studies."""
     if study is not None:
         from ablation.config.names import check_name  # late: it takes pydantic
 

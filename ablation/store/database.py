@@ -1,4 +1,4 @@
-"""The DuckDB file: its schema, a reader that cannot write, and named queries that return pandas frames."""
+"""The database: its schema, a reader that cannot write, and named queries that return pandas frames."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Store:
         if not path.exists():
             raise ConfigError(path, "", None, "the database does not exist", "run `ablation collect`")
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
-            raise ConfigError(path, "", None, "is not a file", "remove it and run `python -m ablation collect`")
+            raise ConfigError(path, "", None, "is not a file", "remove it, and run `ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
         # Attached: DuckDB would give a path that is open in this process the file that was there when it was opened.
         attach = "ATTACH '{}' AS tracker (READ_ONLY); USE tracker".format(str(path.absolute()).replace("'", "''"))
@@ -108,15 +108,13 @@ class Store:
             self._connection.execute("SET enable_external_access = false; SET lock_configuration = true")
             version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
-            raise ConfigError(
-                path, "", None, f"is not a readable database ({error})", "run `ablation collect` again"
-            ) from None
+            problem = f"is not a readable database ({error})"
+            raise ConfigError(path, "", None, problem, "run `ablation collect` again") from None
         if version != [SCHEMA_VERSION]:
             self.close()
+            problem = f"is not {SCHEMA_VERSION}, the version that this program reads"
             remedy = "run `ablation collect` in the folder that has the stages"
-            raise ConfigError(
-                path, "schema version", version, f"is not {SCHEMA_VERSION}, which this version reads", remedy
-            )
+            raise ConfigError(path, "schema version", version, problem, remedy)
 
     def __enter__(self) -> Self:
         return self
@@ -129,15 +127,15 @@ class Store:
         self._connection.close()
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """Run one query; return a frame. Raises TrackerError with DuckDB's own words if the query is wrong."""
+        """Run a query, and return a pandas frame. Raises TrackerError with the message of DuckDB for a wrong query."""
         return self._run(query, parameters, lambda done: done.df())
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Run one query; return its rows as an Arrow table. Raises what `sql` raises."""
+        """Run a query, and return its rows as an Arrow table. Raises what `sql` raises."""
         return self._run(query, parameters, lambda done: done.to_arrow_table(), relation=True)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run one query; return the names of its columns, and its rows as Python values. Raises what `sql` raises."""
+        """Run a query, and return the names of its columns and its rows as Python values. Raises what `sql` raises."""
         return self._run(query, parameters, lambda done: ([column[0] for column in done.description], done.fetchall()))
 
     def _run(
@@ -154,13 +152,12 @@ class Store:
             return fetch(done)
         except duckdb.Error as error:
             if "'pytz'" in str(error):
-                raise TrackerError(
-                    "a time with a time zone cannot be shown; convert it, for example with now()::timestamp"
-                ) from None
+                problem = "a time with a time zone cannot be shown"
+                raise TrackerError(f"{problem}; convert it, for example with now()::timestamp") from None
             raise TrackerError(" ".join(str(error).split())) from None
 
     def meta(self) -> dict[str, str]:
-        """Return {key: value}: scale, created, plan digest, sources, schema version."""
+        """Return the facts on the database as {key: value}: scale, created, plan digest, sources, schema version."""
         return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
 
     def studies(self) -> list[str]:
@@ -187,20 +184,20 @@ class Store:
         return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study, helpers])[1]]
 
     def runs(self, study: str, *, helpers: bool = False) -> pd.DataFrame:
-        """Return variant, seed, state, reason, wall_s: one row per run; with `helpers`, those of `explain` as well."""
+        """Return variant, seed, state, reason, wall_s of each run; with `helpers`, of runs of `explain` as well."""
         query = """SELECT variant, seed, state, reason, wall_s FROM runs JOIN variants USING (study, variant)
                    WHERE study = ? AND (NOT helper OR ?) ORDER BY variant, seed"""
         return self.sql(query, [study, helpers])
 
     def results(self, study: str, metrics: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return variant, seed, metric, value: final metrics of ok runs, all or these; NaN if a value is not finite."""
+        """Return rows (variant, seed, metric, value): final metrics of ok runs; NaN if a value is not finite."""
         chosen = "" if metrics is None else "AND list_contains(?, metric)"
         query = f"""SELECT variant, seed, metric, value FROM results WHERE study = ? {chosen}
                     ORDER BY variant, seed, metric"""
         return self.sql(query, [study] if metrics is None else [study, list(metrics)])
 
     def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:
-        """Return learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` each.
+        """Return learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` rows each.
 
         If a metric has more steps, neighbouring steps share a bin: its step is the bin's last, its mean the mean of the
         seeds' means, and low and high the extremes of the seeds' means.
@@ -219,13 +216,13 @@ class Store:
         return self.sql(query, [study, list(metrics), points])
 
     def item_counts(self, study: str) -> pd.DataFrame:
-        """Return subset, items: the number of distinct evaluation items, without metrics that serve as items."""
+        """Return rows (subset, items): the number of distinct evaluation items, without metrics that serve as items."""
         query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
                    WHERE study = ? AND protocol <> ? GROUP BY subset ORDER BY subset"""
         return self.sql(query, [study, LOGGED])
 
     def published(self, study: str) -> pd.DataFrame:
-        """Return variant, col, value, source: numbers that others reported."""
+        """Return rows (variant, col, value, source) of the numbers that others reported."""
         return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
 
     def stages(self) -> pd.DataFrame:
@@ -233,14 +230,14 @@ class Store:
         return self.sql("SELECT * FROM stages ORDER BY rowid")
 
     def health(self, study: str) -> pd.DataFrame:
-        """Return health events: variant, seed, stage, rule, metric, severity, steps, value, diagnosis, remedy."""
+        """Return the health events of a study: a row with variant, seed, stage, rule and so on for each."""
         query = """SELECT r.variant, r.seed, r.stage, h.* EXCLUDE (key) FROM run_stages r JOIN health h USING (key)
                    WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
         return self.sql(query, [study])
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether every block of a database of this version can be read; DuckDB checks their checksums."""
+    """Return whether a file is a database of this version whose every block can be read; DuckDB checks checksums."""
     try:
         with Store(path) as store:
             for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:

@@ -1,7 +1,4 @@
-"""A database of evaluations by other tools, in the schema of a grid's database: the page is drawn from it.
-
-write_evaluated(path, definition, variants, values, clusters)
-"""
+"""Write a database of other tools' evaluations, in the schema of a grid's database, to draw the page from it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +25,7 @@ def write_evaluated(
     values: Mapping[tuple[str, int], Mapping[str, pd.Series]],
     clusters: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Write a new database of one study, in which each run is one stage that is ok, with its items and their means."""
+    """Write a database of one study, in which each run is a stage that is ok, with its items and their means."""
     study, analysis = definition.name, definition.analysis
     keys = {run: f"{run[0]} {run[1]}" for run in values}
     metrics, items = [], [ITEM_ROWS.empty_table().append_column("key", pa.array([], pa.string()))]

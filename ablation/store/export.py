@@ -1,4 +1,4 @@
-"""Finds the model of a run and copies it as a Hugging Face folder; writes the database as Parquet."""
+"""Export results: the model of a run as a Hugging Face folder, and the database as Parquet files."""
 
 import shlex
 import subprocess
@@ -31,9 +31,9 @@ def find_model(
 ) -> Path:
     """Return the folder of a run's model: the trained model, or another `part`, such as `critic`.
 
-    Without `seed`, it is that of the plan's first seed; without `stage`, that of the last stage with one. `step`: a
-    kept step (`keep_checkpoints`, or one that an evaluation averages over), numbered as in the stage's metrics; by
-    default the stage's end.
+    Without `seed`, the run is that of the plan's first seed; without `stage`, the model is that of the last stage that
+    has one. `step`: a kept step (`keep_checkpoints`, or one that an evaluation averages over), numbered as in the
+    stage's metrics; by default the end of the stage.
 
     Raises ConfigError if the study, variant, seed or stage does not exist, or if the study trains no such model, and
     TrackerError if the run does not have the model (yet).
@@ -43,7 +43,7 @@ def find_model(
     entry = _named({study.name: study for study in plan.studies}, study, file, "studies")
     if not entry.trained_model:
         remedy = "in its _study.yaml, set `trained_model` to the subfolder that holds the model"
-        raise ConfigError(file, "studies", study, "the study names no trained model", remedy)
+        raise ConfigError(file, "studies", study, "the study declares no trained model", remedy)
     _named(entry.parents, variant, file, f"{study}.variants")
     runs = {run.seed: run for run in entry.runs if run.variant == variant}
     run = _named(runs, next(iter(runs)) if seed is None else seed, file, f"{study}.{variant}.seed")
@@ -82,9 +82,7 @@ def export(model: Path, target: Path, *options: str) -> int:
 
 
 def export_tables(database: Path, folder: Path) -> list[Path]:
-    """Write each table and view of a database as Parquet, and `views.sql`, which defines views of them.
-
-    Returns the files.
+    """Write each table and view of a database as Parquet, and `views.sql`, which defines views; return the files.
 
     Files of an earlier export are replaced one by one.
     """

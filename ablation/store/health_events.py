@@ -1,4 +1,4 @@
-"""The plan's health rules, applied to the stages' metrics: a changed rule needs no new training."""
+"""Apply the health rules to the metrics in the database, so that a changed rule needs no new training."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from ablation.contract.health import Event, Rule, evaluate, parse_rules
 from ablation.plan.plan_file import PlanFile
 
 Row = tuple[str, str, str, str, int, int, float, str, str]
-"""key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy: the columns of the table `health`."""
+"""The columns of the table `health`: key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy."""
 
 # For every stage: `trainers.running.micro_batch` logs it when a device runs out of memory.
 OUT_OF_MEMORY = Rule(
@@ -34,10 +34,10 @@ _SERIES = """
 
 
 def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported: Mapping[str, list[Rule]]) -> list[Row]:
-    """Return the health events of all stages, in the plan's order of stages; reads only series that a rule names.
+    """Return the health events of all stages, in the plan's order of stages.
 
-    connection: holds the collected `metrics`. imported: {stage key: rules} of runs that are not in the plan. Abort
-    rules are evaluated as well: the end of a stage by one is an event too.
+    connection: holds the collected `metrics`, of which only the series that a rule names are read. imported: {stage
+    key: rules} of runs that are not in the plan. Abort rules count as well, because they end a stage by an event.
     """
     rules = {**_rules_by_stage(plan), **imported}
     names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM metrics ORDER BY name").fetchall()]
@@ -46,7 +46,7 @@ def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported:
 
 
 def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
-    """Return the health rules of all stages, by stage key."""
+    """Return {stage key: health rules} of the stages in the plan."""
     rules: dict[str, list[Rule]] = {}
     for study in plan.studies:
         study_rules: defaultdict[str, list[Rule]] = defaultdict(list)

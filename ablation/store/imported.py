@@ -1,4 +1,4 @@
-"""Imported studies as rows of the database: two stages a run, its log (named by the format) and its `outcome`."""
+"""Turn imported studies into rows: a run has two stages, its log (named by the format) and its `outcome`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _REASONS = {
 
 @dataclass
 class Imports:
-    """Imported studies by name, folders and states of their stages by key, and problems in words."""
+    """Imported studies by name, the folders and states of their stages by key, and notes on problems."""
 
     studies: dict[str, ImportedStudy] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Imports:
 
 
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
-    """Read all imported studies. A study that cannot be read is reported and left out; the others are loaded."""
+    """Return all imported studies; those that cannot be read are left out with a note."""
     imports = Imports()
     for folder in stored.studies(results):
         try:
@@ -41,9 +41,8 @@ def load_imports(results: Path, planned: Sequence[str]) -> Imports:
             continue
         name = study.study.name if study.study.name not in planned else f"{study.study.name}-imported"
         if name in imports.studies:
-            imports.problems.append(
-                f"{folder}: {name} is the name of another imported study; rename the planned study {folder.name}"
-            )
+            problem = f"{name} is the name of another imported study; rename the planned study {folder.name}"
+            imports.problems.append(f"{folder}: {problem}")
             continue
         imports.studies[name] = study
         for run in study.runs:
@@ -54,7 +53,7 @@ def load_imports(results: Path, planned: Sequence[str]) -> Imports:
 
 
 def health_rules(imports: Imports) -> dict[str, list[Rule]]:
-    """Return the health rules for the runs' logs, by stage key."""
+    """Return {stage key: health rules} of the logs of imported runs."""
     rules: dict[str, list[Rule]] = {}
     for study in imports.studies.values():
         declared = [rule.model_dump() for rule in study.study.health]

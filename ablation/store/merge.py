@@ -1,7 +1,4 @@
-"""The union of two results folders: equal keys mean equal inputs, so stages from another site may be used.
-
-merge(results, other, site) -> Merged
-"""
+"""Merge two results folders: equal keys mean equal inputs, so stages from another site may be used."""
 
 import os
 import re
@@ -25,15 +22,13 @@ from ablation.store.analysis_history import merged_history, write_history
 
 _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
 _ASIDE = re.compile(rf"\.[0-9]+\.tmp\.{_KEY.pattern}")
-# Metrics in which two runs of one stage may differ.
-
 _NOT_COPIED = (KEPT_STATUS, ".lock")
 _REMEDY = "delete the wrong stage, and run stages that are not deterministic at one site only"
 
 
 @dataclass
 class Merged:
-    """Numbers of stages that were added, were in both folders, or were left out because they failed or are damaged."""
+    """Numbers of stages that were added, were in both folders, or were left out as failed or damaged."""
 
     added: int = 0
     in_both: int = 0
@@ -46,9 +41,9 @@ def merge(results: Path, other: Path, site: str) -> Merged:
     Nothing is copied unless everything can be read. If a merge is killed, the stages that it has copied stay.
 
     Raises:
-        ConfigError: `other` has no stages; or a stage succeeded in both with different contents, or diverged in one; or
-            something there cannot be read.
-        TrackerError: a stage runs here, or the folder cannot be written.
+        ConfigError: `other` has no stages that succeeded; a stage succeeded in both with different contents, or
+            diverged in one; or a file of `other` cannot be read.
+        TrackerError: a stage is running in `results`, or the folder cannot be written.
     """
     with alone(results / ".collect.lock"):
         for left in unfinished_copies(results):
@@ -68,9 +63,8 @@ def _merge(results: Path, other: Path, site: str) -> Merged:
         target, state = results / source.relative_to(other), read_state(source, source.name)
         state_here = read_state(target, target.name).state
         if {state_here, state.state} == {"ok", "diverged"}:
-            raise ConfigError(
-                target, "state", state_here, f"the same stage has the state {state.state} in {source}", _REMEDY
-            )
+            problem = f"the same stage has the state {state.state} in {source}"
+            raise ConfigError(target, "state", state_here, problem, _REMEDY)
         if state.state != "ok" or altered(source, state):
             merged.left_out += 1
         elif state_here == "ok":
@@ -106,7 +100,7 @@ def _stages(results: Path) -> Iterator[Path]:
 
 
 def _differing(target: Path, source: Path) -> str:
-    """Return the name of a result file that differs between the two folders; empty if there is none."""
+    """Return the name of a result file that differs between two folders of a stage; empty if none differs."""
     for name in ("items.parquet", "weights.json"):
         digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (target, source)]
         if digests[0] != digests[1]:
@@ -116,7 +110,7 @@ def _differing(target: Path, source: Path) -> str:
 
 
 def _numbers(file: Path) -> pd.DataFrame:
-    """Return the metrics of a stage that are not about its machine."""
+    """Return the metrics of a stage without those that depend on the machine."""
     if not file.exists():
         return pd.DataFrame(columns=["step", "name", "value"])
     rows = pd.read_parquet(file)
@@ -124,7 +118,7 @@ def _numbers(file: Path) -> pd.DataFrame:
 
 
 def _check_readable(stage: Path) -> None:
-    """Refuse a stage that cannot be copied: a file of it cannot be read, or its provenance is damaged."""
+    """Raise ConfigError if a stage cannot be copied: one of its files cannot be read, or its provenance is damaged."""
     try:
         for path in stage.rglob("*"):
             if not path.is_dir() and not path.is_symlink() and path.name not in _NOT_COPIED:
@@ -138,7 +132,7 @@ def _check_readable(stage: Path) -> None:
 
 
 def _copy(source: Path, target: Path, site: str) -> None:
-    """Copy a stage's folder as a whole, with the site in its provenance."""
+    """Copy the folder of a stage as a whole, and name the site in its provenance."""
     aside = target.with_name(f".{os.getpid()}.tmp.{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
     try:

@@ -1,4 +1,4 @@
-"""`status`: progress of the grid, running stages and time left, read from the stage folders as they are now.
+"""Report the progress of the grid, its running stages and the time left, from the stage folders as they are now.
 
 Failures are read from the database: a grid continues after a failure, and the exit status of its last job reports it.
 """
@@ -26,7 +26,7 @@ WATCH_SECONDS = 5
 class StageView:
     """One planned stage as it is now.
 
-    left: the stage's own estimate if it runs; None if it was restarted, as its steps may be from an earlier attempt.
+    left: the estimate of a running stage in seconds; None if it was restarted, as steps may be from earlier attempts.
     """
 
     kind: str
@@ -53,10 +53,12 @@ def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
 
 
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
-    """Return (seconds until the grid is done, number of stages not counted because their kind has not run yet).
+    """Return (seconds until the grid is done, number of stages that are not counted).
+
+    Stages are not counted if none of their kind has run yet.
 
     A stage that is still to run takes the median time of finished stages of its kind, or else the expected time of
-    running ones; a running stage takes its own estimate. As many run at a time as now.
+    running ones; a running stage takes its own estimate. It is assumed that as many stages run at a time as now.
     """
     took: dict[str, list[float]] = {}
     for view in views:
@@ -79,7 +81,7 @@ def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
 
 
 def describe(results: Path, now: float | None = None) -> str:
-    """Return the text of `status`: a line per study, the running stages, the failures, and the time left."""
+    """Return the text that `status` prints: a line for each study, running stages, failures, and the time left."""
     now = time.time() if now is None else now
     views = stage_views(results, now)
     return "\n".join([*_studies(views), *_running(views), *_failures(views), "", summary(views, now)]) + "\n"
@@ -151,7 +153,7 @@ def _failures(views: list[StageView]) -> list[str]:
 
 
 def summary(views: list[StageView], now: float) -> str:
-    """Return one sentence on the remaining stages and time."""
+    """Return one line on the remaining stages and time."""
     waiting = sum(view.state.state in TO_COME for view in views)
     if not waiting:
         return "nothing is left to run"
@@ -165,9 +167,9 @@ def summary(views: list[StageView], now: float) -> str:
 
 
 def failures(database: Path) -> tuple[str, bool]:
-    """Return (report, whether everything that ran is ok). Stages that never ran are counted, but are not failures.
+    """Return (report on failures, whether all stages that ran are ok); stages that never ran are only counted.
 
-    Raises ConfigError if none has run.
+    Raises ConfigError if no stage has run.
     """
     from ablation.store.database import Store  # late: progress needs no database
 

@@ -1,6 +1,6 @@
-"""Prompts and responses behind items, read directly from the stages' folders; see `ablation.contract.samples`.
+"""Read the prompts and responses behind items from the folders of stages; see `ablation.contract.samples`.
 
-They are too many for the database, and a page quotes only a few. A missing, damaged or invalid file costs its texts and
+They are too many for the database, and a page quotes only a few. A missing, damaged or invalid file loses its texts and
 nothing else. Files may come from any program, so they are not trusted and never read whole.
 """
 
@@ -27,7 +27,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, Recu
 
 
 class Said(NamedTuple):
-    """One judged text: its texts (not empty) and numbers (not NaN), by their names."""
+    """A judged response: its texts that are not empty, and its numbers that are not NaN, by name."""
 
     protocol: str
     texts: dict[str, str]
@@ -36,9 +36,10 @@ class Said(NamedTuple):
 
 @dataclass
 class Samples:
-    """The texts of one study's runs. `problems` says which runs' texts could not be read, and why.
+    """The texts of a study's runs.
 
-    files: where the texts of a run may be; the first that exists counts.
+    files: where the texts of a run may be; the first file that exists counts. problems: why texts of a run could not be
+    read.
     """
 
     files: Mapping[Run, tuple[Path, ...]]
@@ -46,7 +47,7 @@ class Samples:
     _items: dict[Run, Set[Place]] = field(default_factory=dict)
 
     def places(self, run: Run) -> Set[Place]:
-        """Return the items of a run that have texts."""
+        """Return (subset, item) of the items of a run that have texts."""
         if run not in self._items:
             self._items[run] = {
                 place
@@ -56,7 +57,7 @@ class Samples:
         return self._items[run]
 
     def read(self, run: Run, wanted: Set[Place], longest: int) -> dict[Place, list[Said]]:
-        """Return the texts of the wanted items of a run, cut to this many characters."""
+        """Return the responses to the wanted items of a run, with texts of at most `longest` characters."""
         texts: dict[Place, list[Said]] = {}
         items = pa.array(sorted({item for _, item in wanted}), pa.large_string())
         for batch in self._batches(run, None):
@@ -80,9 +81,9 @@ class Samples:
 
 
 def study_samples(store: Store, study: str) -> Samples:
-    """Return the texts of a study's runs that succeeded; their folders are next to the database.
+    """Return the texts of a study's runs that succeeded.
 
-    A separate database, as for `serve`, has none next to it; then the paths recorded in it are used.
+    Their folders are beside the database or, for a separate database as that of `serve`, at the paths recorded in it.
     """
     _, rows = store.rows(
         "SELECT f.variant, f.seed, s.dir FROM finals f JOIN stages s USING (key) WHERE f.study = ? ORDER BY ALL",
@@ -101,7 +102,7 @@ def study_samples(store: Store, study: str) -> Samples:
 def _opened(path: Path) -> pq.ParquetFile:
     """Open a file with the expected columns. Raises one of `_UNREADABLE`."""
     if not path.is_file():
-        raise OSError("is not a regular file")
+        raise OSError("the file is not a regular file")
     if (size := path.stat().st_size) > _LARGEST:
         raise OSError(f"the file is {size:,} bytes long, more than {_LARGEST:,}")
     file = pq.ParquetFile(path, page_checksum_verification=True)

@@ -1,4 +1,4 @@
-"""Reads the stages' files and inserts their rows; an unreadable file costs only its own stage."""
+"""Read the files of stages, and insert their rows; an unreadable file leaves out only its own stage."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ def load_unfinished(
 
 
 def read_shard(path: Path, table: str) -> pa.Table:
-    """Return the rows of a stage's Parquet file. Raises ValueError for a wrong column, a null, or an odd name."""
+    """Return the rows of a stage's Parquet file. Raises ValueError for a wrong column, a null or an unusable name."""
     rows = _read_columns(path, table)
     for name in SHARDS[table]:
         if rows[name].null_count:
@@ -96,7 +96,7 @@ def read_shard(path: Path, table: str) -> pa.Table:
 
 
 def _read_columns(path: Path, table: str) -> pa.Table:
-    """Return the table's columns in the table's types; null values become NaN, because pandas writes NaN as null."""
+    """Return the columns of a shard in the types of the table; null values become NaN, as pandas writes it."""
     # A small file at once: Arrow would read its parts in other threads.
     source = pa.BufferReader(read_bytes(path)) if path.stat().st_size < MAX_BYTES else path
     with pq.ParquetFile(source) as file:
@@ -117,12 +117,12 @@ def _read_columns(path: Path, table: str) -> pa.Table:
 
 
 def _odd(names: Any) -> Any:
-    """Return a mask of the names that no table can show."""
+    """Return a mask of the names that are too long for a table or hold control characters."""
     return pc.or_(pc.greater(pc.utf8_length(names), LONGEST_NAME), pc.match_substring_regex(names, _HIDDEN))
 
 
 def _check_clusters(rows: pa.Table) -> None:
-    """Refuse items without a cluster, and items in two clusters."""
+    """Raise ValueError for an item without a cluster, or in two clusters."""
     place = ["subset", "item"]
     pairs = rows.group_by([*place, "cluster"]).aggregate([])
     if not pairs["cluster"].null_count and pairs.num_rows == rows.group_by(place).aggregate([]).num_rows:
@@ -148,7 +148,7 @@ def _read_document(path: Path, table: str) -> pa.Table:
     else:
         digest = document["digest"]
         if not isinstance(digest, str) or not digest.isalnum():
-            raise ValueError(f"digest = {digest!r} is not a digest")
+            raise ValueError(f"digest = {digest!r} is not letters and digits")
         row = [digest, [float(value) for value in document["moved"]]]
     return pa.table([[value] for value in row], schema=DOCUMENTS[table])
 
@@ -165,14 +165,14 @@ def _insert_all(connection: duckdb.DuckDBPyConnection, waiting: Mapping[str, lis
 
 
 def insert_table(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
-    """Append rows by the names of their columns; absent columns become null."""
+    """Append rows to a table by the names of their columns; absent columns become null."""
     connection.register("incoming", rows)
     connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
     connection.unregister("incoming")
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Append rows through Arrow: executemany takes half a millisecond a row."""
+    """Append rows to a table through Arrow, because `executemany` takes half a millisecond for each row."""
     columns = list(zip(*rows, strict=True))
     if columns:
         connection.register("incoming", pa.table({f"c{i}": pa.array(values) for i, values in enumerate(columns)}))

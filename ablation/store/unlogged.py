@@ -1,4 +1,4 @@
-"""Names in `_study.yaml` that nothing has ever logged: most are misspelt, and such a health rule is never evaluated."""
+"""Find names in `_study.yaml` that no stage has logged; most are misspelt, and such health rules never apply."""
 
 import difflib
 from collections import defaultdict
@@ -16,8 +16,8 @@ _Check = tuple[str, str, set[str]]  # what is said of a name that is not among t
 def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> list[str]:
     """Return a sentence for each name of a metric or subset that no stage of the study has logged.
 
-    The metrics that a stage logs depend on its settings, so they are known only when all have run: while a stage that
-    could still log the name is missing or has failed, nothing is reported. `now` is the study's current declaration.
+    Nothing is reported while a stage that could still log the name is missing or has failed, because the metrics that a
+    stage logs depend on its settings. `now` is the study's current declaration.
     """
     definition = now or store.study(study)
     logged, ended = _logged(store, study), _ended(store, study)
@@ -76,14 +76,14 @@ def _logged(store: Store, study: str) -> dict[str, set[str]]:
 
 
 def _ended(store: Store, study: str) -> dict[str, bool]:
-    """Return for each stage whether it is ok in all planned runs."""
+    """Return {stage: whether it is ok in all planned runs}."""
     query = """SELECT r.stage, bool_and(s.state IN ('ok', 'imported')) FROM run_stages r JOIN stages s USING (key)
                WHERE r.study = ? GROUP BY r.stage"""
     return dict(store.rows(query, [study])[1])
 
 
 def _meant(name: str, names: Collection[str], most: int = 0) -> str:
-    """Return what may have been meant: the closest name, or else all names if there are at most `most`."""
+    """Return a hint at the closest name, or else at all names if there are at most `most`; "" without a hint."""
     close = difflib.get_close_matches(name, sorted(names), n=1)
     if close:
         return f"; did you mean {close[0]}?"

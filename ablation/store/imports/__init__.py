@@ -1,1 +1,1 @@
-"""Runs of other programs as a study: their seeds, variants, tree and shards."""
+"""Imported studies: runs of other programs with their seeds, variants, tree and files."""

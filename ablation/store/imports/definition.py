@@ -1,6 +1,6 @@
-"""The definition of an imported study: its analysis plan, table and curves.
+"""Define an imported study: its analysis plan, table and curves.
 
-What study.yaml leaves out comes from the source, or else from the names that the runs logged.
+What study.yaml does not state is taken from the source, or else from the names that the runs logged.
 """
 
 import hashlib
@@ -78,18 +78,18 @@ _WINDOW = 3  # values in a row
 
 @dataclass
 class KnownRun:
-    """A run with its stored record, its key, and the names that it logged."""
+    """A run that is stored or read, with its key and the names that it logged."""
 
     record: Record
     key: str
     metrics: set[str]
     items: set[tuple[str, str, str]]  # protocol, name, subset
     curves: set[str]
-    logged: str  # digest of what it logged, but for what depends on the machine; empty if that is little
+    logged: str  # digest of its metrics, without those of the machine; empty if these are few
 
 
 def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-    """Return a run with the names of its metrics and items; constant metrics have no curve."""
+    """Return a KnownRun with the names of a run's metrics and items; constant metrics have no curve."""
     rows = metrics.group_by("name").aggregate([("value", "count_distinct")]).to_pylist()
     curves = {row["name"] for row in rows if row["value_count_distinct"] > 1}
     of_training = metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], OF_THE_MACHINE)))
@@ -108,7 +108,7 @@ def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | Non
 
 
 def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: str) -> Analysis:
-    """Return the analysis plan.
+    """Return the analysis plan of an imported study.
 
     Raises ConfigError if metric, direction or margin is not stated, or no run has the metric.
     """
@@ -133,9 +133,8 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
     if analysis.protocol == LOGGED:
         for name in analysis.subsets:
             if name not in metrics:
-                raise ConfigError(
-                    where, "analysis.metric", name, "no run has logged the metric", suggest(name, metrics)
-                )
+                problem = "no run has logged the metric"
+                raise ConfigError(where, "analysis.metric", name, problem, suggest(name, metrics))
         return analysis
     subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
     for subset in analysis.subsets:
@@ -151,7 +150,7 @@ def _rank(name: str) -> int:
 
 
 def describe_study(name: str, written: ImportFile, analysis: Analysis, runs: Sequence[KnownRun]) -> StudyRecord:
-    """Return the study's definition, from study.yaml or else from what the runs logged."""
+    """Return the definition of an imported study, from study.yaml or else from what the runs logged."""
     formats = sorted({run.record.format for run in runs})
     items = [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
     primary = list(analysis.subsets) if analysis.protocol == LOGGED else items
@@ -176,7 +175,7 @@ def describe_study(name: str, written: ImportFile, analysis: Analysis, runs: Seq
 
 
 def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefinition]:
-    """Return the primary metric and the rewards, losses, divergences, entropies and lengths that all runs logged."""
+    """Return curves for the primary metric and the rewards, losses, entropies and lengths that all runs logged."""
     logged = [run.curves for run in runs if run.curves]
     common = sorted(set.intersection(*logged)) if logged else []
     chosen = [name for name in primary if name in common]
@@ -185,7 +184,7 @@ def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefin
 
 
 def rules_for(metrics: Iterable[str], formats: Sequence[str]) -> list[HealthRule]:
-    """Return the health rules that apply to any of the metrics, for the logs of each format."""
+    """Return the health rules that apply to any of the metrics, once for the logs of each format."""
     names = sorted(metrics)
     return [
         HealthRule.model_validate(

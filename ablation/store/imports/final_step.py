@@ -1,4 +1,4 @@
-"""The step at which the final metrics of imported runs are taken: `--at`."""
+"""Find the step at which the final metrics of imported runs are taken, as `--at` says."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ablation.store.imports.stored import Record
 
 @dataclass
 class FinalStep:
-    """A study's rule for the step of final metrics; `common` is known once all runs have been read."""
+    """A rule for the step of a study's final metrics; `common` is set once all runs have been read."""
 
     at: int | str | None
     metrics: list[str]  # that decide
@@ -22,7 +22,7 @@ class FinalStep:
 
     @classmethod
     def of(cls, written: ImportFile) -> "FinalStep":
-        """Return the rule of study.yaml. Raises ConfigError if it needs a metric or direction that is not stated."""
+        """Return the rule that study.yaml states. Raises ConfigError if it needs a metric or direction and has none."""
         plan, at = with_known_direction(written.analysis), written.runs.at
         metrics = plan.get("metric") or []
         if at in ("best", "common") and not metrics:
@@ -46,10 +46,7 @@ class FinalStep:
             first, last = ([extreme(steps) for steps in logged.values()] for extreme in (min, max))
             ranges = f"they begin at steps {min(first)} to {max(first)} and end at steps {min(last)} to {max(last)}"
             problem = f"the runs have no common step with {' and '.join(self.metrics)} ({ranges})"
-            remedy = (
-                "name a step that all runs reached (--at 1000), leave out runs, or compare the last steps "
-                "with --at last"
-            )
+            remedy = "leave out runs, or pass --at last to compare the last steps"
             raise ConfigError("import", "--at", self.at, problem, remedy)
         self.common = max(shared, default=None)
 
@@ -64,13 +61,10 @@ class FinalStep:
         if isinstance(self.at, int):
             last = pc.max(metrics["step"]).as_py()
             if rows and (last < self.at or min(rows)[0] > self.at):
-                problem = (
-                    f"{record.name} ({record.source}) logged {self.metrics[0]} only from step {min(rows)[0]} to {last}"
-                )
-                remedy = (
-                    "pass --at common for the last step that all runs logged, or leave out the run with --map "
-                    "leave_out=NAME"
-                )
+                shown = f"{record.name} ({record.source})"
+                problem = f"{shown} logged {self.metrics[0]} only from step {min(rows)[0]} to {last}"
+                remedy = "pass --at common for the last step that all runs logged, or leave out the run with"
+                remedy += " --map leave_out=NAME"
                 raise ConfigError("import", "--at", self.at, problem, remedy)
             steps = [step for step, _ in rows] or metrics["step"].to_pylist()
             return max((step for step in steps if step <= self.at), default=self.at)
@@ -80,7 +74,7 @@ class FinalStep:
         return None if kept == pc.max(metrics["step"]).as_py() else kept
 
     def _distance(self, row: tuple[int, float]) -> float:
-        """Return a value's distance from the best value, up to a constant."""
+        """Return how far the value of a row is from the best value, up to a constant."""
         target = self.direction.get("target", 0.0) if isinstance(self.direction, dict) else None
         return abs(row[1] - target) if target is not None else row[1] if self.direction == "min" else -row[1]
 

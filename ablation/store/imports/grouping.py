@@ -1,4 +1,4 @@
-"""Grouping of runs into variants: by `study.yaml`, by a rule, or by their configurations without the seed."""
+"""Group runs into variants: by `study.yaml`, by a rule, or by their configurations without the seed."""
 
 import json
 import re
@@ -43,9 +43,9 @@ class Group:
 
 
 def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Group]:
-    """Return the groups with their seeds; groups that only differ in the configuration have no name yet.
+    """Return the groups of runs with their seeds; groups that differ only in their configurations have no name yet.
 
-    Raises ConfigError, which names the run that cannot be placed.
+    Raises ConfigError, which names the run, if a run belongs to no group or to several.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
     groups = _named(runs, seeds, study, where)
@@ -56,7 +56,7 @@ def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Gr
     return groups
 
 
-def none_tells_its_seed(runs: Sequence[Record], study: ImportFile, where: str) -> bool:
+def no_seed_is_known(runs: Sequence[Record], study: ImportFile, where: str) -> bool:
     """Return whether the runs, all of one format, have no seed in any of the default places."""
     return (
         study.runs.seed is None
@@ -94,7 +94,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _told(run: Record, rule: str, where: str) -> Any:
-    """Return what a rule finds in a run: by `name:REGEX` in its name, or by a dotted key in its configuration."""
+    """Return what a rule finds in a run: `name:REGEX` in its name, or a dotted key in its configuration."""
     if not rule.startswith("name:"):
         return dotted.get(run.config, rule, None)
     try:
@@ -117,13 +117,13 @@ def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
 
 
 def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str]:
-    """Return the settings whose values differ from an earlier import, which shows that another run replaced it."""
+    """Return the settings whose values differ from an earlier import; if any do, another run replaced it."""
     old, new = _leaves(before, study), _leaves(now, study)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
 
 def _named(runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str) -> list[Group]:
-    """Return the groups with their names, each with the settings common to all its runs."""
+    """Return the named groups of runs, each with the settings that all its runs share."""
     rule, leaves = study.runs.variant, [_leaves(run, study) for run in runs]
     stems = [_stem(run, seed) for run, seed in zip(runs, seeds, strict=True)]
     if any(variant.where or variant.runs for variant in study.variants.values()):
@@ -141,13 +141,13 @@ def _named(runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFil
 
 
 def _safely_named(members: Mapping[str, list[int]], rule: str, where: str) -> dict[str, list[int]]:
-    """Return the groups by names that may stand for variants. Raises ConfigError if two would have the same name."""
+    """Return {name usable for a variant: runs}. Raises ConfigError if two groups would have the same name."""
     whose: dict[str, str] = {}
     for name in members:
         safe = safe_name(name)
         if not safe or whose.setdefault(safe, name) != name:
             alike = f"{name!r} and {whose[safe]!r} would both be named {safe!r}" if safe else ""
-            problem = alike or f"{name!r} has no ASCII letter"
+            problem = alike or f"{name!r} has no ASCII letter or digit"
             raise ConfigError(where, "--map variant", rule, problem, "choose names under `variants` in a study.yaml")
     return {safe: members[name] for safe, name in whose.items()}
 
@@ -162,19 +162,16 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
     ]
     if len(fitting) != 1:
         problem = f"run {run.name} matches {f'the variants {joined(fitting)}' if fitting else 'no variant'}"
-        raise ConfigError(
-            where, "variants", None, problem, "correct `where` or `runs`, or list the run in runs.leave_out"
-        )
+        remedy = "correct `where` or `runs`, or list the run in runs.leave_out"
+        raise ConfigError(where, "variants", None, problem, remedy)
     return fitting[0]
 
 
 def _by_rule(run: Record, rule: str, where: str) -> str:
     value = _told(run, rule, where)
     if value is None or not str(value):
-        shown = f"run {run.name} ({run.source})"
-        raise ConfigError(
-            where, "--map variant", rule, f"{shown} has no value for this key", "name another key, or write name:REGEX"
-        )
+        problem = f"run {run.name} ({run.source}) has no value for this key"
+        raise ConfigError(where, "--map variant", rule, problem, "name another key, or write name:REGEX")
     return str(value)
 
 
@@ -225,7 +222,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
 
 
 def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the configurations of one format; for runs in several formats, of the format that records most."""
+    """Return the configurations of all runs by one format: the one that records most, if runs have several formats."""
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
@@ -240,7 +237,7 @@ def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
 
 
 def _common(leaves: Sequence[dict[str, Any]], places: Sequence[int]) -> dict[str, Any]:
-    """Return the settings common to all runs that have a configuration."""
+    """Return the settings that all runs with a configuration share."""
     configured = [leaves[place] for place in places if leaves[place]]
     if not configured:
         return {}
@@ -254,10 +251,7 @@ def _seeds_of(
         order = sorted(group.runs, key=lambda place: (runs[place].started or "", natural(runs[place].name)))
         return [order.index(place) for place in group.runs]
     if silent := [runs[place] for place in group.runs if seeds[place] is None]:
-        remedy = (
-            "pass --map seed=KEY (a key of the configuration), seed=name:REGEX, or seed=number to number "
-            "the runs in order"
-        )
+        remedy = "pass --map seed=KEY (a key of the configuration), seed=name:REGEX, or seed=number to number the runs"
         more = f" and {counted(len(silent) - 1, 'other run')} of the variant have" if len(silent) > 1 else " has"
         problem = f"run {silent[0].name} ({silent[0].source}){more} no known seed"
         raise ConfigError(where, "seed", None, problem, remedy)
@@ -265,7 +259,7 @@ def _seeds_of(
 
 
 def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) -> None:
-    """Refuse two runs of one format that would have the same variant and seed."""
+    """Raise ConfigError if two runs of one format would have the same variant and seed."""
     for group in groups:
         taken: dict[tuple[int, str], int] = {}
         for place, seed in zip(group.runs, group.seeds, strict=True):
@@ -281,10 +275,10 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
 
 
 def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of logs of one run: equal seeds, if known, equal settings, and continued steps.
+    """Return pairs (earlier, later) of logs that belong to one run, in the order in which they follow each other.
 
-    A preemption leaves such logs, if the program gets another id when it starts again. The pairs are in the order in
-    which they follow each other.
+    They have equal settings and, if known, equal seeds, and the later log continues the steps of the earlier one. A
+    preemption leaves such logs if the program gets another id when it starts again.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
     continuations = _versions_continued(runs, seeds, study, where)
@@ -310,7 +304,7 @@ def _versions_continued(
 ) -> list[tuple[int, int]]:
     """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` that belong to one resumed run.
 
-    Raises ConfigError if that is not known, because there are no settings and the steps do not continue.
+    Raises ConfigError if that is not known, because the steps of some folders continue and those of others do not.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []
@@ -328,14 +322,10 @@ def _versions_continued(
             continuations += pairs
         elif any(goes_on) or (pairs and settings == "{}"):
             first, second = (runs[place] for place in pairs[goes_on.index(False)])
-            problem = (
-                f"{first.name} and {second.name} have the same settings, but {second.name} does not continue the "
-                "steps of the former"
-            )
-            remedy = (
-                r"pass --map seed=name:version_(\d+) if they are runs of one variant, else --map "
-                r"variant=name:(version_\d+)"
-            )
+            problem = f"{first.name} and {second.name} have the same settings, but {second.name} does not continue"
+            problem += f" the steps of {first.name}"
+            remedy = r"if they are runs of one variant, pass --map seed=name:version_(\d+)"
+            remedy += r", else --map variant=name:(version_\d+)"
             raise ConfigError(where, "version", second.source, problem, remedy)
     return continuations
 
@@ -360,7 +350,7 @@ def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
 
 
 def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
-    """Return the places of the logs of ranks other than 0: of runs that differ only in their rank, rank 0 counts.
+    """Return the places of runs that are logs of ranks other than 0; of such logs of one run, that of rank 0 counts.
 
     The rank is in the name, such as `rank-N`, or in the configuration; then the names may differ, but the seeds must
     not. Settings are the same, and ranks run from 0 without a gap. Empty if a rule names the variants.
@@ -384,7 +374,7 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
 
 
 def safe_name(name: str) -> str:
-    """Return a name that may stand for a variant: letters, digits, `.`, `-`, `_`."""
+    """Return a name made usable for a variant, of letters, digits, `.`, `-`, `_`; "" if nothing is left."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
     safe = re.sub(r"\.{2,}", ".", safe)[:_LONGEST].strip("-.")
     return safe if is_safe_name(safe) else ""

@@ -1,12 +1,11 @@
-"""Imports files of other programs as a study: read runs, join them to known ones, find variants, write.
+"""Import files of other programs as a study: read runs, join them to known ones, find variants, write.
 
-    import_runs(results, request) -> Outcome
-
-Without `write` nothing is written, and the outcome says what would be imported. A study is written whole or not at all.
+Without `write` nothing is written, and the outcome describes what would be imported. A study is written as a whole or
+not at all.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -30,7 +29,7 @@ from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table, 
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.final_step import FinalStep
-from ablation.store.imports.grouping import changed_settings, continued, none_tells_its_seed, other_ranks
+from ablation.store.imports.grouping import changed_settings, continued, no_seed_is_known, other_ranks
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.variant_tree import derive
 
@@ -38,11 +37,12 @@ _FACTS = (PlacedRun.model_fields.keys() & Record.model_fields.keys()) - {"seed"}
 _NAMES = ("metrics", "items", "curves")  # of a known run
 _DEEPEST = 100  # levels of a configuration; pydantic writes about 250, and reads fewer
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
+_Identity = tuple[str, str, str]  # `Record.identity`
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request to import. `written`: study.yaml with the command line's changes; None repeats the last import's."""
+    """A request to import runs; `written`: study.yaml with the options of the command, None: as in the last import."""
 
     format: str
     reader: Reader
@@ -56,9 +56,9 @@ class Request:
 
 @dataclass
 class Outcome:
-    """The result of an import: the study as it is now, or would be, and what could not be read.
+    """The result of an import: the study as it is, or would be, and notes on what could not be read.
 
-    `missing` is the error that says why there is no analysis plan, if the runs cannot be judged yet.
+    `missing`: if the runs cannot be judged yet, the error that says what the analysis plan lacks.
     """
 
     variants: tuple[PlannedVariant, ...] = ()
@@ -72,13 +72,14 @@ class Outcome:
 
 
 def import_runs(results: Path, request: Request) -> Outcome:
-    """Import runs. Raises ConfigError if the request cannot be met; then nothing was written."""
+    """Import runs. Raises ConfigError, before anything is written, if the request cannot be met."""
     folder = results / stored.FOLDER / request.study
     with _alone(results / stored.FOLDER) if request.write else nullcontext():
         before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None
         kept = {run.key for run in before.runs} if before else set()
         try:
-            outcome, study = _gather(folder, request, before)
+            current = _Import(folder, request, before)
+            study, outcome = current.gather(), current.outcome
             if request.write and study is not None:
                 update_text(folder / stored.MANIFEST, study.text())
                 kept, outcome.written = {run.key for run in study.runs}, True
@@ -90,7 +91,7 @@ def import_runs(results: Path, request: Request) -> Outcome:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other import writes to the same results; remove new folders if nothing has been imported."""
+    """Wait until no other import writes to the same results; at the end remove new folders that are still empty."""
     made = [place for place in (folder, folder.parent) if not place.exists()]
     lock = folder / ".lock"
     with alone(lock):
@@ -104,69 +105,156 @@ def _alone(folder: Path) -> Iterator[None]:
                         place.rmdir()
 
 
-def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tuple[Outcome, ImportedStudy | None]:
-    if request.study in request.planned:
-        remedy = f"choose another name, such as {request.study}-imported"
-        raise ConfigError(
-            "import", "--study", request.study, "is a planned study, which imported runs cannot join", remedy
+class _Import:
+    """Gathers the runs of one import, those that are known and those that are read, and its outcome."""
+
+    def __init__(self, folder: Path, request: Request, before: ImportedStudy | None) -> None:
+        if request.study in request.planned:
+            remedy = f"choose another name, such as {request.study}-imported"
+            raise ConfigError(
+                "import", "--study", request.study, "is a planned study, which imported runs cannot join", remedy
+            )
+        self.folder, self.request, self.outcome = folder, request, Outcome()
+        self.written = request.written or (before.written if before else ImportFile())
+        self.final = FinalStep.of(self.written)
+        self.runs = self._stored(before)
+
+    def gather(self) -> ImportedStudy | None:
+        """Read and place all runs; return the study, or None if it has no analysis plan yet."""
+        request, written, outcome = self.request, self.written, self.outcome
+        keys = {identity: run.key for identity, run in self.runs.items()}
+        if self.final.at == "common":  # read twice, since tables of all runs at once may need much memory
+            earlier = ((identity, stored.read_rows(self.folder / key)[0]) for identity, key in keys.items())
+            now = ((record.identity, metrics) for record, metrics, _ in self._read([]))
+            self.final.find_common(chain(earlier, now))
+        self._take_in()
+        order = sorted(self.runs)
+        if ranks := other_ranks([self.runs[identity].record for identity in order], written):
+            names = shortened([self.runs.pop(order[place]).record.name for place in ranks])
+            outcome.problems.append(
+                f"runs that differ only in their rank are imported once, as rank 0; left out: {names}"
+            )
+        self._join()
+        outcome.new = len(self.runs.keys() - keys.keys())
+        outcome.changed = sum(self.runs[identity].key != key for identity, key in keys.items() if identity in self.runs)
+        runs = [self.runs[identity] for identity in sorted(self.runs)]
+        if not runs:
+            raise ConfigError(request.paths[0], "", None, "contains no run that can be read", "name another path")
+        records = [run.record for run in runs]
+        numbered = _numbered(records, written, request.where, outcome.problems)
+        outcome.variants, placed = _derived(records, numbered, request, outcome)
+        outcome.runs = tuple(
+            PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
+            for run, (variant, seed) in zip(runs, placed, strict=True)
         )
-    written = request.written or (before.written if before else ImportFile())
-    outcome = Outcome()
-    known_runs = _stored_runs(folder, before, outcome)
-    final = FinalStep.of(written)
-    if final.at == "common":  # read twice, since tables of all runs at once may need much memory
-        earlier = ((identity, stored.read_rows(folder / run.key)[0]) for identity, run in known_runs.items())
-        now = _read(request, written, [])
-        final.find_common(chain(earlier, ((record.identity, metrics) for record, metrics, _ in now)))
-    read = _read(request, written, outcome.problems)
-    keys = {identity: run.key for identity, run in known_runs.items()}
-    _take_in(folder, request, read, known_runs, outcome, written=written, final=final)
-    order = sorted(known_runs)
-    if ranks := other_ranks([known_runs[identity].record for identity in order], written):
-        names = shortened([known_runs.pop(order[place]).record.name for place in ranks])
-        outcome.problems.append(f"of runs that differ only in their rank, only rank 0 is imported; left out: {names}")
-    _join(folder, request, known_runs, outcome, written=written, final=final)
-    outcome.new = len(known_runs.keys() - keys.keys())
-    outcome.changed = sum(known_runs[identity].key != key for identity, key in keys.items() if identity in known_runs)
-    runs = [known_runs[identity] for identity in sorted(known_runs)]
-    if not runs:
-        raise ConfigError(request.paths[0], "", None, "contains no run that can be read", "name another path")
-    records = [run.record for run in runs]
-    numbered = _numbered(records, written, request.where, outcome.problems)
-    outcome.variants, placed = _derived(records, numbered, request, outcome)
-    outcome.runs = tuple(
-        PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
-        for run, (variant, seed) in zip(runs, placed, strict=True)
-    )
-    _refuse_copies(runs, outcome.runs, request.where)
-    outcome.problems += stored.steps_judged(outcome.runs)
-    other_prompts = _other_prompts(runs, [seed for _, seed in placed])
-    pairing = {"seeds": "independent"} if numbered.runs.seed == "number" else {}  # numbers pair nothing
-    try:
-        outcome.analysis = plan_analysis(pairing | written.analysis, runs, request.where)
-        decides = outcome.analysis.subsets if outcome.analysis.protocol == EVALUATION else []
-        for subset in decides if "prompt" not in written.runs.allow else []:
-            if subset in other_prompts:
-                raise other_prompts.pop(subset)
-    except ConfigError as error:
-        if request.write:
-            raise
-        outcome.missing = error
-    outcome.problems += [difference.problem for difference in other_prompts.values()]
-    if outcome.missing is not None or outcome.analysis is None:
-        return outcome, None
-    study = ImportedStudy(
-        written=written,
-        study=describe_study(request.study, written, outcome.analysis, runs),
-        variants=outcome.variants,
-        runs=outcome.runs,
-    )
-    return outcome, study
+        _refuse_copies(runs, outcome.runs, request.where)
+        outcome.problems += stored.steps_judged(outcome.runs)
+        other_prompts = _other_prompts(runs, [seed for _, seed in placed])
+        pairing = {"seeds": "independent"} if numbered.runs.seed == "number" else {}  # numbers pair nothing
+        try:
+            outcome.analysis = plan_analysis(pairing | written.analysis, runs, request.where)
+            decides = outcome.analysis.subsets if outcome.analysis.protocol == EVALUATION else []
+            for subset in decides if "prompt" not in written.runs.allow else []:
+                if subset in other_prompts:
+                    raise other_prompts.pop(subset)
+        except ConfigError as error:
+            if request.write:
+                raise
+            outcome.missing = error
+        outcome.problems += [difference.problem for difference in other_prompts.values()]
+        if outcome.missing is not None or outcome.analysis is None:
+            return None
+        study = describe_study(request.study, written, outcome.analysis, runs)
+        return ImportedStudy(written=written, study=study, variants=outcome.variants, runs=outcome.runs)
+
+    def _stored(self, before: ImportedStudy | None) -> dict[_Identity, KnownRun]:
+        """Return the runs of earlier imports; a run whose files are damaged is reported and left out."""
+        known: dict[_Identity, KnownRun] = {}
+        for run in before.runs if before else ():
+            try:
+                content = stored.read_record(self.folder / run.key)
+                metrics, items = stored.read_rows(self.folder / run.key)
+            except (TrackerError, OSError, pa.ArrowException) as error:
+                self.outcome.problems.append(one_line(f"{error}; the imported copy of {run.name} is lost", 500))
+                continue
+            record = Record(**content.model_dump(include=set(Record.model_fields)))
+            known[record.identity] = known_run(record, run.key, metrics, items)
+        return known
+
+    def _read(self, problems: list[str]) -> Iterator[_Run]:
+        """Yield the runs of all paths, each once, without those in `leave_out`."""
+        seen = set()
+        for path in self.request.paths:
+            if not path.exists():
+                raise ConfigError(path, "", None, "the file or folder does not exist", "correct the path")
+            for run in self.request.reader(path, lambda line: problems.append(one_line(line, 500))):
+                place = run.source.resolve(), run.id
+                names = run.name, run.id
+                if place not in seen and not any(fnmatchcase(n, p) for n in names for p in self.written.runs.leave_out):
+                    seen.add(place)
+                    yield _checked(run, self.request, self.written, problems)
+
+    def _take_in(self) -> None:
+        """Merge what the sources hold now into the runs of earlier imports; store the result if `write`."""
+        problems, not_yet_read = self.outcome.problems, dict(self.runs)
+        for record, *rows in chain(self._read(problems), self._not_read(not_yet_read)):
+            metrics, items = rows
+            was = not_yet_read.pop(record.identity, None)
+            if was is not None and (changed := changed_settings(was.record, record, self.written)):
+                what = f"replaces a different run from an earlier import ({listed(changed)} changed)"
+                problems.append(one_line(f"{record.source}: {record.name}: {what}", 500))
+            elif was is not None:
+                before, evaluated = stored.read_rows(self.folder / was.key)
+                metrics, items = stored.merged_metrics(before, metrics), stored.merged_items(evaluated, items)
+            self.runs[record.identity] = self._kept(record, metrics, items)
+
+    def _not_read(self, left: Mapping[_Identity, KnownRun]) -> Iterator[_Run]:
+        """Yield the runs of earlier imports that the sources no longer hold: `left`, after all others were read."""
+        for identity in list(left):
+            yield self.runs[identity].record, *stored.read_rows(self.folder / self.runs[identity].key)
+
+    def _kept(self, record: Record, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
+        """Return a run with the steps of its metrics, after storing it if `write`."""
+        first, last = pc.min_max(metrics["step"]).as_py().values()
+        steps = {"first_step": first, "last_step": last, "final": self.final.step(record, metrics)}
+        record = record.model_copy(update=steps)
+        key = stored.key_of_run(record, metrics, items)
+        if self.request.write:
+            stored.write_run(self.folder, key, record, metrics, items)
+        return known_run(record, key, metrics, items)
+
+    def _join(self) -> None:
+        """Join runs that continue others, as after a preemption; from its first step on, the later log counts.
+
+        Without `write` no rows are stored, so only the facts that are shown of the runs are joined.
+        """
+        order = sorted(self.runs)
+        joined = dict(enumerate(order))  # by place: what the run is a part of
+        records = [self.runs[identity].record for identity in order]
+        for earlier_place, later_place in continued(records, self.written, self.request.where):
+            earlier, later = self.runs[joined[earlier_place]], self.runs.pop(order[later_place])
+            joined[later_place] = joined[earlier_place]
+            what = f"continues {earlier.record.name} with the same settings, so they are one run"
+            self.outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
+            record = earlier.record.model_copy(
+                update={"state": later.record.state, "last_step": later.record.last_step}
+            )
+            if self.request.write:
+                (before, items), (metrics, evaluated) = (
+                    stored.read_rows(self.folder / each.key) for each in (earlier, later)
+                )
+                rest = before.filter(pc.less(before["step"], later.record.first_step))
+                metrics = stored.sorted_metrics(pa.concat_tables([rest, metrics]))
+                run = self._kept(record, metrics, stored.merged_items(items, evaluated))
+            else:
+                names = {n: getattr(earlier, n) | getattr(later, n) for n in _NAMES}
+                run = KnownRun(record, earlier.key, **names, logged=earlier.logged + later.logged)
+            self.runs[joined[earlier_place]] = run
 
 
 def _numbered(records: Sequence[Record], written: ImportFile, where: str, problems: list[str]) -> ImportFile:
-    """Return the definition, with numbered runs if no run has a known seed; then add a note to the problems."""
-    if written.analysis.get("seeds") == "paired" or not none_tells_its_seed(records, written, where):
+    """Return the definition; if no run has a known seed, one that numbers the runs, with a note in the problems."""
+    if written.analysis.get("seeds") == "paired" or not no_seed_is_known(records, written, where):
         return written
     problem = "no run has a known seed, so the runs are numbered in order of start and judged as independent"
     problems.append(f"{problem}; to name the seeds, pass --map seed=KEY or seed=name:REGEX")
@@ -176,7 +264,7 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
 def _derived(
     records: Sequence[Record], written: ImportFile, request: Request, outcome: Outcome
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return variants and places as `derive` does; if nothing is written, runs without a known seed are numbered."""
+    """Return what `derive` returns; if nothing is written, after numbering runs if seeds are not known."""
     try:
         return derive(records, written, request.where)
     except ConfigError as error:
@@ -187,86 +275,8 @@ def _derived(
         return derive(records, by_number, request.where)
 
 
-def _take_in(
-    folder: Path,
-    request: Request,
-    runs: Iterable[_Run],
-    known_runs: dict[tuple[str, str, str], KnownRun],
-    outcome: Outcome,
-    *,
-    written: ImportFile,
-    final: FinalStep,
-) -> None:
-    """Merge the sources' present content into the runs of earlier imports; store the result if `write`."""
-    not_yet_read = dict(known_runs)
-    for run in chain(runs, _not_read(folder, known_runs, not_yet_read)):
-        record, metrics, items = run
-        was = not_yet_read.pop(record.identity, None)
-        if was is not None and (changed := changed_settings(was.record, record, written)):
-            what = f"replaces a different run from an earlier import ({listed(changed)} changed)"
-            outcome.problems.append(one_line(f"{record.source}: {record.name}: {what}", 500))
-        elif was is not None:
-            before, evaluated = stored.read_rows(folder / was.key)
-            metrics, items = stored.merged_metrics(before, metrics), stored.merged_items(evaluated, items)
-        record = _with_steps(record, metrics, final)
-        key = stored.key_of_run(record, metrics, items)
-        if request.write:
-            stored.write_run(folder, key, record, metrics, items)
-        known_runs[record.identity] = known_run(record, key, metrics, items)
-
-
-def _with_steps(record: Record, metrics: pa.Table, final: FinalStep) -> Record:
-    first, last = pc.min_max(metrics["step"]).as_py().values()
-    return record.model_copy(update={"first_step": first, "last_step": last, "final": final.step(record, metrics)})
-
-
-def _join(
-    folder: Path,
-    request: Request,
-    known_runs: dict[tuple[str, str, str], KnownRun],
-    outcome: Outcome,
-    *,
-    written: ImportFile,
-    final: FinalStep,
-) -> None:
-    """Join runs that continue others, as after a preemption; from its first step on, the later log counts.
-
-    Without `write` no rows are stored, so only the facts that are shown of the runs are joined.
-    """
-    order = sorted(known_runs)
-    joined = dict(enumerate(order))  # by place: what the run is a part of
-    records = [known_runs[identity].record for identity in order]
-    for earlier_place, later_place in continued(records, written, request.where):
-        earlier, later = known_runs[joined[earlier_place]], known_runs.pop(order[later_place])
-        joined[later_place] = joined[earlier_place]
-        what = f"continues {earlier.record.name} with the same settings, so they are one run"
-        outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
-        record = earlier.record.model_copy(update={"state": later.record.state, "last_step": later.record.last_step})
-        names = {n: getattr(earlier, n) | getattr(later, n) for n in _NAMES}
-        run = KnownRun(record, earlier.key, **names, logged=earlier.logged + later.logged)
-        if request.write:
-            (before, items), (metrics, evaluated) = (stored.read_rows(folder / each.key) for each in (earlier, later))
-            rest = before.filter(pc.less(before["step"], later.record.first_step))
-            metrics, items = pa.concat_tables([rest, metrics]), stored.merged_items(items, evaluated)
-            metrics = metrics.sort_by([("step", "ascending"), ("name", "ascending")])
-            record = _with_steps(Record(**record.model_dump(include=set(Record.model_fields))), metrics, final)
-            key = stored.key_of_run(record, metrics, items)
-            stored.write_run(folder, key, record, metrics, items)
-            run = known_run(record, key, metrics, items)
-        known_runs[joined[earlier_place]] = run
-
-
-def _not_read(
-    folder: Path, known_runs: Mapping[tuple[str, str, str], KnownRun], left: Mapping[tuple[str, str, str], KnownRun]
-) -> Iterator[_Run]:
-    """Yield the runs of earlier imports that the sources no longer have: `left`, after all others have been read."""
-    for identity in list(left):
-        record = Record(**known_runs[identity].record.model_dump(include=set(Record.model_fields)))
-        yield record, *stored.read_rows(folder / known_runs[identity].key)
-
-
 def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where: str) -> None:
-    """Refuse a run that occurs under two seeds. If all runs of a variant are one run, the verdict is undecided."""
+    """Raise ConfigError if one run occurs under two seeds, unless all runs of a variant are one, which is undecided."""
     first: dict[tuple[str, str], PlacedRun] = {}
     logs_by_variant: dict[str, set[str]] = {}
     for run, place in zip(runs, placed, strict=True):
@@ -274,16 +284,14 @@ def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where:
     for run, place in zip(runs, placed, strict=True):
         earlier = first.setdefault((place.variant, run.logged), place) if run.logged else place
         if earlier is not place and earlier.format == place.format and len(logs_by_variant[place.variant]) > 1:
-            problem = (
-                f"{earlier.name} and {place.name} logged the same values at every step, so they may be one "
-                "run with two seeds"
-            )
+            problem = f"{earlier.name} and {place.name} logged the same values at every step, so they may be one run"
+            problem += " with two seeds"
             key = f"{place.variant} seeds {earlier.seed} and {place.seed}"
             raise ConfigError(where, key, None, problem, f"leave out one of them: --map 'leave_out={place.name}'")
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
-    """Return an error for each subset in which runs of one seed had different prompts and cannot be paired."""
+    """Return {subset: error} of subsets in which runs of one seed had different prompts and cannot be paired."""
     first: dict[tuple[str, int], Record] = {}
     differing: dict[str, ConfigError] = {}
     for run, seed in zip(runs, seeds, strict=True):
@@ -296,35 +304,8 @@ def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, 
     return differing
 
 
-def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -> dict[tuple[str, str, str], KnownRun]:
-    known_runs = {}
-    for run in before.runs if before else ():
-        try:
-            record = stored.read_record(folder / run.key)
-            metrics, items = stored.read_rows(folder / run.key)
-        except (TrackerError, OSError, pa.ArrowException) as error:
-            outcome.problems.append(one_line(f"{error}; the imported copy of {run.name} is lost", 500))
-            continue
-        known_runs[record.identity] = known_run(record, run.key, metrics, items)
-    return known_runs
-
-
-def _read(request: Request, written: ImportFile, problems: list[str]) -> Iterator[_Run]:
-    """Yield the runs of all paths, each once, without those in `leave_out`."""
-    seen = set()
-    for path in request.paths:
-        if not path.exists():
-            raise ConfigError(path, "", None, "the file or folder does not exist", "correct the path")
-        for run in request.reader(path, lambda line: problems.append(one_line(line, 500))):
-            place = run.source.resolve(), run.id
-            names = run.name, run.id
-            if place not in seen and not any(fnmatchcase(n, p) for n in names for p in written.runs.leave_out):
-                seen.add(place)
-                yield _checked(run, request, written, problems)
-
-
 def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
-    """Return a run in a form that can be stored. Raises ConfigError if its items are invalid."""
+    """Return a run as it can be stored. Raises ConfigError if its items are invalid."""
     metrics, kept = run.metrics, run.kept
     if kept is None:
         kept, unclear = kept_step(run.config, metrics)
@@ -340,14 +321,14 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     odd = {name for name in names if not name or len(name) > 500 or not name.isprintable()}  # no table can show them
     for what, some in (("that --map replaces", unused), ("without a usable name", odd)):
         if some:
-            names_left_out = ", ".join(sorted(some))
-            problems.append(one_line(f"{run.source}: {run.name}: metrics {what} are left out: {names_left_out}", 500))
+            text = f"{run.source}: {run.name}: metrics {what} are left out: {', '.join(sorted(some))}"
+            problems.append(one_line(text, 500))
     odd |= unused
     if odd or renamed or len(metrics.group_by(["step", "name"]).aggregate([])) < metrics.num_rows:
         rows = zip(*(column.to_pylist() for column in metrics.columns), strict=True)
         metrics = metric_table((step, renamed.get(name, name), value) for step, name, value in rows if name not in odd)
     if metrics.num_rows == 0 and run.items is None:
-        problems.append(f"{run.source}: {run.name} has logged nothing")
+        problems.append(f"{run.source}: {run.name} has logged neither metrics nor items")
     items = None if run.items is None or run.items.num_rows == 0 else stored.sorted_items(run.items)
     if items is not None:
         _check_items(run, items)
@@ -369,7 +350,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
         kept=kept,
         prompts=dict(run.prompts),
     )
-    return record, metrics.sort_by([("step", "ascending"), ("name", "ascending")]), items
+    return record, stored.sorted_metrics(metrics), items
 
 
 def _check_items(run: ImportedRun, items: pa.Table) -> None:
@@ -386,7 +367,7 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
 def _json(value: Any, left: int = _DEEPEST) -> Any:
     """Return a value that JSON and DuckDB can hold: dates, NaN and huge integers become text; surrogates are replaced.
 
-    Raises RecursionError for one that is nested in `left` levels or more.
+    Raises RecursionError for a value with `left` or more nested levels.
     """
     if not left:
         raise RecursionError

@@ -1,17 +1,15 @@
-"""Imported runs as files, `results/imported/<study>/`, which `collect` turns into rows.
+"""Store imported runs as files, `results/imported/<study>/`, which `collect` turns into rows.
 
     study.json                     definition, rules, variants, and which folders count
-    <key>/run.json                 what the source says of one run, and the digests of the other files
-    <key>/log/metrics.parquet      the run's course, a stage named by the format
-    <key>/log/provenance.json      where it came from
+    <key>/run.json                 the facts of one run by its source, and the digests of the other files
+    <key>/log/metrics.parquet      all metrics of the run, a stage named by the format
+    <key>/log/provenance.json      the source of the run
     <key>/outcome/metrics.parquet  its final metrics and the means of its items, the stage `outcome`
     <key>/outcome/items.parquet    its items; each final metric is one more, of protocol `logged`
 
-A folder is named by what it holds, made aside and renamed, and never written again. `study.json` is replaced last:
-what it does not name does not count, so an import that is killed has imported nothing.
-
-What an earlier import found and what the log holds now are merged without duplicate steps: `merged_metrics`,
-`merged_items`.
+A folder is named by a digest of its content, written under another name and renamed, and never written again.
+`study.json` is replaced last: a folder that it does not name does not count, so an import that is killed has imported
+nothing. `merged_metrics` and `merged_items` merge the content of an earlier import with that of the log now.
 """
 
 import hashlib
@@ -47,7 +45,7 @@ _MAX_BYTES = 1 << 30
 
 
 class Record(Strict):
-    """A run's facts from its source, without its rows."""
+    """The facts of an imported run by its source, without its rows."""
 
     format: str
     source: str
@@ -72,7 +70,7 @@ class Record(Strict):
 
 
 class StoredRecord(Record):
-    """The content of `run.json`; `files` are the sha256 digests of the other files."""
+    """The content of `run.json`; `files` holds the sha256 digests of the other files."""
 
     files: dict[str, str]
 
@@ -94,7 +92,7 @@ class PlacedRun(Strict):
 
     @property
     def judged_at(self) -> int | None:
-        """Return the step of the run's final metrics; each metric's last value up to this step counts."""
+        """Return the step of the run's final metrics, up to which the last value of each metric counts."""
         return self.last_step if self.final is None else self.final
 
 
@@ -112,12 +110,12 @@ class ImportedStudy(Strict):
 
 
 def studies(results: Path) -> list[Path]:
-    """Return the folders of imported studies, by name."""
+    """Return the folders of imported studies, sorted by name."""
     return sorted(path.parent for path in (results / FOLDER).glob(f"*/{MANIFEST}"))
 
 
 def read_study(folder: Path) -> ImportedStudy:
-    """Return an imported study. Raises ConfigError if its manifest is missing or broken."""
+    """Return the imported study in a folder. Raises ConfigError if its manifest is missing or broken."""
     path = folder / MANIFEST
     remedy = "restore it, or delete the folder and import again"
     try:
@@ -130,12 +128,12 @@ def read_study(folder: Path) -> ImportedStudy:
 
 
 def read_record(folder: Path) -> StoredRecord:
-    """Return the record of one run. Raises TrackerError if files are missing or have changed."""
+    """Return the record of an imported run. Raises TrackerError if its files are missing or have changed."""
     try:
         record = StoredRecord.model_validate_json(read_text(folder / RUN, _MAX_BYTES))
         digests = {name: sha256(folder / name) for name in record.files}
     except (OSError, ValueError) as error:
-        raise TrackerError(f"{folder}: {RUN}, or a file that it names, cannot be read ({error})") from None
+        raise TrackerError(f"{folder}: cannot be read ({error})") from None
     for name, digest in digests.items():
         if digest != record.files[name]:
             raise TrackerError(f"{folder / name}: the content has changed since the import")
@@ -143,7 +141,7 @@ def read_record(folder: Path) -> StoredRecord:
 
 
 def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
-    """Return a run's stored metrics and items."""
+    """Return the stored metrics and items of a run; None for no items."""
     metrics = pq.read_table(folder / "log/metrics.parquet", schema=METRIC_ROWS)
     items = pq.read_table(folder / "outcome/items.parquet")
     if "cluster" not in items.column_names:
@@ -153,7 +151,7 @@ def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
 
 
 def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str:
-    """Return the name of the run's folder: a digest of its content. Rows are in their stored order."""
+    """Return the name of a run's folder, a digest of its content, whose rows are in their stored order."""
     digest = hashlib.sha256(record.model_dump_json().encode())
     for table in (metrics, items):
         for column in () if table is None else table.columns:
@@ -166,7 +164,7 @@ def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str
 
 
 def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
-    """Write a run's folder, if it does not exist, as a whole."""
+    """Write the folder of a run as a whole, unless it exists."""
     folder = study / key
     try:
         read_record(folder)
@@ -197,7 +195,7 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
 
 
 def remove_unnamed(study: Path, keys: set[str]) -> None:
-    """Delete the run folders that a study's manifest does not name, and the study's folder if it is then empty."""
+    """Delete folders of runs whose keys are not given, and the folder of the study if it is then empty."""
     for folder in study.iterdir() if study.is_dir() else ():
         if folder.is_dir() and folder.name not in keys:
             shutil.rmtree(folder, ignore_errors=True)
@@ -206,7 +204,7 @@ def remove_unnamed(study: Path, keys: set[str]) -> None:
 
 
 def finals(metrics: pa.Table, step: int | None) -> pa.Table:
-    """Return each metric's last row up to a step; its very last row if it begins later or the step is None."""
+    """Return each metric's last row up to a step; its last row of all if it begins later or the step is None."""
     rows = list(zip(metrics["name"].to_pylist(), metrics["step"].to_pylist(), strict=True))
     places = {name: place for place, (name, _) in enumerate(rows)}  # rows stand by step
     if step is not None:
@@ -215,14 +213,14 @@ def finals(metrics: pa.Table, step: int | None) -> pa.Table:
 
 
 def _means(items: pa.Table, last: pa.Table, step: int) -> pa.Table:
-    """Return the means of the items as metrics."""
+    """Return the means of items as metrics at a step, without those that the run logged itself."""
     means = item_means(items)
     names = sorted(means.keys() - set(last["name"].to_pylist()))
     return pa.table([[step] * len(names), names, [means[name] for name in names]], schema=METRIC_ROWS)
 
 
 def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
-    """Return the items with each final metric as a further item; without the column `cluster` if there are none."""
+    """Return the items with each final metric as a further item; without clusters there is no column `cluster`."""
     count = last.num_rows
     logged = pa.table(
         [["final"] * count, last["name"], [LOGGED] * count, [LOGGED_VALUE] * count, last["value"], ["final"] * count],
@@ -236,7 +234,7 @@ def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
 
 
 def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
-    """Return notes on the steps of final metrics, if they are of kept models or if runs end at different steps."""
+    """Return notes on the steps of final metrics, if these are of kept models or if runs end at different steps."""
     lines = []
     for kind in sorted({run.format for run in runs}):
         last = [run for run in runs if run.format == kind and run.state == "finished" and run.judged_at is not None]
@@ -260,13 +258,13 @@ def _at_steps(runs: Sequence[PlacedRun]) -> str:
 
 
 def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
-    """Return METRIC_ROWS: all rows of the present log, and the earlier rows that are still valid.
+    """Return METRIC_ROWS: all rows of the present log, and the rows of an earlier import that are still valid.
 
     If a log was cut short, or restarted by a resumed run, it lacks earlier rows: they stay. If both have a number and
     the numbers differ, the run was resumed from an earlier step: from that step on only the current log counts.
     """
     if earlier.num_rows == 0:
-        return _sorted(logged)
+        return sorted_metrics(logged)
     keys = ["step", "name"]
     both = earlier.join(logged.rename_columns([*keys, "now"]), keys=keys, join_type="inner").combine_chunks()
     was, now = both["value"].to_numpy(), both["now"].to_numpy()
@@ -274,11 +272,11 @@ def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
     rest = earlier.join(logged.select(keys), keys=keys, join_type="left anti").select(METRIC_ROWS.names)
     if differ.any():
         rest = rest.filter(pc.less(rest["step"], int(both["step"].to_numpy()[differ].min())))
-    return _sorted(pa.concat_tables([rest.cast(METRIC_ROWS), logged]))
+    return sorted_metrics(pa.concat_tables([rest.cast(METRIC_ROWS), logged]))
 
 
 def merged_items(earlier: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
-    """Return ITEM_ROWS: the present items, and the earlier items of subsets that the present ones lack."""
+    """Return ITEM_ROWS: the present items, and those of an earlier import in subsets that the present ones lack."""
     if earlier is None or evaluated is None:
         return evaluated if earlier is None else earlier
     place = ["subset", "protocol"]
@@ -286,8 +284,13 @@ def merged_items(earlier: pa.Table | None, evaluated: pa.Table | None) -> pa.Tab
     return sorted_items(pa.concat_tables([rest.select(ITEM_ROWS.names).cast(ITEM_ROWS), evaluated]))
 
 
+def sorted_metrics(metrics: pa.Table) -> pa.Table:
+    """Return METRIC_ROWS sorted by step, then name."""
+    return metrics.sort_by([("step", "ascending"), ("name", "ascending")])
+
+
 def sorted_items(items: pa.Table) -> pa.Table:
-    """Return the items in an order that does not depend on the source's order."""
+    """Return ITEM_ROWS in an order that does not depend on the source."""
     return items.sort_by([(name, "ascending") for name in ("protocol", "subset", "name", "item")])
 
 
@@ -297,7 +300,3 @@ def twice(items: pa.Table) -> str | None:
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
         return f"item {row['item']} of {row['subset']} has {row['count_all']} values of {row['name']}"
     return None
-
-
-def _sorted(metrics: pa.Table) -> pa.Table:
-    return metrics.sort_by([("step", "ascending"), ("name", "ascending")])

@@ -1,8 +1,8 @@
-"""The tree of imported variants.
+"""Find the tree of imported variants.
 
-`study.yaml` may declare it. Otherwise the root is the variant that is called `base` or the like, else the one that
-started first or, where start times are not known, the one most like the others; each other variant's parent is the one
-from which its configuration differs least.
+`study.yaml` may declare it. Otherwise the root is the variant called `base` or the like, else the one that started
+first or, if start times are not known, the one most like the others; the parent of each other variant is the one from
+which its configuration differs least.
 """
 
 import json
@@ -36,9 +36,9 @@ _ROOTS = ("base", "baseline", "control", "reference", "root")
 def derive(
     runs: Sequence[Record], study: ImportFile, where: str
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return the variants, parents before children, and each run's variant and seed.
+    """Return the variants, parents before children, and the variant and seed of each run.
 
-    Raises ConfigError, which names the run that cannot be placed.
+    Raises ConfigError, which names the run, if a run or a parent cannot be placed.
     """
     groups = group_runs(runs, study, where)
     _hang(groups, study, where)
@@ -50,7 +50,7 @@ def derive(
 
 
 def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
-    """Set the parent and the name of every group."""
+    """Set the name and the parent of every group."""
     declared = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
     declared |= study.runs.parents
     nearest = _nearest(groups)
@@ -74,16 +74,14 @@ def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
     circular = len(list(walk(parents))) < len(groups)
     for group in groups:
         if circular and group.name in ancestors(group.parent or "", parents):
-            problem = "descends from itself"
-            raise ConfigError(
-                where, f"parents.{group.name}", group.parent, problem, "declare the root with --map parents.NAME=none"
-            )
+            remedy = "declare the root with --map parents.NAME=none"
+            raise ConfigError(where, f"parents.{group.name}", group.parent, "descends from itself", remedy)
 
 
 def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
-    """Return each group with its parent, growing the tree from the root by the smallest difference.
+    """Return each group with its parent, adding groups to the tree from the root by the smallest difference.
 
-    Among equal differences the parent that was added first wins; among equally near groups, the one of lowest rank.
+    If differences are equal, the parent that was added first counts, and the group of lowest rank comes first.
     """
     count, timed = len(groups), all(group.started for group in groups)
     codes = _codes(groups)
@@ -132,7 +130,7 @@ def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
-    """Return whether a value only repeats others; a number of devices, which occurs nowhere else, does not."""
+    """Return whether a setting is the product of others, and so no change of its own; one times devices is not."""
     factors: list[Any] = [leaves.get(factor) for factor in _PRODUCT_OF.get(key, ())]
     return (
         bool(factors) and all(isinstance(factor, int) for factor in factors) and leaves.get(key) == math.prod(factors)

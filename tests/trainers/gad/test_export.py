@@ -66,7 +66,7 @@ def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
     for arguments, words in (
         (["gad", "unknown"], "is not in the plan"),
         (["gad", "full", "--seed", "7"], "is not in the plan"),
-        (["debias", "full"], "names no trained model"),
+        (["debias", "full"], "declares no trained model"),
         (["gad", "broken"], "has no finished model"),
     ):
         said = refused(capsys, "export", *arguments, "--results", results, "--output", tmp_path / "x")
