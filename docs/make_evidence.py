@@ -109,10 +109,10 @@ def reruns_of_records(contest: Contest) -> Iterator[str]:
     words = ", ".join(f"{number} {word}" for word, number in judged["verdict"].value_counts().items())
     yield section(
         "A contest in which nobody set a seed",
-        f"""{len(contest.losses)} records of an optimiser contest, {count} runs. No seeds were set, so runs of two
+        f"""An optimiser contest has {len(contest.losses)} records with {count} runs. No seeds were set, so runs of two
         records share nothing, and machines differ. The last loss of each run is moved to step {COMMON:,} by the
-        maintainers' slope, and each record is judged by the one that it started from, corrected for their number
-        (margin 0.001): {words}. The maintainers print a p for {len(rows)} of these comparisons:""",
+        maintainers' slope. Each record is compared with the one that it started from, corrected for the number of
+        comparisons (margin 0.001): {words}. The maintainers print a p for {len(rows)} of them:""",
     )
     head = ("step", "runs", "effect", "95% interval", "verdict", "p of Welch's t, one-sided", "p as printed there")
     yield markdown(head, rows)
@@ -142,7 +142,7 @@ def splits(contest: Contest) -> Iterator[str]:
     yield section(
         "A recipe against itself",
         f"""The runs of each of {len(records)} records are split at random, {SPLITS} times for each size. With 3, 5 and
-        8 runs of each, {rows[0]}, {rows[1]} and {rows[2]} of the comparisons are called better or worse, which is false
+        8 runs of each, {rows[0]}, {rows[1]} and {rows[2]} of the comparisons are falsely called better or worse
         (standard error {np.sqrt(0.05 * 0.95 / SPLITS):.1%}).""",
     )
 
@@ -170,7 +170,7 @@ def checkpoints() -> Iterator[str]:
     count = len(next(iter(systems.values())))
     yield section(
         "Two checkpoints, one run each",
-        f"""Four systems on the {count:,} test problems of GSM8K, right or wrong. The verdict is about these
+        f"""Four systems answered the {count:,} test problems of GSM8K, right or wrong. The verdict is about these
         checkpoints; one run of each cannot show whether the recipe is better.""",
     )
     yield markdown(("", "effect, 95% interval", "verdict", "p", "better, worse items", "McNemar's exact p"), rows)
@@ -208,16 +208,16 @@ def nightly(contest: Contest) -> Iterator[str]:
     error = 100 * np.sqrt(0.05 * 0.95 / NIGHTS)
     yield section(
         "One new run against the runs that we have",
-        f"""{len(records)} records of the contest have 16 runs and more. Past runs, a new run and two reruns are drawn
-        at random from one record, {NIGHTS:,} times. Of 100 nights without any change, and of 100 with a loss that is
-        one or two standard deviations higher, so many are called worse (simulation error of a cell at 5%:
+        f"""{len(records)} records of the contest have 16 runs or more. Past runs, a new run and two reruns are drawn at
+        random from one record, {NIGHTS:,} times. The table shows how many of 100 nights are called worse without any
+        change, and with a loss that is one or two standard deviations higher (simulation error of a cell at 5%:
         {error:.1f}):""",
     )
     head = ["check", *(f"{count} past runs: {what}" for count in (5, 10) for what in ("no change", "1 sd", "2 sd"))]
     yield markdown(head, rows)
     yield """
 A fixed threshold depends on one run, and its percentage has nothing to do with the noise. [Guard a nightly
-run](../how-to/nightly.md) has the rule, and how it does if nights drift or carry over."""
+run](../how-to/nightly.md) has the rule, and its errors if nights drift or carry over."""
 
 
 def page() -> str:
