@@ -51,18 +51,19 @@ def run_audit(arguments: argparse.Namespace) -> int:
 
 
 def _audit_table(arguments: argparse.Namespace) -> int:
-    from ablation.config.published_table import TableOptions, read_table
+    from ablation.config.published_table import read_table
 
-    options = TableOptions(
-        items=tuple(arguments.items or ()),
+    if arguments.runs is not None and arguments.runs < 1:
+        raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "pass a number of at least 1")
+    table = read_table(
+        arguments.table,
+        items=arguments.items or (),
         target=arguments.target,
         runs=arguments.runs,
         percent=arguments.percent,
-        columns=tuple(arguments.columns or ()),
+        columns=arguments.columns or (),
     )
-    if arguments.runs is not None and arguments.runs < 1:
-        raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "pass a number of at least 1")
-    return _print(arguments, str(arguments.table), read_table(arguments.table, options), None)
+    return _print(arguments, str(arguments.table), table, None)
 
 
 def _published(study: str) -> tuple[Path, PublishedFile]:

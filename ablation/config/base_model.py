@@ -19,7 +19,7 @@ class _FromBase(BaseModel):
 
 
 def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
-    """Return a model with the keys of `base`; each value is the default, and gives the type for all variants.
+    """Return a config model with the keys of `base`; each value is the default of its key, and gives the type.
 
     A whole number stays whole, a fraction also accepts a whole number, and any key may be null. A map has its own keys,
     an empty one accepts any; a list accepts any items unless it holds scalars of one type. A key that is null accepts
@@ -76,7 +76,7 @@ def _kind(value: Any) -> Any:
 def _check_name(key: Any, full: str, file: Path, *, top: bool) -> None:
     if not isinstance(key, str) or not key or "." in key or key.startswith("_"):
         raise ConfigError(
-            file, f"base.{full}", None, "is not a valid key", "write a text without dots that does not start with `_`"
+            file, f"base.{full}", None, "is not a valid key", "use text without dots that does not start with `_`"
         )
     if hasattr(BaseModel, key) or (top and key in RESERVED_KEYS):
         raise ConfigError(file, f"base.{full}", None, f"the key {key!r} is reserved", "rename it")

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from ablation.config import dotted
@@ -40,17 +39,14 @@ class Between:
         for change in diff(study, a, b):
             factors.setdefault(change.factor, []).append(change)
         if len(factors) < 2:
-            problem = (
-                f"the variants differ in only one factor, {next(iter(factors))}"
-                if factors
-                else "the variants are equal"
-            )
-            diff_command = f"use `ablation diff {study.name}/{a} {b}`, which shows its effect"
-            remedy = diff_command if factors else "name two variants that differ"
+            one = f"the variants differ in only one factor, {', '.join(factors)}"
+            problem = one if factors else "the variants are equal"
+            show = f"run `ablation diff {study.name}/{a} {b}` to see the effect of this factor"
+            remedy = show if factors else "name two variants that differ"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
-            problem = "all changes of B applied to A do not give B, because a setting has different kinds in A and B"
+            problem = "applying all changes of B to A does not give B, because a setting has different kinds in A and B"
             remedy = "name two variants whose settings have the same kinds"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between
@@ -75,7 +71,8 @@ class Between:
             idle: Mapping[str, str] = getattr(self._config(values), "without_effect", dict)()
             values = {key: to for key, to in values.items() if not any(dotted.covers(other, key) for other in idle)}
             path, gpu = self.study.file.parent / f"{name}.yaml", self.study.variants[self.b].gpu
-            file = VariantFile(name, path, self.a, f"{self.a} with {words} of {self.b}", gpu, _nested(values), True)
+            overrides, why = dotted.nested(values), f"{self.a} with {words} of {self.b}"
+            file = VariantFile(name, path, self.a, why, gpu, overrides, helper=True)
             made = resolve(
                 file, self.study.variants[self.a],
                 study=self.study.name, written=self.study.written, base={}, model=self.study.config_model,
@@ -89,13 +86,8 @@ class Between:
         if (existing := next(same, None)) is not None:
             return existing
         if name in self.study.variants:
-            raise ConfigError(
-                path,
-                "",
-                None,
-                f"already exists, but is not the configuration {file.why}",
-                "rename it, or remove it if `explain` wrote it",
-            )
+            problem = f"already exists, but its configuration is not {file.why}"
+            raise ConfigError(path, "", None, problem, "rename it, or remove it if `explain` wrote it")
         return made
 
     def text(self, variant: Variant) -> str:
@@ -107,7 +99,7 @@ class Between:
 
     def _config(self, values: Mapping[str, Any]) -> Any:
         model, above = self.study.config_model, self.study.variants[self.a].declared
-        return validate(model, dotted.merge_into(model, above, _nested(values)), "explain")
+        return validate(model, dotted.merge_into(model, above, dotted.nested(values)), "explain")
 
     def _values(self, chosen: Iterable[int]) -> dict[str, Any]:
         return {change.key: change.new for index in sorted(chosen) for change in self.changes[self.factors[index]]}
@@ -120,11 +112,3 @@ class Between:
         if len(name) > _LONG or not is_safe_name(name):
             return f"{self.a}.{self.b}.{''.join(chr(ord('a') + index) for index in sorted(chosen))}"
         return name
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {a.b: 1} as {a: {b: 1}}."""
-    nested: dict[str, Any] = {}
-    for key, value in values.items():
-        nested = dotted.merge(nested, reduce(lambda below, part: {part: below}, reversed(key.split(".")), value))
-    return nested

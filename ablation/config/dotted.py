@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ablation.contract.command import leaves  # noqa: F401 - whoever has dotted keys has them from here
+from ablation.contract.command import leaves  # noqa: F401 - belongs to the functions on dotted keys
 
 MISSING: Any = object()
 

@@ -53,5 +53,5 @@ FORMATS = {
 
 
 def formats_of(use: str) -> dict[str, Format]:
-    """Return the formats that a command reads."""
+    """Return {name: format} of the formats that can be used for `import`, `compare` or `collect`."""
     return {name: each for name, each in FORMATS.items() if use in each.uses}

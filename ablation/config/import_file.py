@@ -1,7 +1,7 @@
 """`study.yaml` of imported runs, or of evaluations that `compare --study` judges. Unknown keys are errors.
 
-It has the question, the analysis plan, and rules that assign runs to variants. All of it except the analysis is
-optional, and what is left out is derived from the runs.
+The file has the question, the analysis plan, and rules that assign runs to variants. All keys but those of the analysis
+are optional; values that are left out are derived from the runs.
 """
 
 from collections.abc import Mapping
@@ -164,7 +164,7 @@ def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the analysis plan; if it states no direction, with that of its metrics' well-known names, if any."""
+    """Return the analysis plan; without a stated direction, add the one that the names of its metrics imply, if any."""
     metrics = values.get("metric") or values.get("value") or []
     directions = {known_direction(str(name)) for name in (metrics if isinstance(metrics, list) else [metrics])}
     known = {"direction": directions.pop()} if len(directions) == 1 and None not in directions else {}
@@ -174,8 +174,8 @@ def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
 def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
     """Return the analysis plan. Raises ConfigError.
 
-    A final metric is judged as the only item of a subset of its name: the judge then knows only the noise between
-    seeds, and says so.
+    A final metric is judged as the only item of a subset that has the metric's name. The judge then knows only the
+    noise between seeds, and its verdicts say so.
     """
     plan = dict(values)
     metrics = plan.pop("metric", None)

@@ -1,6 +1,6 @@
 """Changes to the rules of judging, each with its date, the latest last.
 
-Results judged before and after a change are judged by different plans, so a study's history of plans counts these lines
+A change of the rules is a change of the analysis plan, so the history of a study's plans counts these lines
 (`ablation.store.analysis_history`). A change that gives another verdict or interval for the same numbers needs a line
 here; `tests/ablation/judge/test_rules.py` fails until then.
 """
@@ -58,10 +58,11 @@ RULES = (
     "Values from 0 to 100 count as bounded.",
     "2026-11-29: If the t quantiles of seeds and items are close, p uses their weighted mean instead of the mean of "
     "their squares: more verdicts with few seeds.",
-    "2026-11-29: From 15 past runs in order on, `nightly` predicts by their trend and autocorrelation and tests the "
-    "mean of the reruns at 2%: fewer nights are worse where they drift or carry over, and fewer small drops are found.",
-    "2026-11-29: A gate passes a verdict of better only if non-inferiority is also shown with the full allowance for "
-    "unseen items: fewer passes of few items without bounds.",
+    "2026-11-29: With 15 or more past runs in a known order, `nightly` predicts from their trend and autocorrelation "
+    "and tests the mean of the reruns at 2%: fewer false alarms if nights drift or carry over, and fewer small drops "
+    "found.",
+    "2026-11-29: A gate passes the verdict better only if non-inferiority is also shown with the full allowance for "
+    "unseen items: fewer passes for few items with unbounded values.",
     "2026-11-30: For values without bounds, the verdicts better and worse make no allowance for unseen differences "
     "from 200 items or clusters on, and p is at least that of Hall's test for skewed values, which replaces the "
     "bootstrap-t: more verdicts for small differences of many items, fewer for skewed differences.",

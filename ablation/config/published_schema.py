@@ -189,7 +189,7 @@ class PublishedFile(Strict):
         for standing in self.standings:
             if standing.variant not in self.rows or standing.column not in self.columns:
                 raise ValueError(f"standings: {standing.column} of {standing.variant} is not in the table")
-        self._holds_what_it_says()
+        self._check_range()
         if not self.rows and not self.deltas and not self.training:
             raise ValueError("the file reports nothing; give `rows`, `deltas` or `training`")
         if (self.rows or self.deltas) and self.metric is None:
@@ -202,7 +202,7 @@ class PublishedFile(Strict):
             raise ValueError(f"items: these columns do not exist: {', '.join(sorted(unknown))}")
         return self
 
-    def _holds_what_it_says(self) -> None:
+    def _check_range(self) -> None:
         """Check that rates are from 0 to 1, and that no distance is larger than the target allows."""
         if self.target is not None and not is_target(self.target):
             raise ValueError(f"target {self.target} is not a rate from 0 to 1 with at most six decimals")

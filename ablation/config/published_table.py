@@ -1,4 +1,4 @@
-"""Anyone's table as a CSV file: the first column names the rows, the others hold numbers as they are printed.
+"""Read a printed table from a CSV file: the first column names the rows, the others hold numbers as printed.
 
     row,gender,race,religion,mean
     baseline,0.0170,0.0410,0.0200,0.0277
@@ -9,7 +9,6 @@ Cells may be percentages (`51.7%`, or a heading with `%`), numbers with a spread
 import csv
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ablation.config.names import suggest
@@ -25,25 +24,25 @@ MOST_ITEMS = 1_000_000
 _MOST_BYTES = 5_000_000
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """The command-line options for reading a table."""
+def read_table(
+    file: Path,
+    *,
+    items: Sequence[str] = (),
+    target: str | None = None,
+    runs: int | None = None,
+    percent: bool = False,
+    columns: Sequence[str] = (),
+) -> PublishedFile:
+    """Read a table, with the options of `ablation audit --table`; no `columns` stands for all.
 
-    items: tuple[str, ...] = ()
-    target: str | None = None
-    runs: int | None = None
-    percent: bool = False
-    columns: tuple[str, ...] = ()  # empty: all
-
-
-def read_table(file: Path, options: TableOptions) -> PublishedFile:
-    """Read a table. Raises ConfigError of one line with file, line, column, value and remedy."""
+    Raises ConfigError of one line with file, line, column, value and remedy.
+    """
     lines = _lines(file)
     (_, heading), *body = lines
-    columns = _columns(file, heading, options)
-    percents = {column for column in columns.values() if options.percent or "%" in column}
-    if {column for column in columns.values() if column.lower() not in MEANS} <= percents:
-        percents = set(columns.values())  # the mean of percentages is one, also without its sign
+    names = _columns(file, heading, columns)
+    percents = {column for column in names.values() if percent or "%" in column}
+    if {column for column in names.values() if column.lower() not in MEANS} <= percents:
+        percents = set(names.values())  # a mean of percentages is a percentage, even without a sign
     rows: dict[str, dict[str, Cell]] = {}
     for number, cells in body:
         where = f"{file}:{number}"
@@ -58,26 +57,25 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
         if name in rows:
             raise ConfigError(where, heading[0], name, "occurs twice", "give each row its own name")
         rows[name] = {}
-        for place, column in columns.items():
+        for place, column in names.items():
             text = cells[place].strip()
             if text.lower() not in MISSING:
                 rows[name][column] = _cell(where, column, text, percent=column in percents)
-    kept = [column for column in columns.values() if any(column in row for row in rows.values())]
+    kept = [column for column in names.values() if any(column in row for row in rows.values())]
     mean = min(
         (column for column in kept if column.lower() in MEANS),
         key=lambda name: MEANS.index(name.lower()),
         default="mean",
     )
-    items = _items(file, options, kept, mean)
-    target = _target(options.target)
-    _check_range(file, body, rows, items, target)
+    counts, rate = _items(file, items, kept, mean), _target(target)
+    _check_range(file, body, rows, counts, rate)
     return PublishedFile.model_validate(
         {
             "source": str(file),
-            "metric": "rate" if target is None else "distance",
-            "target": target,
-            "items": items,
-            "runs": options.runs,
+            "metric": "rate" if rate is None else "distance",
+            "target": rate,
+            "items": counts,
+            "runs": runs,
             "columns": kept,
             "mean": mean,
             "rows": {name: [row.get(column) for column in kept] for name, row in rows.items()},
@@ -109,21 +107,21 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     return lines
 
 
-def _columns(file: Path, heading: Sequence[str], options: TableOptions) -> dict[int, str]:
-    """Return the names of the columns to read, by their place."""
+def _columns(file: Path, heading: Sequence[str], chosen: Sequence[str]) -> dict[int, str]:
+    """Return {index: name} of the columns to read."""
     names = [name.strip() for name in heading]
     for place, name in enumerate(names[1:], 1):
         if not name:
             raise ConfigError(file, f"column {place + 1}", "", "has no heading", "name every column in the first line")
         if name in names[1:place]:
             raise ConfigError(file, "heading", name, "occurs twice", "give each column its own name")
-    for name in options.columns:
+    for name in chosen:
         if name not in names[1:]:
             raise ConfigError(file, "--columns", name, "is not a column", suggest(name, names[1:]))
     if len(names) < 2:
         remedy = "add columns of numbers after it, because the first column names the rows"
         raise ConfigError(file, "heading", names[0], "is the only column", remedy)
-    return {place: name for place, name in enumerate(names) if place and name in (options.columns or names)}
+    return {place: name for place, name in enumerate(names) if place and name in (chosen or names)}
 
 
 def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
@@ -135,9 +133,9 @@ def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
         raise ConfigError(where, column, text, problem.partition("' ")[2] or problem, remedy) from None
 
 
-def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str) -> dict[str, int]:
-    """Return the items per column, given as one number for all, one for each but the mean, or NAME=N for some."""
-    if not (counts := options.items):
+def _items(file: Path, counts: Sequence[str], columns: Sequence[str], mean: str) -> dict[str, int]:
+    """Return {column: number of items} of `counts`: one number for all, one per column, or NAME=N for some columns."""
+    if not counts:
         return {}
     wanted = [column for column in columns if column != mean and column.lower() not in MEANS]
     if any("=" in count for count in counts):

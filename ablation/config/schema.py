@@ -1,4 +1,4 @@
-"""JSON schemas for editors, generated from the pydantic models: completion and squiggles while typing a variant."""
+"""JSON schemas for editors, generated from the pydantic models, for completion and checks while typing a variant."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
 
 
 def schemas(studies: Iterable[Study]) -> dict[str, str]:
-    """Return file name -> text of all schemas."""
+    """Return {file name: text} of all schemas."""
     files = {
         "_study.json": {"$schema": _DRAFT, **StudyFile.model_json_schema(by_alias=True)},
         "_scale.json": {"$schema": _DRAFT, **ScaleFile.model_json_schema()},

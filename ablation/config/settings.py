@@ -69,7 +69,7 @@ _Folder = Annotated[Path, PlainValidator(lambda value: Path(str(value)))]
 
 
 class SettingsFile(Strict):
-    """The content of `configs/config.yaml`. The keys from `gpus` on do not enter the keys of stages."""
+    """The content of `configs/config.yaml`. The settings from `gpus` on do not affect the keys of stages."""
 
     scale: _Name = Field(default="demo", description="The scale: the name of a file in configs/scales, without .yaml.")
     studies: Annotated[dict[str, _Names] | None, BeforeValidator(_studies)] = Field(
@@ -126,7 +126,7 @@ class Settings(SettingsFile):
     study_seeds: Mapping[str, tuple[int, ...]]
 
     def seeds_of(self, study: str) -> tuple[int, ...]:
-        """Return the seeds of one study."""
+        """Return the seeds that are planned for a study."""
         return self.study_seeds.get(study, self.seeds)
 
 
@@ -137,7 +137,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         overrides: values of `snakemake --config`; each may be of its own type or text ("2", "a,b").
         configs: the folder of all configurations.
 
-    Raises ConfigError if a key is unknown or a value makes no sense.
+    Raises ConfigError if a key is unknown or a value is not valid.
     """
     file = configs / "config.yaml"
     check_decoded(configs)

@@ -28,27 +28,33 @@ class Change(Strict):
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A variant: one configuration of a study.
+class VariantFile:
+    """The content of a variant's file."""
+
+    name: str
+    file: Path
+    parent: str | None
+    why: str
+    gpu: int | None
+    overrides: dict[str, Any]
+    helper: bool = False  # it lies between two others for `explain`, and is in no comparison of the study
+    label: str = ""  # what it changes, as a table or a figure names it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant(VariantFile):
+    """One configuration of a study; the parent of a helper is None.
 
     `declared` has the values of all keys as the files say, `values` those at the scale, `resolved` is their checked
     model. Do not change any of them.
     """
 
     study: str
-    name: str
-    parent: str | None
-    why: str
-    file: Path
-    gpu: int | None
-    overrides: dict[str, Any]
     declared: dict[str, Any]
     values: dict[str, Any]
     resolved: BaseModel
     changes: tuple[Change, ...]
     factors: tuple[str, ...]
-    helper: bool = False  # it lies between two others for `explain`, and is in no comparison of the study
-    label: str = ""  # what it changes, as a table or a figure names it
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Study:
 
 
 def diff(study: Study, a: str, b: str, *, scaled: bool = False) -> list[Change]:
-    """Return every leaf in which variant `b` differs from variant `a`; as declared, or at the study's scale."""
+    """Return every leaf in which variant `b` differs from variant `a`, as declared or, if `scaled`, at the scale."""
     one, two = study.variant(a), study.variant(b)
     values = (one.values, two.values) if scaled else (one.declared, two.declared)
     return changes(*values, one.resolved, two.resolved, study.written.factors)
@@ -100,7 +106,7 @@ def changes(
     leaves = []
     for key, was, now in differences(old, new):
         if was is None and _other_kind(key, old, new) and now == _default(child, key):
-            continue  # of a kind of its own, whose name says it
+            continue  # the default of another kind, whose change is shown
         row = {"key": key, "from": was, "to": now, "factor": factor_of(key, factors)}
         parts = [
             f"{part.removeprefix(f'{key}.')}: {why}" for part, why in reasons.items() if part.startswith(f"{key}.")
@@ -111,13 +117,13 @@ def changes(
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None if one has no such leaf."""
+    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None stands for a missing leaf."""
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
         if _opened(key, before, after) or _opened(key, after, before):
             continue  # null became a mapping, or the other way round: the keys below it show the change
         if key not in after and _other_kind(key, old, new):
-            continue  # went with its kind
+            continue  # removed together with its kind, whose change is shown
         if before.get(key) != after.get(key) or (key in before) != (key in after):
             yield key, before.get(key), after.get(key)
 

@@ -26,7 +26,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.numbers import counted
 
 READERS = tuple(formats_of("collect"))
-"""Readers that `collect` may name."""
+"""Names of the readers that `collect` may name."""
 
 COLUMNS = {"items": ("item", "subset", "protocol", "name", "value", "cluster"), "metrics": ("step", "name", "value")}
 """Columns that a table may rename: `{items: {path: predictions.csv, item: id, values: [correct]}}`."""
@@ -91,11 +91,11 @@ def imported(path: str, file: Path, key: str, what: str) -> Any:
     try:
         return getattr(import_beside_configs(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(file, key, path, f"cannot be imported ({error})", f"write module:{what}") from error
+        raise ConfigError(file, key, path, f"cannot be imported ({error})", f"name it as module:{what}") from error
 
 
 def import_beside_configs(name: str) -> ModuleType:
-    """Import a module, such as `trainers`, as `python -m` does: also from the working directory."""
+    """Import a module, such as `trainers`, also from the working directory, as `python -m` does."""
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     return importlib.import_module(name)
@@ -169,8 +169,8 @@ def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[
     for variant, config in configs.items() if analysis.samples is not None else ():
         samples = analysis.samples_in(config)
         if samples is None:
-            problem = f"a key has no whole number in {variant}"
-            remedy = "write a number, or keys that hold whole numbers"
+            problem = f"a configuration key does not hold a whole number in {variant}"
+            remedy = "write a number, or name keys that hold whole numbers"
             raise ConfigError(file, "analysis.samples", analysis.samples, problem, remedy)
         if analysis.k > samples:
             problem = f"needs {analysis.k} samples, but items of {variant} have {counted(samples, 'sample')}"

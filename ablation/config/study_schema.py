@@ -149,13 +149,13 @@ class StageDefinition(Strict):
 
     @property
     def words(self) -> list[str]:
-        """Return the words of the command, with placeholders."""
+        """Words of the command, with placeholders."""
         assert self.command is not None
         return split(self.command)
 
     @property
     def module(self) -> str:
-        """Return the module that runs the stage."""
+        """Module that runs the stage."""
         return self.entry or COMMAND_ENTRY
 
 
@@ -195,7 +195,7 @@ class Target(Strict):
 
 
 def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
-    """Return the direction of `--direction`. Raises ConfigError."""
+    """Return the direction that a text such as `max` or `target:0.5` states. Raises ConfigError for any other text."""
     if text in ("max", "min"):
         return "max" if text == "max" else "min"
     name, _, number = text.partition(":")
@@ -307,24 +307,24 @@ class Analysis(Strict):
     )
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_unused(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out unused later keys, so that a plan without them keeps its digest from before they existed."""
         content: dict[str, Any] = plain(self)
         return {key: value for key, value in content.items() if value or key not in _LATER}
 
     @property
     def k(self) -> int:
-        """Return the number of samples that pass@k or cons@k draws; 0 if the mean of all samples is compared."""
+        """Number of samples that pass@k or cons@k draws; 0 if the mean of all samples is compared."""
         return self.pass_at or self.cons_at or 0
 
     @property
     def outcome(self) -> str:
-        """Return the outcome of an item's samples that is compared, such as `pass@4`; empty if it is their mean."""
+        """Outcome of an item's samples that is compared, such as `pass@4`; empty if their mean is compared."""
         return f"{'pass' if self.pass_at else 'cons'}@{self.k}" if self.k else ""
 
     @property
     def named(self) -> str:
-        """Return the name of what is compared: `accuracy`, `pass@4 of accuracy`, or `log of latency`."""
+        """Name of the compared outcome: `accuracy`, `pass@4 of accuracy`, or `log of latency`."""
         made = self.outcome or self.transform
         return f"{made} of {self.value}" if made else self.value
 

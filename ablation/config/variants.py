@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ablation.config import dotted, study_file
 from ablation.config.names import NO_VARIANT, RESERVED_KEYS, check_name, is_safe_name
 from ablation.config.scale import Scale, load_scale
 from ablation.config.settings import Settings
-from ablation.config.study import Change, Study, Variant, changes
+from ablation.config.study import Change, Study, Variant, VariantFile, changes
 from ablation.config.study_schema import Exclusion, StageDefinition, StudyFile
 from ablation.config.validation import check_known, validate
 from ablation.config.variant_tree import ancestors, in_natural_order, walk
@@ -20,20 +20,6 @@ from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError, Mistakes
 
 _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models and data sets
-
-
-@dataclass(frozen=True)
-class VariantFile:
-    """A variant file as written. `between`: it takes values from its parent, and no comparison leads to it."""
-
-    name: str
-    path: Path
-    parent: str | None
-    why: str
-    gpu: int | None
-    overrides: dict[str, Any]
-    between: bool = False
-    label: str = ""
 
 
 def load_studies(settings: Settings) -> dict[str, Study]:
@@ -105,41 +91,34 @@ def resolve(
 ) -> Variant:
     """Return one variant with all its keys filled and sized, and refuse invalid combinations."""
     above = base if parent is None else parent.declared
-    as_written = validate(model, dotted.merge_into(model, above, file.overrides), file.path)
+    as_written = validate(model, dotted.merge_into(model, above, file.overrides), file.file)
     declared = _plain(as_written)
-    refuse_idle(file.overrides, declared, above, file.path, f"the parent {file.parent}" if parent else "the base")
-    resolved = scale.apply(as_written, declared, file.path)
+    refuse_idle(file.overrides, declared, above, file.file, f"the parent {file.parent}" if parent else "the base")
+    resolved = scale.apply(as_written, declared, file.file)
     values = declared if resolved is as_written else _plain(resolved)
     for config in (declared, values):
         changed = [key for key, _ in dotted.leaves(file.overrides)]
-        check_exclusions(written.exclusions, config, file.path, changed)
-    refuse_without_effect(file.overrides, resolved, file.path)
-    study_file.check_reaches_results(file.overrides, written, file.path)
+        check_exclusions(written.exclusions, config, file.file, changed)
+    refuse_without_effect(file.overrides, resolved, file.file)
+    study_file.check_reaches_results(file.overrides, written, file.file)
     own_changes: list[Change] = []
     if parent is not None:
         own_changes = changes(above, declared, parent.resolved, resolved, written.factors)
     return Variant(
+        **vars(file) | {"parent": None if file.helper else file.parent},
         study=study,
-        name=file.name,
-        parent=None if file.between else file.parent,
-        why=file.why,
-        label=file.label,
-        file=file.path,
-        gpu=file.gpu,
-        overrides=file.overrides,
         declared=declared,
         values=values,
         resolved=resolved,
         changes=tuple(own_changes),
         factors=tuple(dict.fromkeys(change.factor for change in own_changes)),
-        helper=file.between,
     )
 
 
 def refuse_idle(
     overrides: Mapping[str, Any], declared: Mapping[str, Any], above: Mapping[str, Any], file: Path, owner: str
 ) -> None:
-    """Refuse an override that is equal to its value in `above`, the values of `owner`: it would mislead the reader."""
+    """Refuse an override that is equal to its value in `above`, the values of `owner`."""
     for key, value in dotted.leaves(overrides):
         if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
             raise ConfigError(file, key, value, f"{owner} already has this value", "remove the line")
@@ -152,9 +131,8 @@ def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, fil
         for other, reason in idle.items():
             if value is not None and dotted.covers(other, key):
                 problem = f"has no effect because {reason}"
-                raise ConfigError(
-                    file, key, value, problem, "remove the line, or change the setting that makes it ineffective"
-                )
+                remedy = "remove the line, or change the setting that makes it ineffective"
+                raise ConfigError(file, key, value, problem, remedy)
 
 
 def check_exclusions(
@@ -221,7 +199,7 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
         raise ConfigError(folder, "", None, "contains no variant", "add one, such as baseline.yaml")
     for variant in files.values():
         if variant.parent is not None:
-            check_name(variant.parent, files, variant.path, "extends", NO_VARIANT)
+            check_name(variant.parent, files, variant.file, "extends", NO_VARIANT)
     return list(_parents_first(files))
 
 
@@ -258,5 +236,5 @@ def _parents_first(files: Mapping[str, VariantFile]) -> Iterator[VariantFile]:
         first = next(name for name in (start, *ancestors(start, parents)) if name in ancestors(name, parents))
         problem = f"the variants' parents form a cycle: {' -> '.join([first, *ancestors(first, parents)])}"
         remedy = "remove `extends` from the variant that is the root"
-        raise ConfigError(files[first].path, "extends", parents[first], problem, remedy)
+        raise ConfigError(files[first].file, "extends", parents[first], problem, remedy)
     yield from (files[name] for name in reached)

@@ -4,7 +4,7 @@ import pytest
 
 from ablation.config.printed import Printed
 from ablation.config.published_schema import PublishedFile, load_published
-from ablation.config.published_table import TableOptions, read_table
+from ablation.config.published_table import read_table
 from ablation.contract.errors import ConfigError
 
 TABLE = "row,gender,race,mean\nbase,0.0170,0.0410,0.0290\nv1,0.700,-,0.35\n"
@@ -61,24 +61,24 @@ def test_a_published_file_keeps_the_text_through_the_plan(tmp_path):
 def test_a_table_is_read_as_it_is_printed(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text(TABLE)
-    table = read_table(file, TableOptions(items=("10", "20")))
+    table = read_table(file, items=("10", "20"))
     assert table.columns == ["gender", "race", "mean"]
     assert table.items == {"gender": 10, "race": 20}
     assert str(table.rows["v1"][0]) == "0.700"
     assert table.rows["v1"][1] is None
     for items, expected in (("7", {"gender": 7, "race": 7}), ("race=5", {"race": 5}), ("1 2 3", {"mean": 3})):
-        assert expected.items() <= read_table(file, TableOptions(items=tuple(items.split()))).items.items()
+        assert expected.items() <= read_table(file, items=items.split()).items.items()
     file.write_text("row,a (%),b (%),Avg\nv,51.2,71.0,61.1\n")
-    assert [str(cell) for cell in read_table(file, TableOptions(items=("500", "1319"))).rows["v"]] == [
+    assert [str(cell) for cell in read_table(file, items=("500", "1319")).rows["v"]] == [
         "51.2%",
         "71.0%",
         "61.1%",
     ]
     file.write_text("row,a,b,total,mean\nv,0.5,0.75,1.25,0.625\n")
-    both = read_table(file, TableOptions(items=("4",)))
+    both = read_table(file, items=("4",))
     assert (both.mean, both.items) == ("mean", {"a": 4, "b": 4})
     file.write_text("row;acc (%)\nv;51.7\n")
-    assert str(read_table(file, TableOptions()).rows["v"][0]) == "51.7%"
+    assert str(read_table(file).rows["v"][0]) == "51.7%"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_wrong_in_a_table_is_one_line(tmp_path, text, options, parts):
     file = tmp_path / "t.csv"
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
-        read_table(file, TableOptions(**options))
+        read_table(file, **options)
     assert "\n" not in str(refused.value)
     for part in parts:
         assert part in str(refused.value)
@@ -134,7 +134,7 @@ def test_what_is_wrong_in_a_table_is_one_line(tmp_path, text, options, parts):
 
 def test_a_table_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="the file does not exist"):
-        read_table(tmp_path / "none.csv", TableOptions())
+        read_table(tmp_path / "none.csv")
     (tmp_path / "t.csv").write_bytes(b"row,a\nv,\xff\n")
     with pytest.raises(ConfigError, match="cannot be read as UTF-8 text"):
-        read_table(tmp_path / "t.csv", TableOptions())
+        read_table(tmp_path / "t.csv")
