@@ -14,7 +14,7 @@ from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import CORRECTIONS
 from ablation.judge.joint_steps import joint_steps
-from ablation.show.answer import answer, interval_words, shown_interval, steps_in_words
+from ablation.show.answer import findings, interval_words, sentences, shown_interval, steps_in_words
 from ablation.show.text import clean_records
 from ablation.store.current import check_study
 
@@ -56,8 +56,9 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
         for study in studies:
-            table, steps = verdicts.comparison_table([study]), joint_steps(study.comparisons)
-            print(paragraph(f"{study.name}: {answer(table, study.measurements.analysis, steps)}"))
+            rows = clean_records(verdicts.comparison_table([study]))
+            said = findings(rows, study.measurements.analysis, joint_steps(study.comparisons))
+            print(paragraph(f"{study.name}: {sentences(said)}"))
         return 0
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))

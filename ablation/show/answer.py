@@ -1,4 +1,4 @@
-"""Findings in brief: those of a study in short sentences; for a notebook, a verdict or a results folder as HTML."""
+"""Findings of a study in short sentences, and HTML for notebooks: a verdict, or the runs of a results folder."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,10 +11,10 @@ from ablation.config.study_schema import Analysis
 from ablation.contract.numbers import decimals_for, estimate, half, is_number, plural, stated
 from ablation.judge.comparisons import Comparison
 from ablation.judge.joint_steps import JointSteps
-from ablation.show.text import clean_records, p_value, true_minus
+from ablation.show.text import p_value, true_minus
 from ablation.store.database import ENDED_WELL
 
-# How comparisons with another verdict than better or worse are counted, in this order.
+# Words for the number of comparisons with a verdict, in the order of the findings.
 _COUNTED = {
     "equivalent": ("is equivalent", "are equivalent"),
     "undecided": ("is undecided", "are undecided"),
@@ -24,27 +24,22 @@ _COUNTED = {
 }
 
 
-def answer(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSteps] = ()) -> str:
-    """Return the findings of one study as a paragraph."""
-    return sentences(findings(verdicts, analysis, joint))
-
-
 def sentences(texts: Sequence[str]) -> str:
-    """Return findings as a paragraph."""
+    """Join findings to a paragraph."""
     return ". ".join(texts) + "." if texts else "Nothing has been judged yet."
 
 
-def findings(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSteps] = ()) -> list[str]:
-    """Return short sentences, without their full stops: single changes that are better or worse first.
+def findings(rows: Sequence[Mapping[str, Any]], analysis: Analysis, joint: Sequence[JointSteps] = ()) -> list[str]:
+    """Return the findings of a study as short sentences without full stops.
 
-    Then come steps that are significant only together, and last the counts of the other verdicts.
+    Changes that are better or worse come first, then steps that are significant only together, then the counts of the
+    other verdicts.
 
     Args:
-        verdicts: a row per comparison, as `ablation.judge.verdicts.comparison_table` returns them.
+        rows: a record per comparison, with the columns of `ablation.judge.verdicts.comparison_table`.
         analysis: the study's analysis plan.
-        joint: as `ablation.judge.joint_steps.joint_steps` returns them.
+        joint: the value of `ablation.judge.joint_steps.joint_steps`.
     """
-    rows = clean_records(verdicts)
     by_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
     ends = map(shown_interval, rows)
     decimals = decimals_for((row["effect"] for row in rows), [half(*each) for each in ends])
@@ -63,23 +58,29 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSt
 
 
 def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval that agrees with a verdict: corrected if the verdict is, and if its ends can be computed.
+    """Return the interval that agrees with the verdict of a row: the corrected interval if it can be computed.
 
-    `equivalent` is judged without correction, and so is its interval.
+    For `equivalent`, which is judged without a correction, it is the uncorrected interval.
     """
     joint = row.get("joint_low"), row.get("joint_high")
     return joint if row["verdict"] != "equivalent" and is_number(joint[0]) else (row.get("low"), row.get("high"))
 
 
 def interval_of(comparison: Comparison) -> tuple[float, float]:
-    """Return the interval that agrees with a comparison's verdict; NaN if there is none."""
+    """Return the interval that agrees with the verdict of a comparison; both ends are NaN if there is none."""
     row = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
     low, high = (math.nan if end is None else end for end in shown_interval(row))
     return low, high
 
 
+def effect_decimals(comparisons: Iterable[Comparison]) -> int:
+    """Return the number of decimals for the effects and intervals of comparisons that stand together."""
+    each = list(comparisons)
+    return decimals_for((one.effect for one in each), [half(*interval_of(one)) for one in each])
+
+
 def interval_words(comparisons: Sequence[Comparison]) -> str:
-    """Return for how many comparisons the intervals of `shown_interval` hold at once; empty if there is only one."""
+    """Return words for the number of comparisons for which the shown intervals hold at once; empty for only one."""
     correction = comparisons[0].correction
     if correction.name in ("one", "none"):
         return ""
@@ -102,7 +103,7 @@ def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> st
 
 
 def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
-    """Return the margin, and how many equivalent variants are nevertheless significantly worse, or better."""
+    """Return words for the margin, and for how many equivalent variants are still significantly worse or better."""
     shown = [row for row in rows if is_number(row.get("p_adjusted")) and row["p_adjusted"] <= analysis.alpha]
     said = f" (within {stated(analysis.margin)})"
     for sign, verdict in ((-1, "worse"), (1, "better")):
@@ -113,19 +114,19 @@ def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
 
 
 def _rails(row: Mapping[str, Any]) -> str:
-    """Return what the guardrails add to a comparison's verdict; empty if all hold."""
+    """Return words that guardrails add to the verdict of a comparison; empty if all guardrails hold."""
     said = row.get("guardrails") or ""
     return "" if said in ("", "guardrails hold") else f", {said}"
 
 
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return words for how many of these comparisons are worse in a guardrail."""
+    """Return words for the number of comparisons that are worse in a guardrail; empty if there is none."""
     lost = sum(_rails(row).startswith(", but worse") for row in rows)
     return f", {f'{lost} of them' if len(rows) > 1 else 'but'} worse in a guardrail" if lost else ""
 
 
 def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the undecided comparison that needs the fewest more seeds; None if none has a number."""
+    """Return the undecided comparison that needs the fewest more seeds; None if no number of seeds is known."""
     priced = [
         row
         for row in rows
@@ -135,7 +136,7 @@ def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | N
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the next step in words: how many seeds would settle the nearest undecided comparison; empty if unknown."""
+    """Return words for how many more seeds would settle the nearest undecided comparison; empty if unknown."""
     nearest = nearest_decision(rows)
     if nearest is None:
         return ""
@@ -144,7 +145,7 @@ def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def steps_in_words(steps: JointSteps) -> str:
-    """Return a sentence on steps whose joint effect is significant although no single one is."""
+    """Return a sentence on steps that are significant together although no single step is."""
     effect, interval = estimate(steps.effect, steps.low, steps.high)
     verdict = "better" if steps.effect > 0 else "worse"
     together = f"{steps.child} is {verdict} than {steps.ancestor}: {effect} {interval}"
@@ -156,7 +157,7 @@ _WIDTH, _HEIGHT = 240, 22
 
 
 def verdict_html(row: Mapping[str, Any]) -> str:
-    """Return a verdict as HTML: effect and interval, drawn against the margin, and the reason."""
+    """Return a verdict as HTML: the effect with its interval and margin as a picture, numbers, and the reason."""
     colour = _COLOURS.get(row["verdict"], "#7a5200")
     row = {**row, **dict(zip(("low", "high"), shown_interval(row), strict=True))}
     effect = true_minus(" ".join(estimate(row["effect"], row["low"], row["high"])))
@@ -176,7 +177,7 @@ def verdict_html(row: Mapping[str, Any]) -> str:
 
 
 def _interval(row: Mapping[str, Any], colour: str) -> str:
-    """Return the interval as SVG: a line with a dot over the band of the margin, with zero in the middle."""
+    """Draw the interval as SVG: a line with a dot for the effect, over the band of the margin; 0 is in the middle."""
     low, effect, high, margin = (row.get(name) for name in ("low", "effect", "high", "margin"))
     if not (is_number(low) and is_number(effect) and is_number(high)):
         return ""
@@ -195,7 +196,7 @@ def _interval(row: Mapping[str, Any], colour: str) -> str:
 
 
 def results_html(runs: pd.DataFrame, scale: str) -> str:
-    """Return a table as HTML with a row for each study: its variants, its runs, and how many runs succeeded."""
+    """Return an HTML table with a row per study: the numbers of variants, runs, and runs that succeeded."""
     well = runs.assign(well=runs["state"].isin(ENDED_WELL)).groupby("study", sort=False)
     counts = well.agg(variants=("variant", "nunique"), runs=("seed", "size"), ok=("well", "sum"))
     return f"<p>scale {escape(scale)}</p>{counts.to_html()}"

@@ -1,11 +1,11 @@
-"""The answers of a gate, as text for a terminal and as Markdown for a pull request."""
+"""Answers of a gate, as text for a terminal and as Markdown for a pull request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ablation.contract.numbers import alone, confidence, decimals_for, device_time, estimate, half, stated
+from ablation.contract.numbers import alone, confidence, device_time, estimate, stated
 from ablation.judge.changed_items import find_changed_items
 from ablation.judge.comparisons import Comparison, may_differ
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, most_severe, rails_in_words
@@ -13,7 +13,7 @@ from ablation.judge.measurements import Measurements
 from ablation.judge.remarks import steps_apart
 from ablation.judge.verdicts import comparison_rows
 from ablation.readers.sheet import short
-from ablation.show.answer import interval_of
+from ablation.show.answer import effect_decimals, interval_of
 from ablation.show.table_files import pipe
 from ablation.show.text import clean_records, markdown
 
@@ -22,18 +22,22 @@ MOST_CHANGED = 3  # items shown of each comparison
 
 @dataclass(frozen=True)
 class Gated:
-    """The answers of one study's comparisons to one requirement."""
+    """Answers to whether the comparisons of one study meet a requirement.
+
+    required: the required verdict; None if only the verdicts are shown. price: of a device-hour.
+    doubts: notes on the files that were judged.
+    """
 
     study: Measurements
-    required: str | None  # None: nothing is, and the verdicts are told alone
+    required: str | None
     answers: Sequence[Answer]
-    price: float | None = None  # of a device-hour
-    guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)  # by comparison
-    doubts: Sequence[str] = ()  # of the files
+    price: float | None = None
+    guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)
+    doubts: Sequence[str] = ()
 
     @property
     def outcome(self) -> str:
-        """Outcome of all comparisons together."""
+        """The most severe outcome of all comparisons."""
         return most_severe(self.answers)
 
     @property
@@ -43,7 +47,7 @@ class Gated:
 
     @property
     def notes(self) -> list[str]:
-        """Caveats that a reader should know before believing the answer."""
+        """Caveats of the answers."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         apart = (steps_apart(self.study, answer.comparison.compared_runs) for answer in self.answers)
         history = [changed] if len(self.study.history) > 1 else []
@@ -52,8 +56,8 @@ class Gated:
 
 
 def in_words(gated: Gated) -> str:
-    """Return a line of numbers and a reason for each comparison, and the outcome of all."""
-    lines, decimals = list[str](), _decimals(gated)
+    """Return the answers as text: two lines per comparison, with numbers and reason, then notes and the outcome."""
+    lines, decimals = list[str](), effect_decimals(answer.comparison for answer in gated.answers)
     for answer in gated.answers:
         comparison = answer.comparison
         numbers = f"{comparison.verdict}, {' '.join(_effect(comparison, decimals))}, margin {_margin(gated)}"
@@ -67,10 +71,10 @@ def in_words(gated: Gated) -> str:
 
 
 def as_markdown(gated: Gated) -> str:
-    """Return Markdown: a table of the comparisons, the reason for each answer, and the items that changed most."""
+    """Return the answers as Markdown: a table, the reason for each answer, and the items that changed most."""
     analysis = gated.study.analysis
     heads = ["comparison", "answer", "verdict", "effect", f"{confidence(analysis.alpha)} interval", "margin", "cost"]
-    rows, decimals = [], _decimals(gated)
+    rows, decimals = [], effect_decimals(answer.comparison for answer in gated.answers)
     for answer in gated.answers:
         comparison, cost = answer.comparison, _cost(answer.comparison, gated.price)
         numbers = (*_effect(comparison, decimals), _margin(gated), cost)
@@ -94,7 +98,7 @@ def as_markdown(gated: Gated) -> str:
 
 
 def as_rows(gated: Gated) -> list[dict[str, Any]]:
-    """Return a record for each comparison: its verdict, what its guardrails add, and the answer."""
+    """Return a record per comparison: its columns, the words of its guardrails, and the answer."""
     comparisons = clean_records(comparison_rows(answer.comparison for answer in gated.answers))
     return [
         comparison
@@ -127,13 +131,8 @@ def _name(comparison: Comparison) -> str:
     return f"{comparison.parent} -> {comparison.child}"
 
 
-def _decimals(gated: Gated) -> int:
-    comparisons = [answer.comparison for answer in gated.answers]
-    return decimals_for((each.effect for each in comparisons), [half(*interval_of(each)) for each in comparisons])
-
-
 def _effect(comparison: Comparison, decimals: int) -> tuple[str, str]:
-    """Effect, and the interval that agrees with the verdict."""
+    """Return the texts of the effect and of the interval that agrees with the verdict."""
     return estimate(comparison.effect, *interval_of(comparison), decimals)
 
 

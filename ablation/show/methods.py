@@ -244,12 +244,12 @@ def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, 
     return RULES[old.get("rules", RECORDED) : new.get("rules", RECORDED)]
 
 
-def standing_together(comparisons: Iterable[Any]) -> list[tuple[str, list[str]]]:
-    """Return (parent, variants) for each parent whose runs are behind several verdicts of better or worse."""
+def standing_together(comparisons: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Return (parent, children) for each parent with several children that are better or worse than the parent."""
     children: dict[str, list[str]] = {}
-    for comparison in comparisons:
-        if comparison.verdict in ("better", "worse"):
-            children.setdefault(comparison.parent, []).append(comparison.child)
+    for record in comparisons:
+        if record["verdict"] in ("better", "worse"):
+            children.setdefault(record["parent"], []).append(record["child"])
     return [(parent, names) for parent, names in children.items() if len(names) > 1]
 
 

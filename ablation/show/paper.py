@@ -8,10 +8,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ablation.contract.numbers import confidence, decimals_for, estimate, half, is_number, plural, stated
+from ablation.contract.numbers import confidence, estimate, is_number, plural, stated
 from ablation.judge.comparisons import Comparison
 from ablation.judge.verdicts import JudgedStudy
-from ablation.show.answer import interval_of
+from ablation.show.answer import effect_decimals, interval_of
 from ablation.show.tables import ComparisonTable, Row, primary_column, primary_label, show_cell
 from ablation.show.text import shortened
 
@@ -49,8 +49,7 @@ def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = Fa
     compared: dict[str, list[Comparison | None]] = {}
     for comparison in study.comparisons:
         compared.setdefault(comparison.child, []).append(comparison)
-    halves = [half(*interval_of(each)) for each in study.comparisons]
-    decimals = decimals_for((each.effect for each in study.comparisons), halves)
+    decimals = effect_decimals(study.comparisons)
     lines: list[tuple[int, str]] = []  # of print, and a row
     for row in table.rows:
         change = row.label or ("" if row.parent is None else row.changed)

@@ -1,8 +1,8 @@
-"""The comparisons of a study as the page shows them: position in the tree, change, effect, verdict and evidence."""
+"""The comparisons of a study as the page shows them: place in the variant tree, change, effect and evidence."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -16,17 +16,17 @@ from ablation.contract.rows import LOGGED
 from ablation.judge.judged import VERDICTS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import shown_interval
-from ablation.show.text import clean_records, interval, number, p_value, signed
+from ablation.show.text import interval, number, p_value, signed
 from ablation.store.database import Store
 
-TALLEST, LOOSEST = 160.0, 10.0  # of the picture of all effects, and of one of its rows: SVG units
+Record = Mapping[str, Any]  # a row of `comparison_table`, with the interval that is shown and the changes
 
 
 @dataclass(frozen=True)
 class GraphRow:
-    """One variant in the graph: the node is in `lane`; a branch comes from the lane to its left.
+    """One variant in the graph of the tree: its node is in `lane`; a branch comes from the lane to the left.
 
-    lines: of each lane in this row: "full", "top" (ends at the node), "bottom" (starts at the node) or "none".
+    lines: the line of each lane in this row: "full", "top" (ends at the node), "bottom" (starts at the node) or "none".
     """
 
     variant: str
@@ -38,9 +38,9 @@ class GraphRow:
 def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
     """Order variants depth first and give each a lane, as `git log --graph` does.
 
-    `parents` maps every variant to its parent, in declared order. A node's largest subtree comes last and continues in
-    its lane, so that the trunk of the study is one straight line and what was tried from it branches off to the right.
-    A parent that is not itself a variant counts as none.
+    `parents` maps every variant to its parent, in declared order. The largest subtree of a variant comes last and
+    continues in the variant's lane, so the trunk of the study is a straight line with branches to the right. A parent
+    that is not itself a variant counts as none.
     """
     places = list(walk(parents))  # parents before children
     children, sizes = {place.name: place.children for place in places}, dict.fromkeys(parents, 1)
@@ -68,7 +68,7 @@ def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
 
 @dataclass(frozen=True)
 class ForestAxis:
-    """A horizontal axis shared by the comparisons of one study, symmetric about no effect. Lengths are SVG units."""
+    """Axis for all comparisons of one study, symmetric about zero. Lengths are SVG units."""
 
     limit: float
     margin: float | None
@@ -81,6 +81,11 @@ class ForestAxis:
         return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
 
     @property
+    def upright(self) -> "ForestAxis":
+        """The same axis for a picture with vertical intervals; positions count from the bottom."""
+        return replace(self, width=170.0, pad=8.0)
+
+    @property
     def ticks(self) -> list[float]:
         """Ticks: -t, 0 and t, where t is the largest of 1, 2, 5 times a power of ten inside the axis."""
         power = 10.0 ** math.floor(math.log10(self.limit))
@@ -89,9 +94,9 @@ class ForestAxis:
 
 
 def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
-    """Return the axis for all interval bounds, but at most three times their upper quartile.
+    """Return an axis for interval bounds that ends at most at three times their upper quartile.
 
-    One wide interval thus hides no other.
+    This keeps one wide interval from squeezing all others.
     """
     finite = sorted(abs(bound) for bound in bounds if math.isfinite(bound))
     if not finite:
@@ -103,146 +108,72 @@ def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
 
 
 @dataclass(frozen=True)
-class ShownComparison:
-    """One judged comparison. `evidence` is its row of `comparison_table`, `changes` the differences from `parent`."""
-
-    child: str
-    parent: str
-    verdict: str
-    evidence: Mapping[str, Any]
-    changes: Sequence[Change]
-
-    @property
-    def interval(self) -> tuple[float | None, float | None]:
-        """Interval that the page shows."""
-        return shown_interval(self.evidence)
-
-
-@dataclass(frozen=True)
-class Forest:
-    """All effects of a study, the best first. `paths`: the whiskers and points of each verdict as SVG paths."""
-
-    count: int
-    height: float
-    paths: list[tuple[str, str, str]]
-
-
-def draw_forest(comparisons: Sequence[ShownComparison], axis: ForestAxis) -> Forest:
-    """Draw every measured effect in a separate row."""
-    measured = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
-    measured.sort(key=lambda comparison: -comparison.evidence["effect"])
-    step = min(LOOSEST, TALLEST / max(len(measured), 1))
-    paths: dict[str, tuple[list[str], list[str]]] = {}
-    for place, comparison in enumerate(measured):
-        y = round(step * (place + 0.5), 1)
-        whiskers, points = paths.setdefault(comparison.verdict, ([], []))
-        points.append(f"M{axis.x(comparison.evidence['effect'])} {y}h0")
-        low, high = comparison.interval
-        if is_number(low) and is_number(high):
-            whiskers.append(f"M{axis.x(low)} {y}H{axis.x(high)}")
-    joined = [(verdict, "".join(whiskers), "".join(points)) for verdict, (whiskers, points) in paths.items()]
-    return Forest(len(measured), round(step * len(measured), 1), joined)
-
-
-@dataclass(frozen=True)
-class Strip:
-    """All effects of a study side by side, the best first. Lengths are SVG units."""
-
-    axis: ForestAxis
-    comparisons: Sequence[ShownComparison]
-    width: float = 1000.0
-    height: float = 170.0
-    left: float = 46.0
-
-    @property
-    def bars(self) -> list[tuple[ShownComparison, float]]:
-        """Measured comparisons with their horizontal positions."""
-        measured = [comparison for comparison in self.comparisons if is_number(comparison.evidence["effect"])]
-        measured.sort(key=lambda comparison: -comparison.evidence["effect"])
-        step = (self.width - self.left) / max(len(measured), 1)
-        return [(comparison, round(self.left + step * (i + 0.5), 1)) for i, comparison in enumerate(measured)]
-
-    @property
-    def radius(self) -> float:
-        """Radius of a point of the strip."""
-        return round(min(4.0, 0.4 * (self.width - self.left) / max(len(self.comparisons), 1)), 2)
-
-    def y(self, value: float) -> float:
-        """Return the height of an effect; effects beyond the axis are placed at its end."""
-        share = min(max(value / self.axis.limit, -1.0), 1.0)
-        return round(8 + (1 - share) / 2 * (self.height - 16), 2)
-
-
-@dataclass(frozen=True)
 class ComparisonRow:
-    """One variant in the tree, and its comparisons: with its parent, and others that the plan declares."""
+    """One variant in the tree, its comparison with its parent, and other comparisons that the plan declares."""
 
     graph: GraphRow
     variant: PlannedVariant
-    own: ShownComparison | None
-    others: Sequence[ShownComparison]
+    own: Record | None
+    others: Sequence[Record]
 
     @property
-    def comparisons(self) -> list[ShownComparison]:
-        """Every judged comparison of the variant, the one with its parent first."""
+    def comparisons(self) -> list[Record]:
+        """All comparisons of the variant, the one with its parent first."""
         return [*([self.own] if self.own else []), *self.others]
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons of a study. `judged`: in the order of the rows. `counts`: number of each verdict."""
+    """All comparisons of a study.
+
+    judged: in the order of the rows. measured: those with an effect, the best first. counts: number of each verdict.
+    """
 
     rows: list[ComparisonRow]
     axis: ForestAxis
     decimals: int
-    judged: list[ShownComparison]
+    judged: list[Record]
+    measured: list[Record]
     counts: list[tuple[str, int]]
-    forest: Forest
-    strip: Strip
 
 
-def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Comparisons:
-    """Join the variants of one study with its verdicts, a table with one row per judged comparison."""
-    records = clean_records(verdicts)
+def study_comparisons(
+    variants: Sequence[PlannedVariant], records: Sequence[Record], margin: float | None
+) -> Comparisons:
+    """Join the variants of one study with the records of its comparisons."""
     named = {variant.name: variant for variant in variants}
     parents = {variant.name: variant.parent for variant in variants}
     graphs, rows = graph_rows(parents), []
     for graph in graphs:
         variant = named[graph.variant]
-        comparisons = [_comparison(record, variant, named) for record in records if record["child"] == variant.name]
-        to_parent = next((comparison for comparison in comparisons if comparison.parent == variant.parent), None)
-        rows.append(
-            ComparisonRow(
-                graph, variant, to_parent, [comparison for comparison in comparisons if comparison is not to_parent]
-            )
-        )
-    comparisons = [comparison for row in rows for comparison in row.comparisons]
-    verdicts = [comparison.verdict for comparison in comparisons]
+        shown = [
+            {**record, "interval": shown_interval(record), "changes": _changes(variant, named[record["parent"]])}
+            for record in records
+            if record["child"] == variant.name
+        ]
+        own = next((record for record in shown if record["parent"] == variant.parent), None)
+        rows.append(ComparisonRow(graph, variant, own, [record for record in shown if record is not own]))
+    judged = [record for row in rows for record in row.comparisons]
+    verdicts = [record["verdict"] for record in judged]
     counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
-    intervals = [comparison.interval for comparison in comparisons]
-    ends = [(low, high) for low, high in intervals if is_number(low) and is_number(high)]
-    effects = [comparison.evidence["effect"] for comparison in comparisons if is_number(comparison.evidence["effect"])]
+    ends = [record["interval"] for record in judged if all(map(is_number, record["interval"]))]
+    measured = sorted((record for record in judged if is_number(record["effect"])), key=lambda each: -each["effect"])
+    effects = [record["effect"] for record in measured]
     axis = forest_axis([*effects, *chain(*ends)], margin)
     decimals = decimals_for(effects, [half(*each) for each in ends])
-    return Comparisons(
-        rows, axis, decimals, comparisons, counts, draw_forest(comparisons, axis), Strip(axis, comparisons)
-    )
+    return Comparisons(rows, axis, decimals, judged, measured, counts)
 
 
-def _comparison(
-    record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]
-) -> ShownComparison:
-    parent, changes = record["parent"], list(variant.changes)
-    if parent != variant.parent:
-        changed_keys = differences(named[parent].resolved, variant.resolved)
-        changes = [
-            Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in changed_keys
-        ]
-    return ShownComparison(variant.name, parent, record["verdict"], record, changes)
+def _changes(variant: PlannedVariant, parent: PlannedVariant) -> Sequence[Change]:
+    """Return the changes from another variant, which need not be the parent in the tree."""
+    if parent.name == variant.parent:
+        return variant.changes
+    changed = differences(parent.resolved, variant.resolved)
+    return [Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in changed]
 
 
 def bound_of(store: Store, study: str, analysis: Analysis) -> float:
-    """Return the largest possible effect: known if every item is right (1) or wrong (0), otherwise infinite."""
+    """Return the largest possible effect: infinite, unless every item of the study is right (1) or wrong (0)."""
     _, [[right_or_wrong]] = store.rows(
         "SELECT bool_and(value IN (0, 1)) FROM finals JOIN items USING (key)"
         " WHERE study = ? AND protocol = ? AND name = ?",
@@ -255,7 +186,7 @@ def bound_of(store: Store, study: str, analysis: Analysis) -> float:
 
 
 def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
-    """Return the verdicts with intervals cut at the largest possible effect."""
+    """Return the verdicts with the ends of their intervals limited to the largest possible effect."""
     if math.isinf(bound):
         return verdicts
     ends = [name for name in verdicts if name.endswith(("low", "high"))]
@@ -263,7 +194,7 @@ def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
     return cut.assign(mde=cut["mde"].where(~(cut["mde"] > bound), math.inf))
 
 
-FIRST = ("p", "p_adjusted", "seeds_needed")  # facts that stand open, with the interval
+FIRST = ("p", "p_adjusted", "seeds_needed")  # facts that are shown at once, with the interval
 SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p": ("p", lambda value, _: p_value(value)),
     "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
@@ -275,20 +206,20 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: rough(value)),
     "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }
-NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are none where they are zero
+NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are left out if they are zero
 
 
 def evidence(
-    comparison: ShownComparison, decimals: int, analysis: Analysis, over: str
+    record: Record, decimals: int, analysis: Analysis, over: str
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return (label, text) of the facts shown at once, and of those behind a click.
+    """Return the facts of a comparison as (label, text): those shown at once, and those that a reader must unfold.
 
-    over: for how many comparisons the interval that is shown holds.
+    over: words for the number of comparisons for which the shown interval holds.
     """
-    record, (low, high) = comparison.evidence, comparison.interval
+    low, high = record["interval"]
     first, facts = list[tuple[str, str]](), list[tuple[str, str]]()
     if is_number(low) and is_number(high):
-        scope = "" if comparison.verdict == "equivalent" else over
+        scope = "" if record["verdict"] == "equivalent" else over
         label = f"{confidence(analysis.alpha)} interval {scope}".rstrip()
         first.append((label, interval((low, high), decimals)))
     for key, (label, show) in SHOWN.items():

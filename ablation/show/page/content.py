@@ -1,4 +1,4 @@
-"""All content of the page, gathered from the database; the templates only arrange it."""
+"""All content of the page, gathered from the database; the templates arrange it."""
 
 import json
 import re
@@ -9,8 +9,6 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
-
-import pandas as pd
 
 from ablation.audit import audit, claimed
 from ablation.audit.claimed import Claimed
@@ -34,7 +32,7 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import findings, interval_words, nearest_decision
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
-from ablation.show.page.comparisons import ShownComparison, bound_of, forest_axis, study_comparisons, within
+from ablation.show.page.comparisons import Record, bound_of, forest_axis, study_comparisons, within
 from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, study_pairs
 from ablation.show.page.published import DotPlot, dot_plots
 from ablation.show.page.samples import Quoted, page_samples
@@ -58,9 +56,9 @@ class StudyPage(SimpleNamespace):
 
 @dataclass(frozen=True)
 class Page:
-    """The whole report. `last` is the time when the last stage ended; the page never shows when it was drawn.
+    """Content of the report page.
 
-    samples: items that changed along the comparisons of each study, in words.
+    last: the time when the last stage ended. samples: texts of the items that changed most in each comparison.
     """
 
     scale: str
@@ -84,14 +82,9 @@ def read_page(store: Store) -> Page:
         study.curves_left_out = budget.left_out.get(name, 0)
         study.curves_of = 0 if budget.all_seeds(name) else budget.seeds
         studies.append(study)
-        if (samples := study_samples(store, name)).files:  # or a study's items need not be kept
-            texts.append(
-                (
-                    judged.measurements,
-                    [(comparison.parent, comparison.child) for comparison in judged.comparisons],
-                    samples,
-                )
-            )
+        if (samples := study_samples(store, name)).files:  # without texts, the items of the study need not be kept
+            pairs = [(comparison.parent, comparison.child) for comparison in judged.comparisons]
+            texts.append((judged.measurements, pairs, samples))
         del judged  # before the next study is read
     studies.sort(key=lambda study: study.rank)  # the others stay in the order of the plan
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies, page_samples(texts))
@@ -101,7 +94,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
     """Gather the content of one study."""
     name, analysis, history = definition.name, definition.analysis, definition.analysis_history
     variants, table, bound = store.variants(name), build_table(store, name), bound_of(store, name, analysis)
-    verdicts = within(comparison_table([judged]), bound)
+    verdicts, joint = clean_records(within(comparison_table([judged]), bound)), joint_steps(judged.comparisons)
     comparisons = study_comparisons(variants, verdicts, analysis.margin)
     pairs = judge_all_pairs(judged.measurements) if len(variants) <= MOST_VARIANTS else ()
     plots = dot_plots(table) if definition.published else []
@@ -124,16 +117,12 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         rank=next(place for place, reached in enumerate(progress) if reached),
         comparisons=comparisons,
         comparison_of={row.variant.name: row for row in comparisons.rows},
-        number_of={
-            row.variant.name: number for number, row in enumerate(comparisons.rows, 1)
-        },  # the tail of a row's id
+        number_of={row.variant.name: number for number, row in enumerate(comparisons.rows, 1)},  # for the ids of rows
         curves=curves,
-        highlight=_highlight(comparisons.judged, curves),
-        answers=findings(verdicts, analysis, joint_steps(judged.comparisons)),
+        highlight=_highlight(comparisons.measured, curves),
+        answers=findings(verdicts, analysis, joint),
         moved={name: _moved(comparisons.judged, name) for name in ("better", "worse")},
-        others=findings(
-            verdicts[~verdicts["verdict"].isin(("better", "worse"))], analysis, joint_steps(judged.comparisons)
-        ),
+        others=findings([row for row in verdicts if row["verdict"] not in ("better", "worse")], analysis, joint),
         explained=_explained(store, name),
         next_cost=_next_cost(store, name, verdicts),
         over=interval_words(judged.comparisons) if judged.comparisons else "",
@@ -170,17 +159,15 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
     )
 
 
-def _moved(comparisons: Iterable[ShownComparison], verdict: str) -> list[ShownComparison]:
+def _moved(comparisons: Iterable[Record], verdict: str) -> list[Record]:
     """Return the comparisons with a verdict, the largest effect first."""
-    return sorted(
-        (each for each in comparisons if each.verdict == verdict), key=lambda each: -abs(each.evidence["effect"])
-    )
+    return sorted((each for each in comparisons if each["verdict"] == verdict), key=lambda each: -abs(each["effect"]))
 
 
 def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespace]:
     """Return the answers of `ablation explain` for each change of several factors whose intermediate runs exist.
 
-    {(parent, child): what it says in words, and the parts of factors and interactions as the page draws a comparison}.
+    {(parent, child): the words of the answer, and the parts of factors and interactions as records of comparisons}.
     """
     found: dict[tuple[str, str], SimpleNamespace] = {}
     variants = store.variants(study, helpers=True)
@@ -196,21 +183,21 @@ def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespac
             continue
         try:
             answer = explain(measured, {run: runs[run] for run in design(n)}, n)
-        except TrackerError:  # a run in between is missing or failed: the page says so where its runs are
+        except TrackerError:  # a run in between is missing or failed, which the list of runs shows
             continue
         named = [(group_name(part, variant.factors), part) for part in answer.parts]
         joint = [part for part in answer.joint if len(part.sets[0]) > 1]
         named += [(f"interaction of {part.name(variant.factors)}", part) for part in joint]
         parts = [
-            SimpleNamespace(
-                name=name,
-                evidence={"effect": part.effect},
-                interval=(part.low, part.high),
-                verdict="undecided" if not part.shown else "better" if part.effect > 0 else "worse",
-            )
+            {
+                "name": name,
+                "effect": part.effect,
+                "interval": (part.low, part.high),
+                "verdict": "undecided" if not part.shown else "better" if part.effect > 0 else "worse",
+            }
             for name, part in named
         ]
-        bounds = [end for part in parts for end in part.interval]
+        bounds = [end for _, part in named for end in (part.low, part.high)]
         axis = forest_axis(bounds, measured.analysis.margin)
         words = answer.in_words(variant.factors)
         found[variant.parent, variant.name] = SimpleNamespace(words=words, parts=parts, axis=axis)
@@ -234,9 +221,9 @@ def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> 
     return found
 
 
-def _next_cost(store: Store, study: str, verdicts: pd.DataFrame) -> float:
-    """Return the device time in seconds of the seeds that the next step in `findings` needs; 0 if it is not known."""
-    nearest = nearest_decision(clean_records(verdicts))
+def _next_cost(store: Store, study: str, verdicts: Sequence[Record]) -> float:
+    """Return the device time, in seconds, of the seeds that `findings` names as the next step; 0 if not known."""
+    nearest = nearest_decision(verdicts)
     if nearest is None:
         return 0.0
     prices = Prices.from_stages(read_seeded_stages(store, study))
@@ -246,7 +233,7 @@ def _next_cost(store: Store, study: str, verdicts: pd.DataFrame) -> float:
 
 
 def _audited(store: Store, definition: StoredStudy, study: Measurements) -> tuple[Sequence[Finding], Sequence[Claimed]]:
-    """Return the audit's findings in the published numbers, and the source's claims beside the measured values."""
+    """Return the findings of the audit, and the claims of the source beside the measured values."""
     published = definition.published
     if published is None:
         return (), ()
@@ -262,28 +249,27 @@ def _resized(variants: Sequence[PlannedVariant]) -> bool:
     return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
 
 
-def _highlight(comparisons: Iterable[ShownComparison], curves: Mapping[str, Any]) -> ShownComparison | None:
-    """Return the comparison that the curves show first: that with the largest effect, decided ones before others.
+def _highlight(comparisons: Sequence[Record], curves: Mapping[str, Any]) -> Record | None:
+    """Return the comparison that the curves show first: the largest effect among those that are better or worse.
 
-    Both variants have a curve of the first metric, if any two that are compared do.
+    Prefers two variants with a curve of the first metric, and takes other verdicts if none is better or worse.
     """
-    measured = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
     drawn = {curves["variants"][series[0]] for metric in curves["metrics"][:1] for series in metric["series"]}
-    measured = [comparison for comparison in measured if {comparison.child, comparison.parent} <= drawn] or measured
-    decided = [comparison for comparison in measured if comparison.verdict in ("better", "worse")]
-    return max(decided or measured, key=lambda comparison: abs(comparison.evidence["effect"]), default=None)
+    shown = [record for record in comparisons if {record["child"], record["parent"]} <= drawn] or comparisons
+    decided = [record for record in shown if record["verdict"] in ("better", "worse")]
+    return max(decided or shown, key=lambda record: abs(record["effect"]), default=None)
 
 
-def _figures(title: str, comparisons: Iterable[ShownComparison], plots: Sequence[DotPlot]) -> dict[str, Any]:
-    """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure it does not have.
+def _figures(title: str, comparisons: Iterable[Record], plots: Sequence[DotPlot]) -> dict[str, Any]:
+    """Return `{title, effects, published}`, the numbers behind the figures of the page; None for a missing figure.
 
-    effects: `{columns, rows}`, a row being variant, against, change, verdict and the numbers of EFFECTS (null where
-    there is none), in the order of the variant tree. published: `[{label, rows}]`, as of `DotPlot`.
+    effects: `{columns, rows}` with a row per comparison, in the order of the variant tree: variant, against, change,
+    verdict and the numbers of EFFECTS, null if there is none. published: `[{label, rows}]` of each `DotPlot`.
     """
     rows = [
-        [comparison.child, comparison.parent, "; ".join(map(describe_change, comparison.changes)), comparison.verdict]
-        + [value if is_number(value := comparison.evidence[column]) else None for column in EFFECTS]
-        for comparison in comparisons
+        [record["child"], record["parent"], "; ".join(map(describe_change, record["changes"])), record["verdict"]]
+        + [value if is_number(value := record[column]) else None for column in EFFECTS]
+        for record in comparisons
     ]
     effects = {"columns": ["variant", "against", "change", "verdict", *EFFECTS], "rows": rows}
     published = [{"label": plot.label, "rows": plot.rows} for plot in plots]

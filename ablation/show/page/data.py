@@ -197,9 +197,7 @@ def study_pairs(
         ]
         items = None if comparison.of.analysis.protocol == LOGGED else comparison.items
         rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(comparison.detail), comparison.seeds, items, why]
-    judged = {
-        f"{place[comparison.child]} {place[comparison.parent]}": comparison.verdict for comparison in comparisons.judged
-    }
+    judged = {f"{place[record['child']]} {place[record['parent']]}": record["verdict"] for record in comparisons.judged}
     data = {"variants": names, "pairs": rows, "verdicts": list(GLYPHS), "whys": list(whys), "comparisons": judged}
     return Pairs(names, cells, data | _configurations(variants, names))
 

@@ -72,7 +72,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
         (("v2", "v2"), "the variants are equal"),
         (
             ("v2", "v3"),
-            "differ in only one factor, reward.levels; use `ablation diff toy/v2 v3`, which shows its effect",
+            "differ in only one factor, reward.levels; run `ablation diff toy/v2 v3` to see the effect",
         ),
         (("v2", "near"), "near: the variant does not exist"),
         (("toy/v2", "other/far"), "are two studies"),

@@ -169,7 +169,7 @@ STUDY_REFUSALS = {
     ),
     "samples that are no number": (
         analysis(samples=["sise"]),
-        "analysis.samples = ['sise']: a key has no whole number in base",
+        "analysis.samples = ['sise']: a configuration key does not hold a whole number in base",
     ),
     "an interim analysis at two seeds": (analysis(interim_analyses=[2, 4]), "analysis.interim_analyses"),
     "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "interim_analyses [5, 3] must increase"),

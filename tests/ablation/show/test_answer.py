@@ -1,12 +1,10 @@
 """A few short sentences for each study: words, order, counts and numbers."""
 
-import pandas as pd
 import pytest
 
 from ablation.config.study_schema import Analysis
 from ablation.judge.joint_steps import JointSteps
-from ablation.judge.verdicts import COMPARISON_COLUMNS
-from ablation.show.answer import answer
+from ablation.show.answer import findings, sentences
 
 
 def comparison(child, verdict, effect=0.01, half=0.005, **words):
@@ -18,8 +16,7 @@ PLAN = Analysis(value="ss", protocol="edited", subsets=["all"], direction="max",
 
 
 def said(*comparisons, joint=()):
-    columns = [*COMPARISON_COLUMNS, "guardrails"]
-    return answer(pd.DataFrame(comparisons, columns=columns).astype({"seeds_needed": "Int64"}), PLAN, joint)
+    return sentences(findings(comparisons, PLAN, joint))
 
 
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():

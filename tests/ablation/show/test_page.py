@@ -98,6 +98,23 @@ def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
     assert re.search(r"\[.*\].*\[.*\] confounded against v0 confounded against v1 3$", text_of(table))
 
 
+def test_the_picture_of_all_effects_has_the_best_on_top_with_the_interval_that_agrees_with_the_verdict(tmp_path):
+    studies = [Study("s", seeds=3, distances={"v1": 0.0, "v2": 0.3}, states={("v3", 0): "missing"}), Study("t")]
+    html = page(build(tmp_path, studies))
+    effects = packed(html)["data"]["study-s-figures-data"]["effects"]
+    rows = [dict(zip(effects["columns"], row, strict=True)) for row in effects["rows"]]
+    picture = re.search(r'<svg class="forest all".*?</svg>', html, re.S)[0]
+    drawn = re.findall(r'<g class="v-(.*?)">.*?d="M(.*?) (.*?)H(.*?)".*?d="M(.*?) ', picture)
+    measured = sorted((row for row in rows if row["effect"] is not None), key=lambda row: -row["effect"])
+    assert [verdict for verdict, *_ in drawn] == [row["verdict"].replace(" ", "-") for row in measured]
+    assert [y for _, _, y, *_ in drawn] == ["5.0", "15.0", "25.0"][: len(drawn)]
+    limit, width = (float(re.search(rf'data-{name}="(.*?)"', html)[1]) for name in ("limit", "width"))
+    for (_, low, _, high, effect), row in zip(drawn, measured, strict=True):
+        ends = [row["joint_low"], row["joint_high"]] if row["joint_low"] is not None else [row["low"], row["high"]]
+        places = [10 + (min(max(value / limit, -1), 1) + 1) / 2 * (width - 20) for value in (*ends, row["effect"])]
+        assert [float(low), float(high), float(effect)] == pytest.approx(places, abs=0.01)
+
+
 # ---- any two variants
 
 

@@ -1,8 +1,8 @@
-"""The variant tree as the page draws it: lanes, the picture in small, the axis of effects, counts of verdicts."""
+"""The variant tree as the page draws it: lanes, and the axis of effects."""
 
 import pytest
 
-from ablation.show.page.comparisons import ShownComparison, draw_forest, forest_axis, graph_rows
+from ablation.show.page.comparisons import forest_axis, graph_rows
 
 
 def test_a_branch_with_children_goes_down_in_its_own_lane():
@@ -22,33 +22,6 @@ def test_a_chain_of_many_variants_and_an_unknown_parent():
     rows = graph_rows(chain)
     assert len(rows) == 3000
     assert {row.lane for row in rows} == {0}
-
-
-def test_the_forest_has_the_best_effect_on_top_and_shows_the_corrected_interval():
-    def judged(child, verdict, effect, joint=None):
-        record = {
-            "verdict": verdict,
-            "effect": effect,
-            "low": effect and effect - 0.01,
-            "high": effect and effect + 0.01,
-        }
-        if joint:
-            record |= {"joint_low": effect - joint, "joint_high": effect + joint}
-        return ShownComparison(child, "r", verdict, record, ())
-
-    comparisons = [
-        judged("a", "worse", -0.1, 0.05),
-        judged("b", "not run", None),
-        judged("c", "equivalent", 0.05, 0.05),
-    ]
-    axis = forest_axis([0.2], margin=None)
-    forest = draw_forest(comparisons, axis)
-    assert (forest.count, forest.height) == (2, 20)
-    x = axis.x
-    assert forest.paths == [
-        ("equivalent", f"M{x(0.04)} 5.0H{x(0.06)}", f"M{x(0.05)} 5.0h0"),  # is judged without correction
-        ("worse", f"M{x(-0.15)} 15.0H{x(-0.05)}", f"M{x(-0.1)} 15.0h0"),
-    ]
 
 
 def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
