@@ -1,4 +1,4 @@
-"""The tracker in Python: the commands' results as data frames and records. `import ablation` has these names.
+"""The tracker in Python: results of the commands as data frames and records, also as names of `import ablation`.
 
 open(results) -> Results                 what a grid or an import left
 compare(a, b) -> Verdict                 two evaluations: paths, frames or arrays
@@ -42,9 +42,9 @@ _WIDTH = 100
 
 
 class Verdict:
-    """One comparison. Every name of `row` is an attribute as well: `verdict`, `effect`, `low`, `high`, `reason`, ...
+    """One comparison; each key of `row` is also an attribute: `verdict`, `effect`, `low`, `high`, `reason`, ...
 
-    What takes long and is not always read, such as the minimum detectable effect, is computed when it is asked for.
+    Values that take long to compute, such as the minimum detectable effect, are computed on first use.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class Verdict:
 
     @cached_property
     def row(self) -> Mapping[str, Any]:
-        """The values as `--json` prints them; None for what does not exist."""
+        """Values as `--json` prints them; None for a missing value."""
         return self._row()
 
     @cached_property
     def text(self) -> str:
-        """The text as the command prints it."""
+        """Text as the command prints it."""
         return self._text()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # of the object itself, as copies and notebooks ask for them
+        if name.startswith("_"):  # copies and notebooks look for attributes of the object itself
             raise AttributeError(name)
         if name in COMPARISON_COLUMNS and "row" not in self.__dict__ and self._comparison is not None:
             return plain(getattr(self._comparison, name))
@@ -91,10 +91,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Several systems, judged as by `ablation compare A B C`."""
+    """Several systems, judged as `ablation compare A B C` does."""
 
-    standings: pd.DataFrame  # of three or more, the best first: system, mean, low, high, groups
-    comparisons: pd.DataFrame  # a row for each, with the names of `Verdict.row`
+    standings: pd.DataFrame  # of three or more systems, the best first: system, mean, low, high, groups
+    comparisons: pd.DataFrame  # a row per comparison, with the keys of `Verdict.row`
     text: str  # as the command prints it
     notes: list[str]
 
@@ -106,7 +106,7 @@ class Leaderboard:
 
 
 class Results:
-    """A results folder, read as pandas frames or, by SQL, as Arrow tables. Close it, or use `with`."""
+    """A results folder, read as pandas frames or, with SQL, as Arrow tables. Close it after use, or use `with`."""
 
     def __init__(self, results: str | Path = "results") -> None:
         """Open the database and update it if necessary. Raises TrackerError if it cannot be updated."""
@@ -180,16 +180,10 @@ class Results:
             among = [name for name in self.studies if study in (None, name)]
             known = [variant.name for name in among for variant in self._store.variants(name, helpers=True)]
             absent = [name for name in (a, b) if name not in known]
-            problem = (
-                "name the same variant"
-                if a == b
-                else f"are in {len(having)} studies"
-                if having
-                else "are not in one study"
-            )
-            remedy = (
-                suggest(absent[0], known) if absent else f"name two variants of one study: {', '.join(self.studies)}"
-            )
+            problem = f"are in {len(having)} studies" if having else "are not in one study"
+            problem = "are the same variant" if a == b else problem
+            studies = f"name two variants of one study: {', '.join(self.studies)}"
+            remedy = suggest(absent[0], known) if absent else studies
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
         effect = pair_effect(measured, self._store.meta()["scale"], a, b)
@@ -280,32 +274,34 @@ def compare(
 
         ablation.compare("runs/base", "runs/new", margin=0.01, direction="max").verdict
 
-    `a` and `b` are paths (a file, a folder, a pattern, or a list of them), a frame with the columns item and value and
-    optionally seed, subset, cluster and sample, or an array as for `judge`.
+    `a` and `b` are each a path (a file, a folder, a pattern, or a list of paths), a frame with the columns item and
+    value and optionally seed, subset, cluster and sample, or an array as for `judge`.
 
     What is compared:
-        metric, item: the columns of a table with the values and the items' names; default: the first, `item`.
-        filter: one of lm-eval's filters. tasks: only these. at: only files in folders of this name.
-        cluster: lm-eval's field that correlated items share, such as a passage.
-        pass_at, cons_at, all_at: of K samples, any, most or all are right. errors: what an error of a sample counts as.
+        metric, item: the metric, or the columns of a table with the values and with the names of the items.
+        filter: an lm-eval filter. tasks: compare only these. at: read only files in folders with this name.
+        cluster: the lm-eval field that correlated items share, such as a passage.
+        pass_at, cons_at, all_at: compare the chance that any, most or all of K samples are right.
+        errors: how to treat items that have no value because of an error: refuse, fail (count as 0) or leave-out.
         transform: log compares logarithms, so effect and margin are log ratios (0.05 is about 5%).
-        weight: whether tasks or items count equally.
+        weight: whether tasks or items have equal weight in the effect.
     How it is judged:
-        direction: max, min or target:0.5, or one for each metric. margin: a smaller difference does not matter.
-        alpha: the chance of a false verdict. claim: about the recipe, or about these checkpoints alone.
+        direction: max, min, target:0.5 or {"target": 0.5}. margin: the smallest difference that matters.
+        alpha: the error rate. claim: recipe (all seeds) or checkpoints (these runs only).
     Which runs are paired:
-        seeds: paired or independent. seed_from: a regular expression that finds the seed in a path, in one group.
-        latest: of several evaluations of one run, the newest. without: runs that may be missing, such as new:5.
+        seeds: paired or independent. seed_from: a regular expression whose group matches the seed in a path.
+        latest: read the newest evaluation of a run. without: runs that may be missing, such as new:5.
     What may differ:
-        allow: prompt, target, task or identical. common_items: leave out items that some run lacks.
-    What is told:
-        names: of baseline and candidate. changed_items: how many to show at each end.
+        allow: prompt, target, task, identical or scale. common_items: leave out items that are missing from any run.
+    What is shown:
+        names: of the baseline and the candidate. changed_items: number of improved and of worsened items.
 
     Raises:
         ConfigError: the files cannot be read or compared; it names file, key, value and remedy.
     """
     if names is not None and len(names) != 2:
-        raise ConfigError("compare", "names", names, "are not the two names of baseline and candidate", "give a pair")
+        remedy = "pass the names of the baseline and the candidate"
+        raise ConfigError("compare", "names", names, "is not a pair of names", remedy)
     result = _compared(
         [_evaluation(a), _evaluation(b)],
         names,
@@ -345,15 +341,15 @@ def compare(
 def leaderboard(
     evaluations: Any, *, by: str | Sequence[str] = (), all_pairs: bool = False, **options: Any
 ) -> Leaderboard:
-    """Judge several evaluations against the first, and order them by their means.
+    """Judge several evaluations against the first one, and sort them by their means.
 
         ablation.leaderboard({"base": "runs/base", "wide": "runs/wide", "deep": "runs/deep"}, margin=0.01).standings
         ablation.leaderboard("agents/*/eval_results.json", all_pairs=True).comparisons
         ablation.leaderboard(frame, by="model")
 
-    evaluations: {name: what `compare` takes as `a`}, or paths and patterns, each match of which is a system. With `by`,
-    one evaluation with a system for each value of these columns, or settings that the files state.
-    all_pairs: compare each with each. The options are those of `compare`; `names` says which is first.
+    evaluations: {name: an evaluation as for `compare`}, or paths and patterns, each match of which is a system.
+    by: names of columns, or of settings in the files; each of their values is a system of the one evaluation.
+    all_pairs: compare every pair. The options are those of `compare`; the first of `names` is the baseline.
 
     Raises:
         ConfigError: the evaluations cannot be read or compared.
@@ -376,7 +372,7 @@ def leaderboard(
 
 
 def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> ComparisonResult:
-    """Return a comparison by options as Python takes them."""
+    """Compare evaluations; convert the options from their Python form to that of the command."""
     if isinstance(direction := options.get("direction"), Mapping):
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
@@ -398,11 +394,10 @@ def judge(
     clusters: Sequence[Any] | None = None,
     **options: Any,
 ) -> Verdict:
-    """Judge arrays with their seeds and items in the same order: [seeds, items], or [items], which is one seed, or
-    [seeds, items, samples].
+    """Judge two arrays with the same seeds and items: [seeds, items], [items] of one seed, or [seeds, items, samples].
 
-    items: their names, by default numbers; clusters: what correlated items share. The options are those of
-    `compare`; with `seeds="independent"` the two may have different numbers of runs.
+    items: names of the items, by default numbers. clusters: a label per item that correlated items share. The options
+    are those of `compare`; with `seeds="independent"`, the arrays may have different numbers of runs.
     """
     shapes = [np.shape(group) if np.ndim(group) > 1 else (1, *np.shape(group)) for group in (child, parent)]
     apart = options.get("seeds") == "independent"
@@ -417,7 +412,7 @@ def judge(
 
 
 def _evaluation(given: Any) -> Evaluated:
-    """Return an evaluation, given as files, arrays or a frame, in the form that the comparison takes."""
+    """Convert paths, an array or a frame to the form that the comparison takes."""
     if isinstance(given, Values):
         return given
     if isinstance(given, str | Path):

@@ -20,23 +20,19 @@ def declare_audit(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--results")
     add = parser.add_argument
     add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
-    add(
-        "--table",
-        type=Path,
-        metavar="FILE",
-        help="a CSV file to check instead of STUDY; its first column names the rows",
-    )
-    said = "evaluation items behind each column except the mean: one number for all columns, or NAME=N for each"
-    add("--items", nargs="+", metavar="N", help=said)
+    text = "a CSV file to check instead of STUDY; its first column names the rows"
+    add("--table", type=Path, metavar="FILE", help=text)
+    text = "number of evaluation items: one number for all columns but the mean, or NAME=N for each column"
+    add("--items", nargs="+", metavar="N", help=text)
     add("--target", metavar="RATE", help="the numbers are distances between a rate and this target, such as 0.5")
-    add("--runs", type=int, metavar="N", help="number of training runs that are averaged in each number")
+    add("--runs", type=int, metavar="N", help="number of training runs that each printed number averages")
     add("--percent", action="store_true", help="the numbers are percentages without a %% sign")
     add_shared(parser, "--json")
     add("--columns", nargs="+", metavar="NAME", help="check only these columns (default: all)")
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Print one sentence per finding; return 1 if any is an error."""
+    """Print one sentence per finding; the exit status is 1 if any finding is an error."""
     if (arguments.table is None) == (arguments.study is None):
         problem = "is missing" if arguments.table is None else "cannot be combined with --table"
         raise ConfigError("audit", "STUDY", arguments.study, problem, "write `audit STUDY` or `audit --table FILE.csv`")
@@ -84,7 +80,7 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
     results = results_folder(arguments)
     if not (results / "plan.json").exists():
         return None
-    # The database takes a second to import, which a table alone need not pay.
+    # late: importing the database takes a second, and checking a table does not need it
     from ablation.audit.measured import measured, published_value
     from ablation.judge.stored import read_measurements
 

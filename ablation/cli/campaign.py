@@ -25,63 +25,42 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
         "ablation campaign verify        verify the provisional champion now\n"
         "ablation campaign results.tsv   judge the table of a past campaign"
     )
-    parser.add_argument("what", nargs="?", metavar="init | verify | FILE", help="(default: report)")
-    metric = "the metric, as NAME:min or NAME:max; the command prints NAME once (with FILE: the name of a column)"
-    parser.add_argument("--metric", metavar="NAME", help=metric)
+    parser.add_argument(
+        "what", nargs="?", metavar="init | verify | FILE", help="what to do (default: report the campaign)"
+    )
+    text = "metric that the command prints once, as NAME:min or NAME:max; with FILE, the name of a column"
+    parser.add_argument("--metric", metavar="NAME", help=text)
     add = parser.add_argument_group("init").add_argument
     add("--run", dest="run_command", metavar="CMD", help='training command, such as "uv run train.py"')
-    add(
-        "--metric-file",
-        default="",
-        metavar="PATH",
-        help="file that contains the metric, if the command does not print it",
-    )
-    said = "file with the metric of each item, in any format that `compare` reads; trials are judged by its mean"
-    add("--items", default="", metavar="FILE", help=said)
-    add("--verify-run", default="", metavar="CMD", help="another command, which is run only by verifications")
-    add(
-        "--locked",
-        nargs="+",
-        default=[],
-        metavar="PATH",
-        help="files that compute the metric; trials and runs may not change them",
-    )
-    add(
-        "--link",
-        dest="links",
-        nargs="+",
-        default=[],
-        metavar="PATH",
-        help="files that git ignores but runs need, such as data or .venv",
-    )
+    text = "file that contains the metric, if the command does not print it"
+    add("--metric-file", default="", metavar="PATH", help=text)
+    text = "file with the metric of each item, in any format that `compare` reads; trials are judged by its mean"
+    add("--items", default="", metavar="FILE", help=text)
+    add("--verify-run", default="", metavar="CMD", help="another command that only verifications run")
+    text = "files that compute the metric; trials and runs may not change them"
+    add("--locked", nargs="+", default=[], metavar="PATH", help=text)
+    text = "files that git ignores but runs need, such as data or .venv"
+    add("--link", dest="links", nargs="+", default=[], metavar="PATH", help=text)
     add("--margin", type=float, metavar="M", help="margin within which a simplification is equivalent")
     add("--budget", type=float, metavar="HOURS", help="limit on the total hours of all runs (default: no limit)")
-    add(
-        "--time-limit",
-        type=float,
-        metavar="MIN",
-        help="time limit of a run in minutes (default: 3 times the baseline's time)",
-    )
-    said = "refuse runs that end within this many seconds (default: a tenth of the baseline's time)"
-    add("--min-seconds", type=float, metavar="S", help=said)
+    text = "time limit of a run in minutes (default: 3 times the baseline's time)"
+    add("--time-limit", type=float, metavar="MIN", help=text)
+    text = "refuse runs that end within this many seconds (default: a tenth of the baseline's time)"
+    add("--min-seconds", type=float, metavar="S", help=text)
     add("--gpus", type=int, default=1, metavar="N", help="devices per run, if the machine has any (default: 1)")
     add("--tag", action="store_true", help="tag verified champions in git as verified/N")
-    said = "steps: verify when it is worth the runs; confirm: verify every step (default: steps)"
-    add("--policy", choices=("steps", "confirm"), default="steps", help=said)
+    text = "steps: verify when a verification is worth its runs; confirm: verify every step (default: steps)"
+    add("--policy", choices=("steps", "confirm"), default="steps", help=text)
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
-    seed(
-        "--seed-arg",
-        default="",
-        metavar="WORDS",
-        help='arguments that pass a seed to the command, such as "--seed {seed}"',
-    )
+    text = 'arguments that pass a seed to the command, such as "--seed {seed}"'
+    seed("--seed-arg", default="", metavar="WORDS", help=text)
     seed("--seed-env", default="", metavar="NAME", help="environment variable that passes the seed instead")
     output = parser.add_argument_group("report")
     add_shared(output, "--json")
     output.add_argument("--html", type=Path, metavar="PATH", help="also write the report as an HTML page to this file")
     past = parser.add_argument_group("FILE").add_argument
-    said = "standard deviation of one run (default: estimated from rows with the same name)"
-    past("--sd", type=float, metavar="SD", help=said)
+    text = "standard deviation of one run (default: estimated from rows with the same name)"
+    past("--sd", type=float, metavar="SD", help=text)
 
 
 def run_campaign(arguments: argparse.Namespace) -> int:
@@ -140,13 +119,11 @@ def _init(arguments: argparse.Namespace) -> int:
         write_table(campaign)
     print(in_words(campaign))
     if len(campaign.start["locked"]) == 2:
-        print(
-            "no file is locked, so a trial may change the code that computes the metric; name its files with --locked"
-        )
+        print("no file is locked, so a trial may change how the metric is computed; name such files with --locked")
     if settings.verify_run and not repository.tracked(settings.held_out):
         print(
-            "every file that --verify-run names is also named by --run, so nothing is hidden from trials; "
-            "give --verify-run a file of its own"
+            "--run names every file that --verify-run names, so trials can see them all; name a file in --verify-run "
+            "that --run does not name"
         )
     return 0
 
@@ -160,8 +137,8 @@ def declare_try(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("--why", required=True, metavar="TEXT", help="description of the change, for the ledger")
-    said = "better, or not-worse for a simplification, which must be equivalent within the margin (default: better)"
-    add("--claim", choices=("better", "not-worse"), default="better", help=said)
+    text = "better, or not-worse for a simplification that must be equivalent within the margin (default: better)"
+    add("--claim", choices=("better", "not-worse"), default="better", help=text)
     add("--margin", type=float, metavar="M", help="margin of --claim not-worse (default: the campaign's)")
     add_shared(parser, "--json")
 
@@ -180,7 +157,7 @@ def run_try(arguments: argparse.Namespace) -> int:
 
 
 def answered(command: str, ask: "Callable[[], Answer]", *, as_json: bool) -> int:
-    """Print an answer and return its exit code; if a file cannot be written, the exit code is that of `run again`."""
+    """Print an answer and return its exit code; if a file cannot be written, the code means `run again`."""
     from ablation.campaign.trial import AGAIN
 
     try:

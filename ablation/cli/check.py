@@ -35,15 +35,15 @@ _SHOWN = 12  # names of metrics, or of items
 def declare_check(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `check`."""
     parser.description = (
-        "Run one variant with one seed in a separate folder, read its output, and report what is "
-        "wrong. The grid does not use this run."
+        "Run one variant with one seed in a separate folder, read the output, and report problems. The grid does not "
+        "use this run."
     )
     parser.add_argument("study", metavar="STUDY[/VARIANT]", help="a study, or one of its variants (default: the first)")
     add_shared(parser, "--scale", "--config", "--results")
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Run the stages of one run; print problems, peak memory, and how long the grid will take."""
+    """Run the stages of one run; print problems, the peak memory, and the estimated time of the grid."""
     name, _, variant = arguments.study.partition("/")
     plan = build_plan(settings_of(arguments, studies=name, results=arguments.results))
     (study,) = plan.content.studies
@@ -61,8 +61,8 @@ def run_check(arguments: argparse.Namespace) -> int:
             print(f"problem: {id}: {state.state}: {state.reason}")
         if state.unread:
             print(
-                "    the stage's files are kept; correct `collect` and check again, which reads them without rerunning "
-                "the stage"
+                "    the files of the stage are kept; correct `collect` and check again, which reads them without "
+                "rerunning the stage"
             )
     if any(state.state != "ok" for state in states.values()):
         return 1
@@ -76,7 +76,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def left_of_the_example(study: Study) -> Iterator[str]:
-    """Yield a note for each of the example's texts that a study of another program still has."""
+    """Yield a note for each text of the example that a study with another command still has."""
     example = TEMPLATE / "configs" / "studies" / "example"
     example_study = load_yaml(example / "_study.yaml")
     if [stage.command for stage in study.stages.values()] == [
@@ -124,7 +124,7 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
 
 
 def _found(store: Store) -> Iterator[str]:
-    """Yield lines on what was read: metrics, and the items that verdicts compare."""
+    """Yield lines on the metrics and the items that were read."""
     query = """SELECT name, count(*) FROM run_stages JOIN metrics USING (key) GROUP BY name ORDER BY name"""
     names = [f"{name} ({count})" if count > 1 else name for name, count in store.rows(query)[1]]
     yield f"metrics: {listed(names, _SHOWN) or 'none'}"
@@ -141,7 +141,7 @@ def _found(store: Store) -> Iterator[str]:
 
 
 def _memory(states: Mapping[str, StageState]) -> str:
-    """Return the peak memory of each stage: on its device or, without one, in its process."""
+    """Return a line with the peak memory of each stage: on the device or, if none was used, in the process."""
     peaks = [
         f"{id} {state.device_memory_mb:,.0f} MB on the device"
         if state.device_memory_mb
@@ -152,7 +152,7 @@ def _memory(states: Mapping[str, StageState]) -> str:
 
 
 def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:
-    """Yield the estimated time of all jobs: the seconds of each stage times how often the plan has it."""
+    """Yield a line with the estimated time of all jobs: the seconds of each stage times its number of jobs."""
     counts = Counter(stage.id for stage in plan.stages.values() if stage.id != ASSETS)
     took = {id: states[id].wall_s or 0.0 for id in counts}
     parts = ", ".join(f"{id} {alone(took[id])} s x {count}" for id, count in counts.items())

@@ -1,4 +1,4 @@
-"""Reads the metrics and items of a stage from its command's output, with the readers that `collect` names.
+"""Read the metrics and items of a stage from the output of its command, with the readers that `collect` names.
 
 The stage's runner calls `collect` when the command has succeeded. The readers are those that ablation.config.formats
 names for `collect`. Files of an earlier attempt that was killed and that this one did not touch do not count, except in
@@ -7,11 +7,12 @@ a folder of a run's logs to which this attempt added.
 Readers name evaluations during training as subsets `step N`. Items of the largest N of their protocol are repeated as
 the subset `last`.
 
-Of a run that kept the model of an earlier step, as its settings or `at` say, this step is logged as `kept_step`: final
-metrics are those up to it, and the subset `last` is of the last evaluation up to it, in files of items as well.
+If a run kept the model of an earlier step, according to its settings or to `at`, this step is logged as `kept_step`.
+Final metrics are then those up to this step, and the subset `last` repeats the last evaluation up to this step, also in
+files of items.
 
-Each protocol, subset and name of items gives a metric `<protocol>/<subset>/<name>`, its mean, unless the command logged
-one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
+The mean of the items of each protocol, subset and name becomes the metric `<protocol>/<subset>/<name>`, unless the
+command logged a metric of that name. Several subsets also give `<protocol>/mean/<name>`.
 """
 
 import math
@@ -48,11 +49,11 @@ Metrics = dict[tuple[int, str], float]
 def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
     """Return the metrics and items that the readers find below `output`.
 
-    wanted: `{reader, place}`, the place a file, a folder or a pattern; for a table optionally `{columns, values}`, its
-    names for them. For one metric and step the reader named last counts. left: files below `output` that do not count.
+    wanted: `{reader, place}`, with a file, a folder or a pattern as the place, and for a table optionally `{columns,
+    values}`. If two readers find the same metric and step, the last one counts. left: files below `output` to ignore.
 
-    Raises ConfigError if a reader finds nothing at its place, or several runs, or something it cannot read, or where
-    an item's value is not a number.
+    Raises ConfigError if a reader finds nothing, several runs, a file that it cannot read, or an item whose value is
+    not a number.
     """
     metrics: Metrics = {}
     items: list[pa.Table] = []
@@ -80,7 +81,10 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
 
 
 def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[ImportedRun]:
-    """Return what a reader finds: one run, or files in the tracker's own formats. The log says what cannot be read."""
+    """Return the runs that a reader finds; files that cannot be read are named in the log.
+
+    Only the tracker's own formats, `items` and `metrics`, may give several.
+    """
     reader, place = entry["reader"], entry["place"]
     read = load_reader(reader, "collect")
     more: dict[str, Any] = {name: entry[name] for name in ("columns", "values") if entry.get(name)}
@@ -127,7 +131,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
-    """Return the step of the model that a run kept, or None if it is the last step. The log says so."""
+    """Return the step of the model that a run kept, which is logged; None if it is the last step."""
     if entry.get("at") == "last":
         return None
     if run.metrics.num_rows == 0:  # items alone

@@ -21,7 +21,7 @@ from ablation.show.comparison import as_rows, in_words, write_comparison
 if TYPE_CHECKING:
     from ablation.show.gated import Gated
 
-# What a study file says itself.
+# Options that a study file contains.
 _OF_FILES = ["metric", "item", "filter", "cluster", "tasks", "margin", "direction", "seed_from", "seeds", "claim"]
 _OF_FILES += ["at", "weight", "pass_at", "cons_at", "all_at", "transform", "errors"]
 _OPTIONS = [*_OF_FILES, "without", "allow", "common_items", "latest", "changed_items"]
@@ -35,27 +35,20 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "\n".join(["formats:", *(f"  {each.title}" for each in formats_of("compare").values())])
     add = parser.add_argument
-    add(
-        "files",
-        nargs="*",
-        metavar="A",
-        help="evaluations of the baseline; if neither --with nor --by is given, each is a system of its own",
-    )
+    text = "evaluations of the baseline; without --with and --by, each one is a separate system"
+    add("files", nargs="*", metavar="A", help=text)
     add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
-    add(
-        "--by",
-        metavar="NAME",
-        help="compare the different values of a column, or of a setting such as `model`; NAME,NAME combines two",
-    )
+    text = "compare the different values of a column, or of a setting such as `model`; NAME,NAME combines two"
+    add("--by", metavar="NAME", help=text)
     add("--all-pairs", action="store_true", help="compare every pair of systems, not each system with the first")
     add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
+    text = "names of the systems; with --by, the values to compare (default: all)"
+    add("--names", nargs="+", metavar="NAME", help=text)
     add(
-        "--names",
-        nargs="+",
+        "--metric",
         metavar="NAME",
-        help="names of the systems; with --by, the values to compare (default: all)",
+        help="metric to compare, or column of a table (default: the first metric, or `value`)",
     )
-    add("--metric", metavar="NAME", help="metric, or column of a table (default: the first, or `value`)")
     add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
     add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
     add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
@@ -66,53 +59,39 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="doc.FIELD", help="lm-eval field that correlated items share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="compare only these tasks (default: all)")
     add("--weight", choices=("tasks", "items"), help="give tasks or items equal weight in the effect (default: tasks)")
-    add(
-        "--direction",
-        metavar="D",
-        help="max, min or target:0.5 (default: what the files state or a well-known name implies)",
-    )
-    add("--margin", type=float, metavar="M", help="the smallest difference that matters; --require needs it")
+    text = "max, min or target:0.5 (default: what the files state or a well-known name implies)"
+    add("--direction", metavar="D", help=text)
+    add("--margin", type=float, metavar="M", help="the smallest difference that matters; required by --require")
     add("--at", metavar="NAME", help="read only files in folders with this name, such as checkpoint-2000")
-    share = (
+    text = (
         "paired: runs with one seed share data order or initialisation; independent: they do not "
         "(default: paired if all files name seeds)"
     )
-    add("--seeds", choices=("paired", "independent"), help=share)
-    about = (
+    add("--seeds", choices=("paired", "independent"), help=text)
+    text = (
         "claim about the recipe (all seeds) or about these checkpoints only "
         "(default: checkpoints if each side has only one run)"
     )
-    add("--claim", choices=("recipe", "checkpoints"), help=about)
-    add(
-        "--seed-from",
-        metavar="REGEX",
-        help="regular expression whose group matches the seed in a path, such as 'run(\\d+)'",
+    add("--claim", choices=("recipe", "checkpoints"), help=text)
+    text = "regular expression whose group matches the seed in a path, such as 'run(\\d+)'"
+    add("--seed-from", metavar="REGEX", help=text)
+    text = (
+        "differences to accept because they are what you are testing; identical: accept systems with "
+        "equal values; scale: accept values on different scales"
     )
-    add(
-        "--allow",
-        nargs="+",
-        choices=("prompt", "target", "task", "identical", "scale"),
-        default=[],
-        help="differences to accept because they are what you are testing; identical: accept systems with "
-        "equal values; scale: accept values on different scales",
-    )
-    broken = (
+    add("--allow", nargs="+", choices=("prompt", "target", "task", "identical", "scale"), default=[], help=text)
+    text = (
         "how to treat items that have no value because of an error: count them as 0, or leave them "
         "out on both sides (default: refuse)"
     )
-    add("--errors", choices=get_args(Errors), help=broken)
+    add("--errors", choices=get_args(Errors), help=text)
     add("--common-items", action="store_true", help="leave out items that are missing from any run")
     add("--latest", action="store_true", help="if a run has several evaluations, read the newest file")
-    add(
-        "--changed-items",
-        type=int,
-        default=3,
-        metavar="N",
-        help="number of improved and of worsened items to show (default: 3)",
-    )
+    text = "number of improved and of worsened items to show (default: 3)"
+    add("--changed-items", type=int, default=3, metavar="N", help=text)
     add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
-    required = "exit as `gate` does: 0 only if every comparison has this verdict (docs/how-to/gate.md)"
-    add("--require", choices=REQUIREMENTS, help=required)
+    text = "exit as `gate` does: 0 only if every comparison passes with this verdict (docs/how-to/gate.md)"
+    add("--require", choices=REQUIREMENTS, help=text)
     add_shared(parser, "--without", "--markdown")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
@@ -120,7 +99,7 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    """Print the verdicts; with --output write the page as well."""
+    """Print the verdicts; with --output, also write the report page."""
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     result = _from_study(arguments) if arguments.study else _from_files(arguments)
@@ -172,7 +151,7 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
     if len(sides) < 2 and not (by and sides):
         remedy = "name A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
         paths = sides[0].paths if sides else ()
-        if len(paths) == 1:  # it may hold several systems, which is refused with their --by
+        if len(paths) == 1:  # if the file holds several systems, the error names the --by that separates them
             read_group("it", sides[0], Options(Wanted(arguments.metric, item=arguments.item, errors="leave-out")))
         elif paths:
             common = os.path.commonpath(paths)

@@ -231,9 +231,8 @@ def declare_show(parser: argparse.ArgumentParser) -> None:
         "Print the resolved configuration of a variant as YAML, and mark values that differ from their defaults."
     )
     add_shared(parser, "--scale", "--config")
-    parser.add_argument(
-        "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out if only one study has the variant"
-    )
+    text = "STUDY/ may be left out if only one study has the variant"
+    parser.add_argument("variant", metavar="STUDY/VARIANT", help=text)
 
 
 def run_show(arguments: argparse.Namespace) -> int:

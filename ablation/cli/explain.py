@@ -34,12 +34,12 @@ def declare_explain(parser: argparse.ArgumentParser) -> None:
         "repeatedly halving groups of factors."
     )
     add_shared(parser, "--scale", "--config", "a", "b", "--study", "--results", "--json")
-    said = "list the missing variants without writing them"
-    parser.add_argument("--dry-run", action="store_true", help=said)
+    text = "list the missing variants without writing them"
+    parser.add_argument("--dry-run", action="store_true", help=text)
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
-    """Print the variants between A and B and what they cost or, once they have run, what each change did."""
+    """Print the variants between A and B and their cost or, once they have run, the effect of each change."""
     only, wanted = named_pair("explain", arguments)
     if not CONFIGS.exists():
         problem = "is not a variant of the project in this folder, so `explain` cannot add variants between A and B"
@@ -49,7 +49,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
     settings = settings.model_copy(update={"results": arguments.results or settings.results})
     study = study_of_pair(settings, only, wanted, arguments)
     between = Between.of(study, load_scale(settings.configs, settings.scale).study(study.name), *wanted)
-    overrides = [f"scale={arguments.scale}"] if arguments.scale else []  # what the grid needs as well
+    overrides = [f"scale={arguments.scale}"] if arguments.scale else []  # which the grid needs, too
     overrides += [*arguments.config, *([f"results={arguments.results}"] if arguments.results else [])]
     explained = _Explained(settings, between, overrides)
     if not arguments.dry_run:
@@ -65,7 +65,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
 
 
 class _Explained:
-    """State of an explanation from A to B: the runs in between, the jobs to run, and the answer if there is one."""
+    """The variants between A and B, the jobs that they need, and the answer once they have run."""
 
     def __init__(self, settings: Settings, between: Between, given: Sequence[str]) -> None:
         self.settings, self.between, self.factors, self.given = settings, between, between.factors, given
@@ -90,7 +90,7 @@ class _Explained:
         return variant.name in self.between.study.variants
 
     def _plan(self) -> None:
-        """Find the new variants, and the jobs that are to run."""
+        """Set the variants that are new, and the jobs that have not run."""
         variants = list({variant.name: variant for variant in self.runs.values()}.values())
         self.new = [variant for variant in variants if not self._declared(variant)]
         update = {"studies": {self.between.study.name: ()}, "study": self.between.study.name, "seed": None}
@@ -102,7 +102,7 @@ class _Explained:
         self.hours, self.unknown = hours_of(plan, states, self.jobs)
 
     def _measured(self) -> Measurements | None:
-        """Return the measurements, if the database has these variants."""
+        """Return the measurements if the database has all variants in between, else None."""
         name, results = self.between.study.name, self.settings.results
         if not (results / DATABASE).exists():
             return None
@@ -160,8 +160,8 @@ class _Explained:
         if len(self.factors) > FRACTION:
             yield from (
                 "",
-                "each line is a group, or a factor added to those above it; effects that cancel within a "
-                "group do not show",
+                "each line is a group, or a factor added to those above it; effects that cancel each other within a "
+                "group are not visible",
             )
 
 

@@ -32,18 +32,18 @@ def declare_gate(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--results", "--json")
     add("study", nargs="?", metavar="STUDY", help="the study to judge")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
-    required = "the verdict that every comparison needs (default: not-worse)"
-    add("--require", choices=REQUIREMENTS, help=required)
+    text = "the verdict that every comparison needs (default: not-worse)"
+    add("--require", choices=REQUIREMENTS, help=text)
     add_shared(parser, "--without", "--markdown")
-    since = "compare each variant with ANCESTOR instead of its parent, to judge all changes since then together"
-    add("--since", metavar="ANCESTOR", help=since)
-    allowed = "identical: accept imported variants with equal values; scale: accept values on different scales"
-    add("--allow", nargs="+", choices=("identical", "scale"), default=[], help=allowed)
+    text = "compare each variant with ANCESTOR instead of its parent, to judge all changes since then together"
+    add("--since", metavar="ANCESTOR", help=text)
+    text = "identical: accept imported variants with equal values; scale: accept values on different scales"
+    add("--allow", nargs="+", choices=("identical", "scale"), default=[], help=text)
     add("--reference", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run_gate(arguments: argparse.Namespace) -> int:
-    """Print the answer for each comparison; return the gate's exit status."""
+    """Print the answer for each comparison; return the exit status of the gate."""
     if arguments.reference is not None:
         remedy = "use `ablation nightly PAST --new RUN --metric NAME`"
         raise ConfigError("gate", "--reference", None, "is now a separate command", remedy)
@@ -105,7 +105,7 @@ def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
     asked = {"scale": scale, "studies": [study], "study": study, "variant": [], "seeds": seeds}
     settings = load_settings(asked)
     if results != settings.results and not results.resolve().is_relative_to(Path.cwd()):
-        return  # another project's
+        return  # the results belong to another project
     [now] = build_plan(settings.model_copy(update={"results": results})).content.studies
     planned = {(run.variant, run.seed): run.stages for run in now.runs}
     parents = {variant.name: variant.parent for variant in store.variants(study)}

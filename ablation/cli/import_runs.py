@@ -50,31 +50,25 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     add("format", metavar="FORMAT", help="format of the runs, one of those listed below")
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
     add("--study", metavar="S", help="name of the imported study, or its study.yaml")
-    add(
-        "--map",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
-        "allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)",
+    text = (
+        "seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
+        "allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)"
     )
+    add("--map", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)
     add("--metric", nargs="+", metavar="NAME", help="primary final metric")
     add("--items", nargs="+", metavar="P/S/N", help="primary items, as protocol/subset/name")
     add("--direction", metavar="D", help="max, min or target:0.5")
     add("--margin", type=float, metavar="M", help="the smallest difference that matters")
-    add(
-        "--at",
-        "--step",
-        metavar="STEP",
-        help="the step of final metrics: last, best, common (the last step that all runs logged), or a number "
-        "(default: the step of the kept model if it is known, else the last)",
+    text = (
+        "the step of final metrics: last, best, common (the last step that all runs logged), or a number "
+        "(default: the step of the kept model if it is known, else the last)"
     )
+    add("--at", "--step", metavar="STEP", help=text)
     add("--dry-run", action="store_true", help="show what would be imported without writing anything")
 
 
 def run_import(arguments: argparse.Namespace) -> int:
-    """Show what would be imported, or import it and collect."""
+    """Import runs and update the database or, with --dry-run, show what would be imported."""
     from ablation.store.collect import collect
 
     if arguments.study is None:
@@ -118,7 +112,7 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 
 def _with_progress(reader: Reader) -> Reader:
-    """Return a reader that says every five seconds how many runs it has read."""
+    """Return a reader that prints every five seconds how many runs it has read."""
 
     def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         said = time.monotonic()
@@ -132,7 +126,7 @@ def _with_progress(reader: Reader) -> Reader:
 
 
 def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
-    """Return the definition with the variants, parents and seeds that the tables name."""
+    """Return the definition, completed by the variants, parents and seeds that the tables name."""
     rules, columns = written.runs, written.runs.columns
     tables = [read_table(path, columns) for path in paths]
     for each, metric in product(tables, FinalStep.of(written).metrics):
@@ -148,7 +142,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return the study's name, its definition so far, and where that comes from: study.yaml, or an earlier import."""
+    """Return the name of the study, its definition in study.yaml or in an earlier import, and where that is."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))
@@ -160,7 +154,7 @@ def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFil
 
 
 def _rules(arguments: argparse.Namespace) -> list[str]:
-    """Return the rules of `--map`, and that of `--at`."""
+    """Return the rules of `--map` and `--at` as KEY=VALUE. Raises ConfigError."""
     at = arguments.at and arguments.at.removeprefix("checkpoint-")
     if at and at not in ("last", "best", "common") and not at.isdecimal():
         raise ConfigError("import", "--at", at, "is not a step", "write last, best, common or a number such as 1000")
@@ -179,7 +173,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         heads = {(each[0], each[-1]) for each in parts}
         if len(heads) != 1 or any(len(each) < 3 for each in parts):
             remedy = "write PROTOCOL/SUBSET/NAME; several values may differ only in SUBSET"
-            raise ConfigError("import", "--items", arguments.items, "does not name one value of items", remedy)
+            raise ConfigError("import", "--items", arguments.items, "is not the name of one kind of items", remedy)
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:
@@ -191,7 +185,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def describe(study: str, outcome: Outcome) -> str:
-    """Return the variant tree to confirm: changes and runs of each variant, and notes on what could not be read."""
+    """Return the variant tree with the changes and runs of each variant, and notes on files that cannot be read."""
     count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
 
     def runs_of(variant: PlannedVariant) -> list[str]:

@@ -23,7 +23,7 @@ def declare_init(parser: argparse.ArgumentParser) -> None:
 
 
 def run_init(arguments: argparse.Namespace) -> int:
-    """Write a project: configurations, one study with one command, the command's program, and a Snakefile."""
+    """Write the files of the project; print how to run its study."""
     from ablation.plan.start import WORKFLOW
 
     folder: Path = arguments.folder
@@ -48,13 +48,16 @@ def run_init(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(folder, "", None, f"cannot be written ({error.strerror})", "name another folder") from None
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    print(f"wrote {folder}, with a study in configs/studies/example; run it with `{there}snakemake --cores 2`")
+    print(f"wrote {folder}, with a study in configs/studies/example; run the study with `{there}snakemake --cores 2`")
     if find_spec("snakemake") is None:
         print(f"Snakemake is not installed yet; run: {install('snakemake')}")
     return 0
 
 
 def _named(path: Path) -> Path:
-    """Return where a file of the template goes; a `.gitignore` of its own would be one of this repository."""
+    """Return the path of a template file in the new project.
+
+    The template's `gitignore` has no dot, because git would obey it in this repository.
+    """
     name = path.relative_to(TEMPLATE)
     return Path(".gitignore") if name == Path("gitignore") else name

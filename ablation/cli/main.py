@@ -12,18 +12,18 @@ from ablation.cli.parser import SUMMARIES, build_parser
 from ablation.contract.errors import TrackerError, explained
 from ablation.contract.process import end_with_parent
 
-BROKEN_PIPE = 141  # as a shell says of a program that SIGPIPE has ended
+BROKEN_PIPE = 141  # the exit status in a shell of a program that SIGPIPE has ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status. Known errors become one line on stderr and status 2."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller: the next file that is opened must not take its place
+        if getattr(sys, name) is None:  # closed by the caller; without this, the next opened file would get its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         try:
             words = sys.argv[1:] if argv is None else argv
-            if completes := "_ARGCOMPLETE" in os.environ:  # a shell asks how the line may go on that is being typed
+            if completes := "_ARGCOMPLETE" in os.environ:  # a shell asks for completions of a line
                 words = os.environ.get("COMP_LINE", "").split()[1:]
             parser = build_parser(next((word for word in words if word in SUMMARIES), ""))
             if completes:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with redirect_stdout(Shown(sys.stdout)), redirect_stderr(Shown(sys.stderr)):  # type: ignore[type-var]
                 return _run(arguments)
         finally:
-            sys.stdout.flush()  # an answer that nobody could read must not end as one that was read
+            sys.stdout.flush()  # fail if the output cannot be written
     except BrokenPipeError:  # `ablation sql ... | head -1`
         _discard(sys.stdout, sys.stderr)
         return BROKEN_PIPE
@@ -51,7 +51,7 @@ def _discard(*streams: TextIO) -> None:
     """Discard what is left in streams, so that Python can close them."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
-        with suppress(OSError):  # one that is not a file needs nothing
+        with suppress(OSError):  # a stream that is not a file
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
@@ -60,17 +60,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
     try:
-        return run_command(arguments)
-    except TrackerError as error:
-        print(f"error: {explained(error)}", file=sys.stderr)
-        return 2
+        return int(arguments.run(arguments))
     except BrokenPipeError:
         raise
-    except OSError as error:  # a full disk, a folder that cannot be read
+    except (TrackerError, OSError) as error:  # OSError: a full disk, a folder that cannot be read
         print(f"error: {explained(error)}", file=sys.stderr)
         return 2
-
-
-def run_command(arguments: argparse.Namespace) -> int:
-    """Run the command; return its exit status. Raises TrackerError and OSError."""
-    return arguments.run(arguments) or 0

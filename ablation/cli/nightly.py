@@ -33,7 +33,7 @@ from ablation.readers.past_runs import (
 from ablation.readers.run import ImportedRun, Problem
 
 _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
-_COARSE = 8  # characters of a value up to which runs often have the same one, as of an accuracy
+_COARSE = 8  # characters; runs often share a value that is not longer, such as an accuracy
 
 
 def declare_nightly(parser: argparse.ArgumentParser) -> None:
@@ -45,20 +45,20 @@ def declare_nightly(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("past", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
     add("--new", nargs="+", type=Path, metavar="RUN", required=True, help="the new run, then its reruns")
-    watched = (
+    text = (
         "metric to watch: NAME:max if larger is better, NAME:min if smaller is, NAME:both if "
         "neither; well-known NAMEs need no direction"
     )
-    add("--metric", nargs="+", metavar="NAME[:max]", required=True, help=watched)
+    add("--metric", nargs="+", metavar="NAME[:max]", required=True, help=text)
     add("--window", metavar="last:N", help="judge the mean of the last N values (default: the last value)")
-    kept = "step of the values: last, best (by the first metric) or a number (default: the step of the kept model"
-    add("--at", metavar="STEP", help=f"{kept} if it is known, else the last)")
+    text = "step of the values: last, best (by the first metric) or a number (default: the step of the kept model"
+    add("--at", metavar="STEP", help=f"{text} if it is known, else the last)")
     add("--update", action="store_true", help="if the run passes, append it to PAST")
     add_shared(parser, "--json")
 
 
 def run_nightly(arguments: argparse.Namespace) -> int:
-    """Judge the new run; with --update, append it to the past runs if each metric passed, or has too few past runs."""
+    """Judge the new run; with --update, append it to the past runs if no metric failed."""
     notes: list[str] = []
     watched = _watched(arguments.metric)
     names, path = list(watched), Path(arguments.past)
@@ -76,7 +76,9 @@ def run_nightly(arguments: argparse.Namespace) -> int:
     runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]
     if len(runs) != len(arguments.new):
         problem = f"has {counted(len(runs), 'run')} in {counted(len(arguments.new), 'path')}"
-        raise ConfigError("nightly", "--new", listed([name for name, _ in runs]), problem, "name each run's own folder")
+        raise ConfigError(
+            "nightly", "--new", listed([name for name, _ in runs]), problem, "name the folder of each run"
+        )
     new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
     if len({digest(run) for _, run in runs}) < len(runs):
         raise ConfigError(
@@ -103,7 +105,7 @@ def run_nightly(arguments: argparse.Namespace) -> int:
 
 
 def _watched(texts: Sequence[str]) -> dict[str, Direction]:
-    """Return {name: direction} of texts such as `NAME:min` or a well-known NAME. Raises ConfigError for any other."""
+    """Return {name: direction} for texts such as `NAME:min` or well-known names. Raises ConfigError for other texts."""
     watched: dict[str, Direction] = {}
     for text in texts:
         head, _, end = text.rpartition(":")
@@ -129,11 +131,12 @@ def _name(run: ImportedRun, place: Path) -> str:
 def _past(
     path: Path, names: Sequence[str], window: Window, *, new: Set[str], note: Problem
 ) -> tuple[dict[str, list[Value]], str]:
-    """Return {metric: a value of each past run}, without the new runs, copies, and runs that failed or ended early.
+    """Return {metric: the value of each past run}, and what orders the runs.
 
-    Also return what orders the runs; empty if their order is not certain or the new run is not the last.
+    New runs, copies, and runs that failed or ended early are left out. The order is empty if it is not certain or if
+    the new run is not the last. `new`: digests of the new runs.
 
-    `new`: digests. Raises ConfigError for values that cannot be those of independent runs on one scale.
+    Raises ConfigError for values that cannot be those of independent runs on one scale.
     """
     rows = [*_logged(path, names, window, note)] if path.is_dir() else read_file(path)
     values = [value for value in rows if value.window == str(window) and value.metric in names]
@@ -166,7 +169,7 @@ def _past(
 
 
 def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> Iterator[Value]:
-    """Yield the values of the runs in a folder that finished."""
+    """Yield the values of the finished runs in a folder."""
     for run in read_runs([path], names, note):
         if run.state != "finished":
             note(f"{run.name}: left out of the past runs because it is {run.state}")
@@ -178,7 +181,7 @@ def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> 
 
 
 def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
-    """Return why a past run does not count; empty if it does. `seen`: identities of the counted and new runs."""
+    """Return why a past run does not count; empty if it does. `seen`: names of the counted and new runs by identity."""
     same = seen.get(values[0].identity)
     if same is not None:
         return f"it is a copy of {same}" if same else "it is the new run"
@@ -191,7 +194,7 @@ def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[s
 
 
 def _check(path: Path, past: Sequence[Value]) -> None:
-    """Raise ConfigError if values of a metric are on two scales, or are copies of each other under other names."""
+    """Raise ConfigError if the values of a metric are on two scales, or repeat each other under other names."""
     if why := unlike([np.array([value.value]) for value in sorted(past, key=lambda value: value.value)]):
         most = max(past, key=lambda value: value.value)
         raise ConfigError(path, most.metric, most.value, f"{most.run}: {why}", "correct the value, or remove the run")
@@ -206,7 +209,7 @@ def _check(path: Path, past: Sequence[Value]) -> None:
 
 
 def _usual_end(steps: Iterable[int]) -> int:
-    """Return the step at which most runs end or, without a majority, the first at which one ends."""
+    """Return the step at which most runs end or, without a majority, the earliest step at which a run ends."""
     ends = Counter(steps)
     step, count = max(ends.items(), key=lambda each: (each[1], each[0]), default=(0, 0))
     return step if 2 * count > ends.total() else min(ends, default=0)
@@ -252,7 +255,7 @@ def _answer(
 
 
 def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
-    """Yield a note on the trend and the autocorrelation of each metric, and one if past runs count as independent."""
+    """Yield a note on the trend and autocorrelation of each metric, and one if runs are treated as independent."""
     judged = [each for each in answers if not math.isnan(each.p)]
     for each in judged:
         if not math.isnan(each.trend):
@@ -261,7 +264,10 @@ def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
     if any(math.isnan(each.trend) for each in judged):
         unknown = "their order is not certain or the new run is not the last"
         why = f"there are fewer than {MIN_IN_ORDER}" if order else unknown
-        yield f"past runs count as independent because {why}; if nights drift or carry over, too many are called worse"
+        yield (
+            f"past runs are treated as independent because {why}; if metrics drift or are correlated from night to "
+            "night, too many runs are judged worse"
+        )
 
 
 def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence[str], outcome: str) -> str:

@@ -14,10 +14,10 @@ def declare_tables(parser: argparse.ArgumentParser) -> None:
         "Write each study's table as Markdown, CSV, LaTeX and HTML, a table by subset as CSV and LaTeX, and runs.csv."
     )
     add_shared(parser, "--results", "--reports")
-    said = "write only a table with a row for each value of this configuration key (by-KEY.md, .csv, .tex, .html)"
-    parser.add_argument("--by", metavar="KEY", help=said)
-    said = "also write numbers.tex, with a LaTeX macro for each number"
-    parser.add_argument("--macros", action="store_true", help=said)
+    text = "write only a table with a row for each value of this configuration key (by-KEY.md, .csv, .tex, .html)"
+    parser.add_argument("--by", metavar="KEY", help=text)
+    text = "also write numbers.tex, with a LaTeX macro for each number"
+    parser.add_argument("--macros", action="store_true", help=text)
 
 
 def run_tables(arguments: argparse.Namespace) -> int:
@@ -41,10 +41,10 @@ def declare_figures(parser: argparse.ArgumentParser) -> None:
     add, kinds = parser.add_argument, ("svg", "pdf", "png")
     add("--format", nargs="+", choices=kinds, default=["svg", "pdf"], help="file formats (default: svg pdf)")
     add("--style", type=Path, metavar="FILE", help="a matplotlib style sheet to apply on top of the tracker's own")
-    said = "compare each variant in the forest plot with its parent (default) or with the root"
-    add("--against", choices=("parent", "root"), default="parent", help=said)
-    said = "order of the forest plot's rows: as in the variant tree (default), or the largest effect first"
-    add("--sort", choices=("tree", "effect"), default="tree", help=said)
+    text = "compare each variant in the forest plot with its parent (default) or with the root"
+    add("--against", choices=("parent", "root"), default="parent", help=text)
+    text = "order of the forest plot's rows: as in the variant tree (default), or the largest effect first"
+    add("--sort", choices=("tree", "effect"), default="tree", help=text)
 
 
 def run_figures(arguments: argparse.Namespace) -> int:
@@ -100,10 +100,10 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
     add("--stage", metavar="STAGE", help="stage that wrote the model (default: the last one that did)")
     add("--step", type=int, help="a step whose checkpoint was kept (keep_checkpoints); default: the end of the stage")
     add("--from", dest="source", type=Path, metavar="DIR", help="export this folder instead of a run")
-    said = "folder with the config and tokenizer, if they are not beside the weights"
-    add("--hf-model", type=Path, metavar="DIR", help=said)
-    said = "type of the exported weights (default: that of the model)"
-    add("--precision", choices=("float32", "bfloat16", "float16"), help=said)
+    text = "folder with the config and tokenizer, if they are not beside the weights"
+    add("--hf-model", type=Path, metavar="DIR", help=text)
+    text = "type of the exported weights (default: that of the model)"
+    add("--precision", choices=("float32", "bfloat16", "float16"), help=text)
     add("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")
 
 

@@ -1,4 +1,4 @@
-"""`ablation campaign FILE`: which of the attempts that were kept are improvements, and what to rerun."""
+"""`ablation campaign FILE`: judge which kept attempts of a past campaign are improvements, and name what to rerun."""
 
 import argparse
 import math
@@ -18,7 +18,7 @@ from ablation.judge.scales import unlike
 
 
 def judge_past(path: Path, arguments: argparse.Namespace) -> int:
-    """Print which kept attempts are improvements; write no file. Raises ConfigError."""
+    """Print which kept attempts are improvements, without writing a file. Raises ConfigError."""
     asked, _, direction = (arguments.metric or "").rpartition(":")
     if direction not in ("min", "max"):
         asked, direction = arguments.metric or "", ""
@@ -105,7 +105,7 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     baseline = next(attempt.name for attempt in attempts if attempt.value is not None)
     champion = settled.keeps[-1].attempt.name
     lines = ["", *aligned(rows, (False, True, True, True, True, False)), ""]
-    luck = "; the rest is luck, because the best of many attempts were kept" * (settled.likely < settled.measured)
+    luck = "; the rest is luck, because only the best attempts were kept" * (settled.likely < settled.measured)
     apart = 1.96 * math.sqrt(2) * settled.sd
     lines.append(
         f"{noise} of {counted(len(settled.keeps), 'kept attempt')} measured a gain within the noise: two runs of the "

@@ -42,54 +42,27 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add("--effect", type=float, required=True, metavar="E", help="the effect to detect")
     add("--power", type=float, default=POWER, metavar="P", help="probability of detecting it (default: 0.8)")
-    pilot = "what the noise is estimated from: another results folder, or evaluations of a baseline and a candidate"
-    add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=pilot)
+    text = "estimate the noise from another results folder, or from evaluations of a baseline and a candidate"
+    add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=text)
     add("--metric", metavar="NAME", help="metric of the --pilot evaluations, as for `compare`")
     add("--item", metavar="NAME", help="the column that names a table's items, as for `compare`")
-    add(
-        "--seed-sd",
-        type=float,
-        metavar="SD",
-        help="stated noise: how much the difference between two runs varies between seeds",
-    )
-    add(
-        "--item-sd",
-        type=float,
-        metavar="SD",
-        help="stated noise: how much this difference varies between items, averaged over many seeds",
-    )
-    said = (
+    text = "stated noise: standard deviation, over seeds, of the difference between two runs"
+    add("--seed-sd", type=float, metavar="SD", help=text)
+    text = "stated noise: standard deviation, over items, of this difference averaged over many seeds"
+    add("--item-sd", type=float, metavar="SD", help=text)
+    text = (
         "stated noise: how much the difference between two samples of an item varies "
         "(default: estimated, if samples are right or wrong)"
     )
-    add("--sample-sd", type=float, metavar="SD", help=said)
-    add(
-        "--checkpoint-sd",
-        type=float,
-        metavar="SD",
-        help="stated noise: how much this difference varies between checkpoints",
-    )
-    add(
-        "--family",
-        type=int,
-        default=1,
-        metavar="N",
-        help="with stated noise: number of comparisons to correct for (default: 1)",
-    )
-    add(
-        "--seeds",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="numbers of seeds to show (default: 3 to 20, or the interim analyses)",
-    )
-    add(
-        "--items",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="numbers of items to show (default: the current number, twice and 4 times that)",
-    )
+    add("--sample-sd", type=float, metavar="SD", help=text)
+    text = "stated noise: standard deviation, over checkpoints, of this difference"
+    add("--checkpoint-sd", type=float, metavar="SD", help=text)
+    text = "with stated noise: number of comparisons to correct for (default: 1)"
+    add("--family", type=int, default=1, metavar="N", help=text)
+    text = "numbers of seeds to show (default: 3 to 20, or the interim analyses)"
+    add("--seeds", type=int, nargs="+", metavar="N", help=text)
+    text = "numbers of items to show (default: 1, 2 and 4 times the current number)"
+    add("--items", type=int, nargs="+", metavar="N", help=text)
     add("--samples", type=int, nargs="+", metavar="N", help="samples per item (default: the current number)")
     add("--checkpoints", type=int, nargs="+", metavar="N", help="checkpoints to average (default: the current number)")
     add("--hours", type=float, metavar="H", help="fail if no plan detects the effect within this many device-hours")
@@ -131,11 +104,12 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.hours is not None and not 0 <= arguments.hours <= sys.float_info.max:
         raise ConfigError("power", "--hours", arguments.hours, "is not a valid number", "pass a number of at least 0")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
-    if stated == [True, False] and _two(arguments):  # the pilot tells the noise of the items
+    if stated == [True, False] and _two(arguments):  # the pilot gives the noise of the items
         stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
-        remedy = "pass both with --items, and neither STUDY nor --pilot"
-        raise ConfigError("power", "--seed-sd, --item-sd", None, "replace the estimate of the noise", remedy)
+        problem = "need each other and --items, and cannot be combined with STUDY or --pilot"
+        remedy = "pass --seed-sd, --item-sd and --items alone, or leave out --seed-sd and --item-sd"
+        raise ConfigError("power", "--seed-sd, --item-sd", None, problem, remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = (
             "name a STUDY, or a baseline and a candidate with --pilot, or state the noise (--seed-sd, "
@@ -172,7 +146,7 @@ def _check_budget(search: Search, most: float) -> None:
 
 
 def _in_words(search: Search) -> str:
-    """Return the table, and the smallest plans that detect the effect.
+    """Return the table of plans as text, followed by the smallest plans that detect the effect.
 
     The table shows the comparison with median noise; another column has the effect for the noisiest one.
     """
@@ -216,7 +190,7 @@ def _range(low: float, high: float, decimals: int) -> str:
 
 
 def _smallest(search: Search) -> Iterator[str]:
-    """Yield, for each comparison, how many seeds detect the effect with the current items; then other plans."""
+    """Yield a line per comparison with the number of seeds that detect the effect, then lines on other plans."""
     if search.one_run:
         yield from _of_one_run(search)
         return
@@ -244,7 +218,7 @@ def _smallest(search: Search) -> Iterator[str]:
 
 
 def _of_one_run(search: Search) -> Iterator[str]:
-    """Yield how many items decide between two runs, and how many seeds several sizes of seed noise would need."""
+    """Yield lines on the items that detect the effect between two runs, and on the seeds for several noise levels."""
     items, name = search.enough_items(), search.middle.name
     enough = "even a million items would not" if items is None else f"{items:,} items"
     yield f"{name}: {enough} detect {_wanted(search)} between these two runs"
@@ -258,7 +232,7 @@ def _of_one_run(search: Search) -> Iterator[str]:
 
 
 def _wanted(search: Search) -> str:
-    """Return the effect to detect, in words."""
+    """Return words for the effect to detect and the power."""
     return f"an effect of {stated(search.request.effect)} with {percent(search.request.power)} power"
 
 

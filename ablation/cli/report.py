@@ -34,8 +34,8 @@ def declare_report(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write the report page: one HTML file that opens offline."
     add_shared(parser, "--results", "--reports")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page to this file")
-    said = "write the page from unfinished results, but only while jobs remain to run"
-    parser.add_argument("--so-far", action="store_true", help=said)
+    text = "write the page from unfinished results, but only while jobs remain to run"
+    parser.add_argument("--so-far", action="store_true", help=text)
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -94,8 +94,8 @@ def declare_serve(parser: argparse.ArgumentParser) -> None:
     )
     add_shared(parser, "--results")
     parser.add_argument("--port", type=int, default=8642, help="port of the server (default: 8642; 0: any free port)")
-    said = "shortest time between two updates (default: 30)"
-    parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=said)
+    text = "shortest time between two updates (default: 30)"
+    parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=text)
 
 
 def run_serve(arguments: argparse.Namespace) -> int:

@@ -132,8 +132,8 @@ def declare_status(parser: argparse.ArgumentParser) -> None:
     parser.description = "Show each study's progress, what is running, what failed, and the time left."
     add_shared(parser, "--results")
     form = parser.add_mutually_exclusive_group()
-    said = "list only the stages that failed or diverged, or are blocked or corrupt"
-    form.add_argument("--failed", action="store_true", help=said)
+    text = "list only the stages that failed or diverged, or are blocked or corrupt"
+    form.add_argument("--failed", action="store_true", help=text)
     add_shared(form, "--json")
     form.add_argument("--watch", action="store_true", help="repeat until everything is done; stop with Ctrl-C")
 

@@ -24,11 +24,11 @@ _MOST_NAMES = 10
 
 @dataclass(frozen=True)
 class TracedStage:
-    """A stage of a run behind the number, and the code that made it."""
+    """A stage of a run behind a number, with the code that the stage ran."""
 
     variant: str
     seed: int
-    value: float  # of the run
+    value: float  # of the metric in the run
     stage: str
     state: str
     key: str
@@ -42,7 +42,7 @@ class TracedStage:
 
 @dataclass(frozen=True)
 class Traced:
-    """A cell of a table: its text, its metric, and every stage behind it."""
+    """A cell of a table: text, metric, all stages behind it, and the commands that run these stages again."""
 
     study: str
     row: str

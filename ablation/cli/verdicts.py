@@ -20,7 +20,7 @@ from ablation.store.current import check_study
 
 ORDER = ("better", "worse", "undecided", "equivalent", "confounded", "invalid", "not run")
 IN_UNIT = ("effect", "low", "high", "joint_low", "joint_high", "mde", "margin")  # of the metric
-SAID: dict[str, Callable[[float], str]] = {
+TEXTS: dict[str, Callable[[float], str]] = {
     "in_seeds": percent,
     "p": p_value,
     "p_adjusted": p_value,
@@ -40,9 +40,8 @@ def declare_verdicts(parser: argparse.ArgumentParser) -> None:
     parser.description = "Judge every comparison: better, worse, equivalent, undecided, confounded, invalid or not run."
     add_shared(parser, "--results", "study")
     parser.add_argument("--why", action="store_true", help="also print the reason for each verdict, and the guardrails")
-    parser.add_argument(
-        "--all-columns", action="store_true", help="print every column, including all intervals and p-values"
-    )
+    text = "print every column, including all intervals and p-values"
+    parser.add_argument("--all-columns", action="store_true", help=text)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
     add_shared(form, "--json")
@@ -145,7 +144,7 @@ def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def caveats(comparisons: Sequence[Comparison]) -> str:
-    """Return the caveats of verdicts: notes and broken health rules, each once, with the variants that it concerns.
+    """Return the notes on verdicts and the broken health rules, each once, with the variants that they concern.
 
     Notes that differ only between their colon and semicolon are merged, without that part.
     """
@@ -170,7 +169,7 @@ def _general(note: str) -> str:
 
 
 def reasons(comparisons: Sequence[Comparison]) -> str:
-    """Return a paragraph per comparison: the reason for its verdict, and broken rules; then what the rules mean."""
+    """Return a paragraph per comparison with the reason for the verdict, then one per broken health rule."""
     paragraphs: list[str] = []
     meanings: dict[str, str] = {}
     for comparison in comparisons:
@@ -186,7 +185,7 @@ def reasons(comparisons: Sequence[Comparison]) -> str:
 
 
 def as_text(frame: pd.DataFrame) -> str:
-    """Return aligned lines; values of one metric have the same number of decimals, and device time is shown if any."""
+    """Return a table as aligned lines; values of one metric have the same number of decimals."""
     shown = frame.astype(object)
     names = frame.get("metric", frame.get("study", pd.Series("", frame.index)))
     for rows in names.groupby(names).groups.values():
@@ -196,7 +195,7 @@ def as_text(frame: pd.DataFrame) -> str:
             end = name.rpartition("_")[2]
             texts = (bound(value, decimals, up=end == "high") for value in part[name])
             shown.loc[rows, name] = list(texts if end in ("low", "high") else (fixed(v, decimals) for v in part[name]))
-    for name, said in SAID.items():
+    for name, said in TEXTS.items():
         if name in frame:
             shown[name] = list(map(said, frame[name]))
     hours = shown.pop("cost_hours") if "cost_hours" in shown else None

@@ -1,10 +1,10 @@
-"""Redraws the page of a served results folder, in a separate process with a lower priority than the grid's.
+"""Redraw the page of a served results folder, in a separate process with a lower priority than the grid.
 
     python -m ablation.serve.draw RESULTS FOLDER PARENT SECONDS
 
-Writes FOLDER/page.html whenever the results have changed, at most once in this many seconds and only while somebody
-looks: the server touches FOLDER/asked. The results stay unchanged: the page is drawn from a database in FOLDER, or from
-the results' own if that is complete.
+Writes FOLDER/page.html whenever the results have changed, at most once in SECONDS, and only while a browser shows the
+page: the server touches FOLDER/asked at each request. The page is drawn from the database of the results if that is
+complete, else from a database in FOLDER, so the results stay unchanged.
 """
 
 import os
@@ -26,15 +26,15 @@ from ablation.store.current import collect_beside, holds
 from ablation.store.database import Store
 
 PAGE, ASKED = "page.html", "asked"
-MARKER = "<!-- what runs now -->"  # no text of a configuration or a log can hold it: `<` is escaped
+MARKER = "<!-- what runs now -->"  # texts of configurations and logs cannot contain it, because `<` is escaped
 SCRIPT = asset("live.js", Path(__file__).parent / "assets")
 NICENESS = 10
 SHARE = 0.1  # of one processor that drawing may take
-LOOKED_AT = 60.0  # seconds after a request, while the page still counts as looked at
+LOOKED_AT = 60.0  # seconds after a request during which the page counts as shown
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw until the parent process ends; a failure is one line on stderr, and drawing is tried again."""
+    """Draw until the parent process ends; print one line for a failure, then try again."""
     results, folder, every = Path(arguments[0]), Path(arguments[1]), float(arguments[3])
     end_with_parent(int(arguments[2]))
     os.nice(max(0, NICENESS - os.nice(0)))
@@ -56,16 +56,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def drawn_from(results: Path) -> Any:
-    """Return a value that changes with what the page shows: sources of the database, and logs of running stages."""
+    """Return a value that changes whenever the page would: with the sources of the database and the logs of stages."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
     stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
     return sources_now(results), stamps
 
 
 def draw(results: Path, folder: Path, seconds: float) -> Path:
-    """Write the page of the results as they are now into `folder`, and return its path.
+    """Write the page of the current results into `folder`; return the path of the page.
 
-    seconds: after which a browser without scripts loads it again.
+    seconds: time after which a browser without JavaScript loads the page again.
     """
     with Store(database_now(results, folder)) as store:
         page = draw_page(read_page(store), Live(SCRIPT, MARKER, max(2, round(seconds))))
@@ -74,7 +74,7 @@ def draw(results: Path, folder: Path, seconds: float) -> Path:
 
 
 def database_now(results: Path, folder: Path) -> Path:
-    """Return a complete database: the results' own, or one that is collected into `folder`."""
+    """Return a complete database: that of the results, or a new one in `folder`."""
     database = results / DATABASE
     if database.exists() and (is_alone(results) or _is_current(results)):
         return database
@@ -82,7 +82,7 @@ def database_now(results: Path, folder: Path) -> Path:
 
 
 def _is_current(results: Path) -> bool:
-    """Return whether the results' own database can be opened and is complete, and no stage is running."""
+    """Return whether the database of the results can be opened and is complete, and no stage is running."""
     sources = sources_now(results)
     if noted_sources(results) != sources:
         return False

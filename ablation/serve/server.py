@@ -49,7 +49,7 @@ class Server(ThreadingHTTPServer):
             raise TrackerError(f"port {port} cannot be used ({reason}); {remedy}") from None
 
     def server_bind(self) -> None:
-        """Bind; unlike the base class, without a DNS lookup of our own name."""
+        """Bind the socket without a DNS lookup of the host name, which the base class does."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.server_address[1]
 
@@ -59,7 +59,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_port}/"
 
     def now(self) -> str:
-        """Return the text of `ablation status`; it may be a few seconds old if reading the state takes long."""
+        """Return the text of `ablation status`, which may be a few seconds old if reading the stages takes long."""
         with self._alone:
             if time.monotonic() >= self._due:
                 before = time.thread_time()
@@ -76,11 +76,11 @@ class Server(ThreadingHTTPServer):
             return f"The stages cannot be read: {error}\n"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that disconnects in the middle of an answer; report other errors."""
+        """Print no error, because a browser may disconnect in the middle of an answer."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection of a browser."""
+    """Connection of a browser."""
 
     server: Server
     timeout = 60.0

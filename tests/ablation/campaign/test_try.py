@@ -16,7 +16,7 @@ from tests.repository import ROOT
 def test_a_gain_is_kept_and_verified_and_a_loss_is_reset(loop):
     said = loop.begin("--tag")
     assert "score, larger is better; 0 trials; one run has sd" in said
-    assert "no file is locked, so a trial may change the code" in said
+    assert "no file is locked, so a trial may change how" in said
     status, out, _ = loop.attempt(5, "wider")
     assert (status, "step 1: verified, " in out, "against " in out) == (0, True, True)
     assert git(loop.folder, "rev-parse", "verified/1") == git(loop.folder, "rev-parse", "HEAD")

@@ -3,7 +3,6 @@ import re
 import pytest
 import yaml
 
-from ablation.cli.main import run_command
 from ablation.cli.parser import build_parser
 from ablation.contract.errors import ConfigError
 from ablation.judge.comparisons import judge_pair
@@ -26,7 +25,8 @@ def toy(tmp_path, monkeypatch):
 @pytest.fixture
 def run(toy, capsys):
     def call(*argv):
-        assert run_command(build_parser().parse_args(argv)) == 0
+        arguments = build_parser().parse_args(argv)
+        assert not arguments.run(arguments)
         return capsys.readouterr().out
 
     return call

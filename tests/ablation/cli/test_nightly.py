@@ -164,7 +164,7 @@ NIGHT = ["--new", "nights/night0"]
     ("words", "said"),
     [
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
-        (["--new", "nights", "--metric", "reward"], "has 6 runs in 1 path; name each run's own folder"),
+        (["--new", "nights", "--metric", "reward"], "has 6 runs in 1 path; name the folder of each run"),
         ([*NIGHT, "--metric", "rewad:max"], "did you mean 'reward'"),
         ([*NIGHT, "--metric", "kl"], "write kl:max if larger is better, kl:min if smaller is, kl:both if neither"),
         ([*NIGHT, "--metric", "kl:both", "--at", "best"], "is not defined for kl:both"),
@@ -234,7 +234,7 @@ def test_the_trend_and_the_autocorrelation_of_a_file_are_told(tmp_path, capsys):
 def test_a_few_past_runs_count_as_independent(tmp_path, capsys):
     file = past_file(tmp_path / "past.csv", GOOD)
     said = output(capsys, "nightly", file, "--metric", "reward", "--new", ended(tmp_path / "new", 0.6), status=11)
-    assert "runs count as independent because there are fewer than 15; if nights drift or carry over, too many" in said
+    assert "runs are treated as independent because there are fewer than 15; if metrics drift or are correlated" in said
     assert "(their mean decides, at 5%)" in said
     assert "trend" not in said
 
