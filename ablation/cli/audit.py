@@ -39,9 +39,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if arguments.table is not None:
         return _audit_table(arguments)
     if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
-        raise ConfigError(
-            "audit", f"--{given[0]}", None, "works only with --table", "write it into configs/published/<name>.yaml"
-        )
+        remedy = "write it into configs/published/<name>.yaml"
+        raise ConfigError("audit", f"--{given[0]}", None, "works only with --table", remedy)
     file, published = _published(arguments.study)
     return _print(arguments, str(file), published, _ours(arguments, published))
 

@@ -110,9 +110,8 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
             output / place, "collect", reader, problem, "make the command write its files every time it succeeds"
         )
     if not found:
-        raise ConfigError(
-            output / place, "collect", reader, "contains nothing to read", "correct the path or the command"
-        )
+        remedy = "correct the path or the command"
+        raise ConfigError(output / place, "collect", reader, "contains nothing to read", remedy)
     if len(found) > 1 and reader not in _OWN:
         names = ", ".join(run.name for run in found[:5])
         problem = f"contains {len(found)} runs ({names}), but a stage may leave only one"

@@ -141,9 +141,8 @@ def _gated(result: ComparisonResult, required: str | None) -> "Gated":
 def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
     by = [name.strip() for name in (arguments.by or "").split(",") if name.strip()]
     if by and arguments.other:
-        raise ConfigError(
-            "compare", "--by", arguments.by, "cannot be combined with --with", "name all files before --by"
-        )
+        remedy = "name all files before --by"
+        raise ConfigError("compare", "--by", arguments.by, "cannot be combined with --with", remedy)
     if arguments.other or by:
         sides = [expand(words) for words in (arguments.files, arguments.other) if words]
     else:

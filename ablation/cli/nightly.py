@@ -66,13 +66,8 @@ def run_nightly(arguments: argparse.Namespace) -> int:
         raise ConfigError("nightly", "--at", "best", f"is not defined for {names[0]}:both", "name a step")
     window = window_of(arguments.window or "last", arguments.at, smaller=watched[names[0]] == "min")
     if arguments.update and path.is_dir():
-        raise ConfigError(
-            "nightly",
-            "--update",
-            str(path),
-            "is a folder",
-            "name the file in which to keep past runs, such as past.csv",
-        )
+        remedy = "name the file in which to keep past runs, such as past.csv"
+        raise ConfigError("nightly", "--update", str(path), "is a folder", remedy)
     runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]
     if len(runs) != len(arguments.new):
         problem = f"has {counted(len(runs), 'run')} in {counted(len(arguments.new), 'path')}"
@@ -81,9 +76,8 @@ def run_nightly(arguments: argparse.Namespace) -> int:
         )
     new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
     if len({digest(run) for _, run in runs}) < len(runs):
-        raise ConfigError(
-            "nightly", "--new", listed([*new]), "names the same run twice", "name reruns with other seeds"
-        )
+        remedy = "name reruns with other seeds"
+        raise ConfigError("nightly", "--new", listed([*new]), "names the same run twice", remedy)
     past: dict[str, list[Value]] = {name: [] for name in names}
     order = ""
     if path.exists() or not arguments.update:

@@ -106,9 +106,8 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
         [study, metric, *([] if table_row.is_reference else [row])],
     )
     if not rows:
-        raise ConfigError(
-            "trace", "ROW", row, f"has no {metric}", table_row.status or "no run that succeeded logged it"
-        )
+        remedy = table_row.status or "no run that succeeded logged it"
+        raise ConfigError("trace", "ROW", row, f"has no {metric}", remedy)
     found_stages = (dict(zip(names, values, strict=True)) for values in rows)
     stages = tuple(TracedStage(**stage | {"untracked": tuple(stage["untracked"])}) for stage in found_stages)
     values = {(stage.variant, stage.seed): stage.value for stage in stages}

@@ -75,8 +75,7 @@ def _kind(value: Any) -> Any:
 
 def _check_name(key: Any, full: str, file: Path, *, top: bool) -> None:
     if not isinstance(key, str) or not key or "." in key or key.startswith("_"):
-        raise ConfigError(
-            file, f"base.{full}", None, "is not a valid key", "use text without dots that does not start with `_`"
-        )
+        remedy = "use text without dots that does not start with `_`"
+        raise ConfigError(file, f"base.{full}", None, "is not a valid key", remedy)
     if hasattr(BaseModel, key) or (top and key in RESERVED_KEYS):
         raise ConfigError(file, f"base.{full}", None, f"the key {key!r} is reserved", "rename it")

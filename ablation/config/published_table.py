@@ -99,9 +99,8 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     try:
         lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
     except csv.Error as error:
-        raise ConfigError(
-            f"{file}:{reader.line_num}", "", None, f"is not valid CSV ({error})", "correct that line"
-        ) from None
+        remedy = "correct that line"
+        raise ConfigError(f"{file}:{reader.line_num}", "", None, f"is not valid CSV ({error})", remedy) from None
     if len(lines) < 2:
         raise ConfigError(file, "", None, "does not contain a table", "write a heading line and at least one row")
     return lines

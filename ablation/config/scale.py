@@ -131,13 +131,8 @@ class Scale:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 where = f"{self.prefix}multiply.{key}"
-                raise ConfigError(
-                    self.file,
-                    where,
-                    factor,
-                    f"the value in {variant.stem} is {value!r}, which is not a number",
-                    "multiply only keys that hold numbers",
-                )
+                problem = f"the value in {variant.stem} is {value!r}, which is not a number"
+                raise ConfigError(self.file, where, factor, problem, "multiply only keys that hold numbers")
             config = dotted.merge(config, dotted.nested({key: multiply(value, factor)}))
         return validate(model, config, f"{self.file} (for {variant})")
 

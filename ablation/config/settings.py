@@ -218,9 +218,8 @@ def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
     where: the file that holds the value, or `--config`. project: the folder that holds `configs`.
     """
     if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
-        raise ConfigError(
-            where, key, text, "is not a usable folder", "name a folder without braces, wildcards and control characters"
-        )
+        remedy = "name a folder without braces, wildcards and control characters"
+        raise ConfigError(where, key, text, "is not a usable folder", remedy)
     if text.startswith("-"):  # Snakemake and the tracker get it as an argument
         raise ConfigError(where, key, text, "looks like a command-line option", "do not begin the name with `-`")
     try:

@@ -204,9 +204,8 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
             return Target(target=float(number))
     except ValueError:
         pass
-    raise ConfigError(
-        command, "--direction", text, "is not a valid direction", "write max, min, or a target such as target:0.5"
-    )
+    remedy = "write max, min, or a target such as target:0.5"
+    raise ConfigError(command, "--direction", text, "is not a valid direction", remedy)
 
 
 class Guardrail(Strict):

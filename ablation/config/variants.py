@@ -47,9 +47,8 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     folder = configs / "studies" / name
     file = folder / "_study.yaml"
     if not is_safe_name(name) or name in _RESERVED_STUDIES:
-        raise ConfigError(
-            folder, "", None, "is not a valid study name", "use letters, digits, '-' and '_', but not `assets`"
-        )
+        remedy = "use letters, digits, '-' and '_', but not `assets`"
+        raise ConfigError(folder, "", None, "is not a valid study name", remedy)
     written = study_file.read_study_file(file)
     model = study_file.config_model(written, file)
     mistakes = Mistakes()
@@ -188,9 +187,8 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise ConfigError(path, "", None, f"has the suffix {path.suffix}", "rename it to .yaml")
         if path.name.lower() == "_study.yaml" != path.name:
-            raise ConfigError(
-                path, "", None, "is not a valid variant name", "rename it; a study's own file is _study.yaml"
-            )
+            remedy = "rename it; a study's own file is _study.yaml"
+            raise ConfigError(path, "", None, "is not a valid variant name", remedy)
         if path.suffix == ".yaml" and path.name != "_study.yaml":
             with mistakes:
                 files[path.stem] = _read_variant(path, model)
@@ -215,9 +213,8 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
             raise ConfigError(path, "between", between, "does not name two variants", remedy)
         parent = between[0]
     if parent is not None and not isinstance(parent, str):
-        raise ConfigError(
-            path, "extends", parent, "is not the name of one variant", "write one name, in quotes if it is a number"
-        )
+        remedy = "write one name, in quotes if it is a number"
+        raise ConfigError(path, "extends", parent, "is not the name of one variant", remedy)
     if not isinstance(why, str) or not why.strip():
         raise ConfigError(path, "why", why, "is missing", "add a sentence that says why this variant exists")
     if label is not None and (not isinstance(label, str) or not label.strip()):

@@ -1,4 +1,4 @@
-"""A comparison of evaluations in words, as rows for programs, and as a page."""
+"""The result of `ablation compare` as text, as records and as a report page."""
 
 import hashlib
 import math
@@ -95,7 +95,7 @@ def _facts(result: ComparisonResult, compared: Compared, decimals: int) -> Itera
 
 
 def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:
-    """Yield p, the smallest detectable effect and the standard error; with one seed, they cover item noise alone."""
+    """Yield p, the minimum detectable effect and the standard error; with one seed, they cover only item noise."""
     comparison = compared.comparison
     one_seed = comparison.estimate is not None and comparison.single
     items_only = one_seed or result.measured.design.claim == "checkpoints"
@@ -105,20 +105,14 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
             only = "and there are too few items to judge these checkpoints"
         yield "p", f"not available with one seed per side ({only})"
     else:
-        corrected = (
-            f", {p_value(comparison.p_adjusted)} corrected for all comparisons" if len(result.compared) > 1 else ""
-        )
-        sign_flips = (
-            f"; sign flips over seeds alone {p_value(comparison.p_sign_flip)}"
-            if not math.isnan(comparison.p_sign_flip)
-            else ""
-        )
-        yield "p", f"{p_value(comparison.p)}{corrected}{sign_flips}{' (these checkpoints only)' if items_only else ''}"
-    mde_known = not math.isnan(comparison.mde)
-    yield (
-        "MDE (80% power)",
-        f"{rough(comparison.mde)}{' or more (item noise only)' * one_seed}" if mde_known else "not known",
-    )
+        p = p_value(comparison.p)
+        if len(result.compared) > 1:
+            p += f", {p_value(comparison.p_adjusted)} corrected for all comparisons"
+        if not math.isnan(comparison.p_sign_flip):
+            p += f"; sign flips over seeds alone {p_value(comparison.p_sign_flip)}"
+        yield "p", f"{p}{' (these checkpoints only)' if items_only else ''}"
+    mde = f"{rough(comparison.mde)}{' or more (item noise only)' * one_seed}"
+    yield "MDE (80% power)", "not known" if math.isnan(comparison.mde) else mde
     paired = f"{rough(compared.stderr)} (paired, over {'items' if items_only else 'seeds and items'})"
     unpaired = f"; {_tool(result)} itself reports {rough(compared.stderr_unpaired)} (one run, unpaired)"
     stderr = "not known" if math.isnan(compared.stderr) else paired
@@ -126,16 +120,8 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
 
 
 def _subsets(compared: Compared, alpha: float, tool: str, decimals: int) -> list[str]:
-    rows = [
-        [
-            "task",
-            "items",
-            compared.comparison.parent,
-            compared.comparison.child,
-            "effect",
-            f"[{confidence(alpha)}, this task alone]",
-        ]
-    ]
+    names = compared.comparison.parent, compared.comparison.child
+    rows = [["task", "items", *names, "effect", f"[{confidence(alpha)}, this task alone]"]]
     for row in compared.subsets:
         sides = ((row.before, row.stderr_before), (row.after, row.stderr_after))
         before, after = (fixed(mean, decimals) + _plus_minus(error, decimals) for mean, error in sides)
@@ -147,7 +133,7 @@ def _subsets(compared: Compared, alpha: float, tool: str, decimals: int) -> list
 
 
 def _tool(result: ComparisonResult) -> str:
-    """Return the name of the tool whose standard errors are in the files."""
+    """Return the names of the tools that reported the standard errors in the files."""
     tools = {sheet.facts.tool for sheet in result.sheets if sheet.facts.stderr is not None}
     return " and ".join(sorted(tools)) or "the tool"
 
@@ -157,7 +143,7 @@ def _plus_minus(error: float | None, decimals: int) -> str:
 
 
 def _decimals(compared: Sequence[Compared]) -> int:
-    """Return the decimals of some effects and means: by the reported standard errors, else by the intervals."""
+    """Return the number of decimals of effects and means, from the reported standard errors or else the intervals."""
     rows = [row for each in compared for row in each.subsets]
     values = [value for row in rows for value in (row.before, row.after, row.effect)]
     errors = [error for row in rows for error in (row.stderr_before, row.stderr_after) if error]
@@ -178,24 +164,19 @@ def _changed_items(compared: Compared, width: int) -> Iterator[str]:
 
 
 def _texts(quoted: QuotedItem, compared: Compared, width: int) -> Iterator[str]:
-    text, parent, child, several = (
-        quoted.text,
-        compared.comparison.parent,
-        compared.comparison.child,
-        compared.comparison.seeds > 1,
-    )
-    if text.asked:  # the end, since a long prompt starts with instructions and examples
+    text, comparison = quoted.text, compared.comparison
+    if text.asked:  # the end, because a long prompt starts with instructions and examples
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
         yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room :], room)}"
-    answers = [("wanted", text.wanted), (parent, quoted.answer_before), (child, text.answered)]
-    shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in answers if what)
+    answers = [("wanted", text.wanted), (comparison.parent, quoted.answer_before), (comparison.child, text.answered)]
+    shown = "; ".join(f"{name}: {one_line(' '.join(answer.split()), 80)}" for name, answer in answers if answer)
     if shown:
-        yield f"        {f'seed {quoted.seed}: ' if several else ''}{shown}"
+        yield f"        {f'seed {quoted.seed}: ' if comparison.seeds > 1 else ''}{shown}"
 
 
 def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:
-    """Return one mapping of plain values per comparison."""
+    """Return a record per comparison, with values as JSON has them."""
     analysis = result.measured.analysis
     return [
         {name: getattr(compared.comparison, name) for name in COMPARISON_COLUMNS}
@@ -227,7 +208,7 @@ def _as_row(quoted: QuotedItem) -> dict[str, Any]:
 
 
 def write_comparison(result: ComparisonResult, out: Path) -> Path:
-    """Write the report page of a comparison from a temporary database; return `out`."""
+    """Write the report page of a comparison into the file `out`; return `out`."""
     from ablation.show.page.content import read_page  # late: neither is needed without a page
     from ablation.show.page.render import draw
     from ablation.show.page.samples import page_samples
@@ -269,7 +250,7 @@ def write_comparison(result: ComparisonResult, out: Path) -> Path:
 
 
 def _write_texts(result: ComparisonResult, folder: Path) -> dict[Run, tuple[Path, ...]]:
-    """Write the texts of the items that changed most, one file per run; return the files of each run."""
+    """Write the texts of the items that changed most into a file per run; return the files of each run."""
     rows: dict[Run, list[dict[str, str]]] = {}
     for compared in result.compared:
         for quoted in (*compared.best, *compared.worst):

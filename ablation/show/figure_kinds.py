@@ -1,4 +1,4 @@
-"""The kinds of figures. Every study has `curves`, `metric` (the main metric of every variant) and `variant-tree`.
+"""The kinds of figures. Every study has `curves`, `metric` (the primary metric of every variant) and `variant-tree`.
 
 A study may declare `lines`, `each`, `bars`, `subsets` and `distributions`.
 """
@@ -43,22 +43,22 @@ from ablation.store.database import Store
 MOST = 1 + len(PALETTE)  # lines of one panel: a parent and six that are compared with it
 SIZE = (1.9, 1.25)  # inches
 _CURVES_NOTE = (
-    "Line: mean over seeds. Band: from the lowest to the highest seed. Thin line: some seeds have ended. "
-    "Black line: the variant from which the others in the legend descend."
+    "Line: mean over seeds. Band: from the lowest to the highest seed. Thin line: after some seeds have ended. "
+    "Black line: the ancestor of the other variants in the legend."
 )
 
 
 def courses(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return {(variant, metric): rows} of a frame of `Store.curves`; column `full`: all seeds have reached the step."""
+    """Split a frame of `Store.curves` into {(variant, metric): rows}; the column `full` is true until a seed ends."""
     frame = frame.assign(**{name: finite(frame[name]) for name in ("step", "mean", "low", "high")})
     reached = frame.groupby(["variant", "metric"])["seeds"].transform("max")
     return dict(tuple(frame.assign(full=frame["seeds"] == reached).groupby(["variant", "metric"])))
 
 
 def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
-    """Split the tree into groups to draw together, so that every variant meets its parent in exactly one group.
+    """Split the tree into groups of at most `most` names, so that every variant is in a group with its parent.
 
-    A group is a parent and its children, at most `most` names; an only child is followed by its own only child.
+    A group is a parent with its children. A chain of only children forms one group.
     """
     children = {place.name: place.children for place in walk({node.name: node.parent for node in nodes})}
     groups: list[list[str]] = []
@@ -120,7 +120,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def draw_course(panel: Axes, course: pd.DataFrame, style: tuple[str, Dash], width: float = 1.1) -> None:
-    """Draw the mean as a line and the seeds as a band; a thin line beyond the steps that every seed has reached."""
+    """Draw the mean over seeds as a line, and their range as a band; the line is thin after some seeds have ended."""
     color, dash = style
     step, full = course["step"], course["full"]
     if course["seeds"].max() > 1:
@@ -158,7 +158,7 @@ def draw_metric(table: ComparisonTable, analysis: Analysis) -> Figure:
 
 
 def _join_seeds(panel: Axes, cells: Sequence[Cell]) -> None:
-    """Join the values of each seed from row to row; a row that lacks the seed ends its line."""
+    """Draw a line per seed through the rows; a row without the seed interrupts the line."""
     for seed in sorted({seed for cell in cells for seed in cell.seeds}):
         found = [dict(zip(cell.seeds, cell.values, strict=False)).get(seed, math.nan) for cell in cells]
         panel.plot(finite(found), range(len(cells)), color=MUTED, linewidth=0.5, alpha=0.5, zorder=1)
@@ -210,7 +210,7 @@ def draw_tree(title: str, nodes: Sequence[Node]) -> Figure:
 
 
 def _label(node: Node) -> list[str]:
-    """Return the changes in lines of 78 characters, broken between changes if possible."""
+    """Return the changes of a node as lines of at most 78 characters, broken between changes if possible."""
     kept = [change.replace(" ", "\u00a0") if len(change) < 78 else change for change in node.changes]
     lines = plain(wrapped("; ".join(kept) or "root", 78).replace("\u00a0", " ")).split("\n")
     return [*lines[:-1], f"{lines[-1]}  ({len(node.factors)} factors)"] if node.confounded else lines
@@ -229,14 +229,10 @@ def draw_lines(store: Store, study: str, figure: FigureDefinition, variants: Seq
     drawn, axes = panels(title, _LINES_NOTE, len(figure.panels), figure.columns, size=_LINES, gaps=(0.55, 0.65))
     course_of = courses(_curves(store, study, [panel.metric for panel in figure.panels], figure.x))
     for panel, declared in zip(axes, figure.panels, strict=True):
-        styled = [
-            (line_style(i), course_of[v, declared.metric])
-            for i, v in enumerate(variants)
-            if (v, declared.metric) in course_of
-        ]
-        for style, course in styled:
-            draw_course(panel, course, style)
-        if not styled:
+        drawn_here = [(i, variant) for i, variant in enumerate(variants) if (variant, declared.metric) in course_of]
+        for index, variant in drawn_here:
+            draw_course(panel, course_of[variant, declared.metric], line_style(index))
+        if not drawn_here:
             nothing(panel)
         elif declared.log:
             panel.set_yscale("log", nonpositive="mask")
@@ -250,7 +246,7 @@ def draw_lines(store: Store, study: str, figure: FigureDefinition, variants: Seq
 
 
 def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
-    """Draw one metric in a panel per variant, with its parent and, faint, all others."""
+    """Draw one metric in a panel per variant, together with the parent of the variant and, faint, all others."""
     [declared], parents = figure.panels, {variant.name: variant.parent for variant in store.variants(study)}
     columns = min(figure.columns, len(variants))
     drawn, axes = panels(
@@ -281,9 +277,9 @@ def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequ
 
 
 def _curves(store: Store, study: str, metrics: Sequence[str], x: FigureAxis | None) -> pd.DataFrame:
-    """Return DataFrame(variant, metric, step, mean, low, high, seeds); `step` is the horizontal metric, if any.
+    """Return DataFrame(variant, metric, step, mean, low, high, seeds); `step` has the values of `x`, if it is given.
 
-    Steps that the horizontal metric does not have are left out.
+    Steps at which the metric of `x` was not logged are left out.
     """
     frame = store.curves(study, metrics)
     if x is None:
@@ -300,7 +296,7 @@ _BARS_QUERY = """SELECT variant, seed, metric, avg(value) AS value FROM curves
 
 
 def draw_bars(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
-    """Draw a panel per metric, side by side."""
+    """Draw a panel per metric with a bar per variant, side by side."""
     rows = store.sql(_BARS_QUERY, [study, [panel.metric for panel in figure.panels]])
     seeds = {
         panel_and_variant: finite(group["value"]) for panel_and_variant, group in rows.groupby(["metric", "variant"])
@@ -325,9 +321,10 @@ _SUBSETS = (2.3, 2.2)  # inches
 
 
 def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
-    """Draw a panel per metric `<protocol>/*/<name>`, with its own scale and legend; the first variant is black.
+    """Draw a panel per metric `<protocol>/*/<name>` with a line per variant over the subsets; the first one is black.
 
-    Numeric subsets are placed at their value, others in the order of the analysis; the subset `mean` is left out.
+    Each panel has its own scale and legend. Numeric subsets are placed at their value, others in the order of the
+    analysis plan; the subset `mean` is left out.
     """
     room = 0.16 * max(len(panel.variants or variants) for panel in figure.panels)
     gaps = (0.6, 0.9 + room)
@@ -365,7 +362,7 @@ def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: S
 
 
 def _along_subsets(results: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return DataFrame(variant, subset, mean, low, high) of a metric's finite values, over seeds."""
+    """Return DataFrame(variant, subset, mean, low, high) over the seeds with a finite value."""
     parts = results["metric"].str.split("/", expand=True).reindex(columns=range(3))
     protocol, _, name = metric.split("/")
     chosen = (parts[0] == protocol) & (parts[2] == name) & (parts[1] != "mean") & results["value"].notna()
@@ -375,7 +372,7 @@ def _along_subsets(results: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _places(subsets: Sequence[str], order: Sequence[str]) -> dict[str, float]:
-    """Return the horizontal position of every subset, from left to right."""
+    """Return {subset: horizontal position}, from left to right."""
     try:
         return {name: float(name) for name in sorted(subsets, key=float)}
     except ValueError:
@@ -399,7 +396,7 @@ _BOXES_QUERY = """SELECT variant, subset, quantile_cont(value, ?) AS quantiles,
 def draw_distributions(
     store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str
 ) -> Figure:
-    """Draw a panel per metric `<protocol>/*/<name>` of the items, which need not belong to the last stage."""
+    """Draw a panel per metric `<protocol>/*/<name>` with boxes of item values, which may be of any stage."""
     chosen = [list(panel.variants or variants) for panel in figure.panels]
     frames = [_quantiles(store, study, panel.metric) for panel in figure.panels]
     subsets = list(dict.fromkeys(name for frame in frames for name in sorted(frame["subset"])))
@@ -443,6 +440,6 @@ def _draw_boxes(panel: Axes, frame: pd.DataFrame, variants: Sequence[str], subse
 
 
 def _quantiles(store: Store, study: str, metric: str) -> pd.DataFrame:
-    """Return DataFrame(variant, subset, quantiles, share of the variant's values) over all seeds and finite items."""
+    """Return DataFrame(variant, subset, quantiles, share) of the finite values of all seeds."""
     protocol, _, name = metric.split("/")
     return store.sql(_BOXES_QUERY, [list(QUANTILES), study, protocol, name])

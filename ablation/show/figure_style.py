@@ -1,4 +1,4 @@
-"""The style of figures: colours and dashes, a grid of panels, and helpers that all kinds of figures share."""
+"""The style of figures: colours, dashes and grids of panels, and helpers that all kinds of figures share."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -11,28 +11,21 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from ablation.show.text import plain, shortened, wrapped
 
-# Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out as too pale.
+# Okabe and Ito, Color Universal Design (2008): distinct for the colour-blind, too; yellow is too pale and left out.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 # A line style of matplotlib: "-", or the offset and the lengths of strokes and gaps, in widths of the line.
 Dash = Literal["-"] | tuple[float, tuple[float, ...]]
-DASHES: tuple[Dash, ...] = (
-    "-",
-    (0, (5, 1.5)),
-    (0, (1, 1)),
-    (0, (5, 1, 1, 1)),
-    (0, (3, 1, 1, 1, 1, 1)),
-    (0, (8, 2)),
-)
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 INK, MUTED, FAINT, WARN = "#222222", "#888888", "#DDDDDD", "#B34700"
 SMALL = 7.0  # size of letters in points
 NAME_WIDTH = 26  # characters of a variant's name
 LETTER = 0.062  # width of a letter in inches
-HUGE = 1e300  # beyond it a difference of two numbers may overflow
+HUGE = 1e300  # a difference of two larger numbers may overflow
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": SMALL,
     "text.color": INK,
-    "text.parse_math": False,  # names are drawn as they stand
+    "text.parse_math": False,  # names are drawn literally
     "axes.edgecolor": MUTED,
     "axes.labelsize": SMALL,
     "axes.linewidth": 0.8,
@@ -67,7 +60,7 @@ RC: dict[Any, Any] = {
 
 
 def line_style(index: int) -> tuple[str, Dash]:
-    """Return the colour and dash of the variant at an index: black for 0, then all combinations before any repeats."""
+    """Return the colour and dash of the line at an index: black for 0, then each combination before any repeats."""
     if index == 0:
         return INK, DASHES[0]
     place = (index - 1) % (len(PALETTE) * len(DASHES))
@@ -85,8 +78,8 @@ def grid(
 ) -> tuple[Figure, Any]:
     """Return a figure of panels, [rows, columns], with a title above and a note at its foot.
 
-    Lengths are inches: `size` of a panel, `gaps` to the right of and below one, `below` from the panels to the note.
-    The canvas ends where the panels do; what lies outside (title, note, names, legends) is found when it is saved.
+    Lengths are in inches: `size` of a panel, `gaps` to the right of and below a panel, `below` from the panels to the
+    note. The canvas has the size of the panels; saving extends it to the title, note, names and legends outside.
     """
     (rows, columns), (gap, rise) = shape, gaps
     wide, high = columns * (size[0] + gap) - gap, rows * (size[1] + rise) - rise
@@ -118,7 +111,7 @@ def panels(
 
 
 def numbered(axes: Axes, x: bool = True, y: bool = True, *, whole: bool = False) -> None:
-    """Give both axes few ticks, with numbers if `x` or `y` is true; `whole`: x has whole numbers."""
+    """Set few ticks on both axes, with numbers on the axes `x` and `y` that are true; `whole`: whole numbers on x."""
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=whole) if x else NullLocator())
     if axes.get_yscale() == "linear":
         axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -145,12 +138,12 @@ def names_down(axes: Axes, names: Sequence[str]) -> None:
 
 
 def named(variant: str) -> str:
-    """Return the name of a variant as figures show it."""
+    """Return the name of a variant, shortened and without control characters, as figures show it."""
     return plain(shortened(variant, NAME_WIDTH))
 
 
 def key(variant: str, style: tuple[str, Dash], known: bool = True) -> Line2D:
-    """Return one line of a legend."""
+    """Return the legend entry of a variant; `known`: the variant has data."""
     color, dash = style if known else (FAINT, DASHES[0])
     label = named(variant) if known else f"{named(variant)} (no data)"
     return Line2D([], [], color=color, linestyle=dash, linewidth=1.4, label=label)
@@ -162,7 +155,7 @@ def beside(axes: Axes, keys: Sequence[Line2D]) -> None:
 
 
 def nothing(axes: Axes, words: str = "no data") -> None:
-    """Write in the middle of a panel that there is nothing to draw."""
+    """Write `words` in the middle of an empty panel."""
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=MUTED, style="italic")
 
 

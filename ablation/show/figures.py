@@ -1,4 +1,4 @@
-"""Draws all figures of a database as files."""
+"""Draw all figures of a database into files."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from ablation.show.tables import build_table, primary_label
 from ablation.show.text import variant_tree
 from ablation.store.database import Store
 
-DATED = {"svg": "Date", "pdf": "CreationDate"}  # formats that would hold the time, and where
+DATED = {"svg": "Date", "pdf": "CreationDate"}  # formats that would contain the time, and the name of its entry
 FOREST = "forest"
 
 
@@ -31,21 +31,19 @@ def render_figures(
     against: Against = "parent",
     order: Order = "tree",
 ) -> list[Path]:
-    """Write `<reports_dir>/<study>/{forest,curves,metric,variant-tree}.svg` and the study's own; return the paths.
+    """Write the forest plot, the curves and all other figures to `<reports_dir>/<study>/`; return the paths.
 
-    A study without curves has no figure of curves; if no run has logged them yet, the figure says so. A study without
-    comparisons has no forest plot.
+    A study without declared curves has no figure of curves, and one without comparisons has no forest plot.
 
     Args:
         database: the tracker's database.
-        reports_dir: where the figures go.
-        formats: endings of files that matplotlib can write.
-        style: a style sheet of matplotlib, over the tracker's own.
-        against: with what the forest plot compares (`ablation.show.forest`).
-        order: of its rows.
+        reports_dir: the folder of reports.
+        formats: suffixes of formats that matplotlib can write.
+        style: a matplotlib style sheet to apply on top of the tracker's own.
+        against: `parent` or `root`, the baseline of the forest plot (`ablation.show.forest.forest_rows`).
+        order: `tree` or `effect`, the order of its rows.
 
-    Raises:
-        ConfigError: the style sheet cannot be read.
+    Raises ConfigError if the style sheet cannot be read.
     """
     written: list[Path] = []
     with Store(database) as store, mpl.rc_context(RC | _style(style)):
@@ -59,7 +57,7 @@ def render_figures(
 
 
 def forest(store: Store, study: str, against: Against = "parent", order: Order = "tree") -> Figure:
-    """Return the forest plot of a study. Raises TrackerError if nothing is compared."""
+    """Return the forest plot of a study. Raises TrackerError if the study has no comparison."""
     table = build_table(store, study)
     judged = judge_study(store, study)
     figure = draw_forest(judged, primary_label(table, judged.measurements.analysis), against, order).figure
@@ -78,7 +76,7 @@ def _style(file: Path | None) -> dict[Any, Any]:
 
 
 def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
-    """Return {name: function that draws the figure} for a study."""
+    """Return {name of a figure: function that draws it} of a study."""
     definition, nodes = store.study(study), variant_tree(store.variants(study))
     scale = f"({store.meta()['scale']} scale)"
     names = [node.name for node in nodes]
@@ -98,9 +96,9 @@ def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
 
 
 def _save(figure: Figure, stem: Path, formats: Sequence[str], *, exact: bool) -> list[Path]:
-    """Write the files of one figure, without dates, so that the same figure gives the same bytes.
+    """Write the files of one figure, without dates, so that the same figure gives the same bytes; return the paths.
 
-    exact: the files have the figure's size, instead of that of what was drawn.
+    exact: keep the size of the figure, instead of extending it to everything that was drawn.
     """
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     for kind, path in zip(formats, paths, strict=True):

@@ -23,7 +23,7 @@ Against = Literal["parent", "root"]
 Order = Literal["tree", "effect"]
 COLUMN_WIDTH = 3.35  # inches: a column of a two-column paper
 _NAME = 34  # characters of a row's name
-_ROW, _HIGHEST = 0.17, 8.5  # inches: of a row, and of all rows, which are lower where there are many
+_ROW, _HIGHEST = 0.17, 8.5  # inches: of a row, and of all rows; many rows are lower
 # Marker, colour, and whether it is filled.
 _MARKS: dict[str, tuple[str, str, bool]] = {
     "better": ("^", PALETTE[0], True),
@@ -38,7 +38,7 @@ _MARKS: dict[str, tuple[str, str, bool]] = {
 
 @dataclass(frozen=True)
 class ForestRow:
-    """A row of the plot: a comparison's name, effect, interval and verdict; NaN if nothing was measured."""
+    """A row of the forest plot: name, effect, interval and verdict of a comparison; NaN if nothing was measured."""
 
     name: str
     effect: float
@@ -50,8 +50,9 @@ class ForestRow:
 def forest_rows(study: JudgedStudy, against: Against = "parent", order: Order = "tree") -> list[ForestRow]:
     """Return the rows of a study's forest plot, from the top down.
 
-    against: the parents, or what is compared; or the root, which gives effects of all changes since it and no verdict.
-    order: that of the variant tree, or by effect, the largest first and what was not measured last.
+    against: `parent` gives the comparisons of the study; `root` gives the effects of all changes since the root, but no
+        verdicts.
+    order: `tree` as in the variant tree; `effect` with the largest effect first and rows without an effect last.
     """
     labels = {variant.name: variant.label for variant in study.measurements.variants}
     parents = {comparison.parent for comparison in study.comparisons}
@@ -64,7 +65,7 @@ def forest_rows(study: JudgedStudy, against: Against = "parent", order: Order = 
                 rows.append(ForestRow(name, *ends, ""))
         else:
             suffix = f" vs. {comparison.parent}" if len(parents) > 1 else ""
-            name = shortened(name, max(_NAME - len(suffix), 1)) + suffix  # the end tells what the effect is against
+            name = shortened(name, max(_NAME - len(suffix), 1)) + suffix  # the end names the baseline
             rows.append(ForestRow(name, comparison.effect, *interval_of(comparison), comparison.verdict))
     if order == "effect":
         rows.sort(key=lambda row: math.inf if math.isnan(row.effect) else -row.effect)
@@ -72,13 +73,13 @@ def forest_rows(study: JudgedStudy, against: Against = "parent", order: Order = 
 
 
 def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", order: Order = "tree") -> Axes:
-    """Draw the forest plot of a study on a figure of its own, a column wide; return its axes.
+    """Draw the forest plot of a study on a new figure, as wide as a column of a paper; return the axes.
 
-    label: of the metric. Raises TrackerError if nothing is compared.
+    label: name of the metric. Raises TrackerError if nothing is compared.
     """
     rows = forest_rows(study, against, order)
     if not rows:
-        raise TrackerError(f"{study.name}: no variant is compared with its {against}, so there is no forest plot")
+        raise TrackerError(f"{study.name}: no variant is compared with its {against}, so the study has no forest plot")
     height = min(_ROW, _HIGHEST / len(rows))
     styled = mpl.rcParams["figure.figsize"]
     width = COLUMN_WIDTH if styled == mpl.rcParamsDefault["figure.figsize"] else styled[0]
@@ -127,20 +128,13 @@ def _draw_row(axes: Axes, place: int, row: ForestRow, points: float) -> None:
     if not math.isnan(row.low):
         axes.plot(finite([row.low, row.high]), [place, place], color=color, linewidth=1.1, zorder=2)
     face = color if filled else "white"
-    axes.plot(
-        finite([row.effect]),
-        [place],
-        marker,
-        color=color,
-        markerfacecolor=face,
-        markersize=min(4.5, 0.5 * points),
-        zorder=3,
-    )
+    size = min(4.5, 0.5 * points)
+    axes.plot(finite([row.effect]), [place], marker, color=color, markerfacecolor=face, markersize=size, zorder=3)
 
 
 def _key(verdict: str) -> Line2D:
     marker, color, filled = _MARKS[verdict]
     face = color if filled else "white"
     return Line2D(
-        [], [], color=color, marker=marker, markerfacecolor=face, markersize=4.5, linewidth=1.1, label=verdict
+        [], [], linewidth=1.1, color=color, marker=marker, markerfacecolor=face, markersize=4.5, label=verdict
     )

@@ -1,5 +1,6 @@
-"""The methods of a study in words: the analysis plan, what changed in it, and a paragraph for a paper
-(`methods.md`). Formulas are in docs/explanation/statistics.md.
+"""The methods of a study in words: the analysis plan, its changes, and a paragraph for a paper (`methods.md`).
+
+Formulas are in docs/explanation/statistics.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +53,7 @@ WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subse
 
 @dataclass
 class _Cited:
-    """References in the order in which the text cites them."""
+    """Numbers references in the order in which the text cites them; a call returns a citation such as `[1, 2]`."""
 
     names: list[str] = field(default_factory=list)
 
@@ -62,7 +63,7 @@ class _Cited:
 
 
 def methods(store: Store, study: str) -> str:
-    """Return the methods paragraph of one study and the references that it cites, as Markdown."""
+    """Return a methods paragraph on a study as Markdown, with the cited references."""
     definition, cite = store.study(study), _Cited()
     pairs = compared(
         definition.analysis.comparisons, {variant.name: variant.parent for variant in store.variants(study)}
@@ -82,11 +83,9 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     analysis, study = definition.analysis, definition.name
     variants = store.variants(study)
     against = {"parent": "each with the variant that it changes", "root": "each with the root that it descends from"}
-    how = (
-        against.get(analysis.comparisons, "")
-        if isinstance(analysis.comparisons, str)
-        else "in the pairs that the plan lists"
-    )
+    how = "in the pairs that the plan lists"
+    if isinstance(analysis.comparisons, str):
+        how = against[analysis.comparisons]
     runs = store.runs(study)
     seeds = sorted({int(count) for count in runs.groupby("variant")["seed"].nunique()}) or [0]
     unit = "seed" if definition.imported else "training seed"
@@ -112,7 +111,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
 
 
 def _measured(settings: Sequence[object]) -> list[str]:
-    """Return a sentence on the evaluation settings that all variants share, such as the number of samples."""
+    """Return a sentence on the evaluation settings that all variants share, as a list; empty if there is none."""
     evaluations = [each for each in settings if isinstance(each, Mapping)]
     if not evaluations or len(evaluations) < len(settings):
         return []
@@ -214,14 +213,14 @@ def _caveats(store: Store, definition: StoredStudy) -> list[str]:
         since = "has not changed since the first results" if definition.analysis_history else "has no results yet"
         sentences.append(f"The analysis plan (digest {definition.analysis_digest}) {since}.")
     sentences.append(
-        "Rules of judging that were adopted after results of the tracker's own demo were known: "
+        "These rules of judging were adopted after results of the tracker's own demo were known: "
         f"{' '.join(FOLLOWED_RESULTS)}"
     )
     return sentences
 
 
 def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the changes between two entries of a plan's history that could have been made to obtain a verdict."""
+    """Return the changes between two entries of a plan's history that could favour a verdict, in words."""
     before, after = old["analysis"], new["analysis"]
     keys = [(k, before.get(k), after.get(k)) for k in sorted({*before, *after}) if before.get(k) != after.get(k)]
     gone = [pair for pair in old.get("comparisons", []) if pair not in new.get("comparisons", [])]
@@ -240,7 +239,7 @@ def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the rules of judging that changed between two entries of a plan's history, each with its date."""
+    """Return the rules of judging that changed between two entries of a plan's history, each with a date."""
     return RULES[old.get("rules", RECORDED) : new.get("rules", RECORDED)]
 
 
@@ -254,13 +253,10 @@ def standing_together(comparisons: Iterable[Mapping[str, Any]]) -> list[tuple[st
 
 
 def primary_in_words(analysis: Analysis) -> str:
-    """Return what is compared, in one phrase."""
+    """Return a phrase for the primary metric and its direction."""
     subsets = analysis.subsets
-    over = (
-        f", averaged over subsets {', '.join(subsets[:-1])} and {subsets[-1]}"
-        if len(subsets) > 1
-        else f" on {subsets[0]}"
-    )
+    several = f", averaged over subsets {', '.join(subsets[:-1])} and {subsets[-1]}"
+    over = several if len(subsets) > 1 else f" on {subsets[0]}"
     direction, value, protocol = analysis.direction, analysis.named, analysis.protocol
     if protocol == LOGGED:
         named = f"the final logged value of {' and '.join(analysis.subsets)} (no item scores)"
@@ -275,24 +271,18 @@ def primary_in_words(analysis: Analysis) -> str:
 
 
 def plan_in_words(analysis: Analysis) -> str:
-    """Return the analysis plan as sentences."""
-    counts = [str(count) for count in analysis.interim_analyses]
-    interims = (
-        f" Seeds may be added while a change is undecided, with interim analyses at {', '.join(counts)} seeds."
-        if counts
-        else ""
-    )
+    """Return sentences on the analysis plan."""
+    interims = ""
+    if analysis.interim_analyses:
+        counts = ", ".join(map(str, analysis.interim_analyses))
+        interims = f" Seeds may be added while a change is undecided, with interim analyses at {counts} seeds."
     pairs = analysis.comparisons if isinstance(analysis.comparisons, list) else []
     listed = ", ".join(f"{child} with {parent}" for child, parent in pairs)
     against = (
         f"The comparisons are {listed}," if pairs else f"Every variant is compared with its {analysis.comparisons}"
     )
     named = {"max-t": "max-t correction, which accounts for shared runs and items", "holm": "Holm's correction"}
-    borrowed = (
-        " The variance between seeds is moderated by that of the study's other variants."
-        if analysis.variance == "moderated"
-        else ""
-    )
+    moderated = " The variance between seeds is moderated by that of the study's other variants."
     enough = "No margin was stated, so nothing is “equivalent”."
     if analysis.margin is not None:
         seeds = max(seeds_for(analysis.rare, analysis.alpha), 2)
@@ -307,5 +297,5 @@ def plan_in_words(analysis: Analysis) -> str:
     )
     return (
         f"The primary metric is {primary_in_words(analysis)}. {against} on the same seeds and items. "
-        f"{enough} {held}{borrowed}{interims}"
+        f"{enough} {held}{moderated if analysis.variance == 'moderated' else ''}{interims}"
     )

@@ -13,7 +13,7 @@ from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, m
 from ablation.show.text import describe_value
 from ablation.store.database import Store
 
-# One value a run and subset; NaN where an item's value is not finite, so that its cell is failed and never a number.
+# A value per run and subset; NaN if the value of an item is not finite, which marks the cell as failed.
 MEANS = """SELECT f.variant, f.seed, i.subset,
     CASE WHEN bool_and(isfinite(i.value)) THEN avg(i.value) ELSE 'NaN'::DOUBLE END AS value
 FROM finals f JOIN items i USING (key)
@@ -22,10 +22,10 @@ GROUP BY ALL ORDER BY f.variant, f.seed, i.subset"""
 
 
 def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
-    """Return a study's table with a column for each subset of its analysis plan, and a last column for their mean.
+    """Return a study's table with a column per subset of the analysis plan, and a last column for the mean of subsets.
 
-    A cell is the mean over items, ± the spread over seeds. With a target, the last column is the mean distance from it,
-    which is what decides, not the distance of the mean.
+    A cell is the mean over items, ± the standard deviation over seeds. With a target, the last column is the mean of
+    the distances from the target, on which verdicts rest, and not the distance of the mean.
     """
     analysis = store.study(table.study).analysis
     _, found = store.rows(MEANS, [table.study, analysis.protocol, analysis.value, analysis.subsets])
@@ -60,7 +60,7 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
 
 
 def _cells(runs: Mapping[int, Mapping[str, float]], subsets: Sequence[str], target: float | None) -> tuple[Cell, ...]:
-    """Return the cells of the subsets and of their mean, or of the mean distance from the target."""
+    """Return a cell per subset, and one for the mean of the subsets or for their mean distance from the target."""
     in_order = [runs[seed] for seed in sorted(runs)]
 
     def mean(values: Mapping[str, float]) -> float:
@@ -81,30 +81,23 @@ def keys_that_differ(variants: Sequence[PlannedVariant]) -> list[str]:
 
 
 def keys_that_group(variants: Sequence[PlannedVariant]) -> list[str]:
-    """Return the keys that differ but have a value that several variants share, so that a table by them has groups."""
+    """Return the keys that differ and have a value that several variants share, so that a table by key has groups."""
     return [key for key in keys_that_differ(variants) if len({value_of(v, key) for v in variants}) < len(variants)]
 
 
 def value_of(variant: PlannedVariant, key: str) -> str:
-    """Return the value of a key as text; the key may be a leaf or a branch of the configuration."""
+    """Return the value of a key as text; the key may be that of a value or of a map of values."""
     value = dotted.get(variant.resolved, key)
     return ABSENT if value is dotted.MISSING else describe_value(value)
 
 
 def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list[str]:
-    """Return the studies that have the key. Raises ConfigError if none has."""
+    """Return the studies with a variant that has the key. Raises ConfigError if there is none."""
     if key == "seed":
-        raise ConfigError(
-            "tables",
-            "--by",
-            key,
-            "cannot be used, because tables average over seeds",
-            "name a key of the configuration",
-        )
+        remedy = "name a key of the configuration"
+        raise ConfigError("tables", "--by", key, "cannot be used, because tables average over seeds", remedy)
     having = [
-        name
-        for name, variants in studies.items()
-        if any(dotted.get(variant.resolved, key) is not dotted.MISSING for variant in variants)
+        name for name, variants in studies.items() if any(value_of(variant, key) != ABSENT for variant in variants)
     ]
     if not having:
         known = sorted({key for variants in studies.values() for key in keys_that_differ(variants)})
@@ -114,8 +107,10 @@ def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list
 
 
 def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key: str) -> ComparisonTable:
-    """Return the table of a study with a row for each value of a key, in the order of first occurrence."""
-    places = [index for index, column in enumerate(table.columns) if not column.is_change]  # rows here have no parents
+    """Return the table of a study with a row per value of a configuration key, in the order of first occurrence."""
+    places = [
+        index for index, column in enumerate(table.columns) if not column.is_change
+    ]  # a row of several variants has no parent
     rows = {
         row.name: replace(row, cells=tuple(row.cells[index] for index in places))
         for row in table.rows

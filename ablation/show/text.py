@@ -1,4 +1,4 @@
-"""Texts and numbers formatted for readers, and what each variant changes in words."""
+"""Texts and numbers formatted for readers, and the variant tree with each change in words."""
 
 import math
 import re
@@ -25,23 +25,23 @@ def plain(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text on one line that Markdown shows literally; `@name` notifies no one."""
+    """Return text on one line that Markdown shows literally, and that notifies nobody whose `@name` it contains."""
     literal = re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
     return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", literal)
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break at spaces into lines of at most `width` characters; a longer word is cut."""
+    """Break text at spaces into lines of at most `width` characters; longer words are split."""
     return textwrap.fill(text, width, break_on_hyphens=False)
 
 
 def shortened(text: str, width: int) -> str:
-    """Return at most `width` characters, with an ellipsis if something was cut."""
+    """Return at most `width` characters of a text, ending with an ellipsis if it was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def describe_value(value: Any) -> str:
-    """Return a configuration value as a person writes it in YAML."""
+    """Return a configuration value in short YAML, but with `none` for null."""
     match value:
         case None:
             return "none"
@@ -58,7 +58,7 @@ def describe_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Node:
-    """One variant in the tree: `depth` generations below its root, and what changed from its parent."""
+    """One variant in the tree, `depth` generations below its root, with the changes from its parent in words."""
 
     name: str
     parent: str | None
@@ -74,7 +74,7 @@ class Node:
 
 
 def variant_tree(variants: Sequence[PlannedVariant]) -> list[Node]:
-    """Return the variants in tree order: a parent, then each child with its whole subtree."""
+    """Return the variants in the order of the tree: a parent, then each child with its whole subtree."""
     named, nodes = {variant.name: variant for variant in variants}, []
     for place in walk({variant.name: variant.parent for variant in variants}):
         variant = named[place.name]
@@ -90,32 +90,32 @@ def describe_change(change: Change) -> str:
 
 
 def true_minus(text: str) -> str:
-    """Return a number as pages and figures print it: with a true minus sign, and a longer dash if there is none."""
+    """Return the text of a number with a true minus sign, and with a longer dash for a missing number."""
     return NOTHING if text == MISSING else text.replace("-", MINUS)
 
 
 def number(value: Any, decimals: int) -> str:
-    """Return a measured value."""
+    """Return the text of a measured value."""
     return true_minus(fixed(value, decimals))
 
 
 def signed(value: Any, decimals: int) -> str:
-    """Return an effect with its sign."""
+    """Return the text of an effect, with its sign."""
     return true_minus(fixed(value, decimals, "+"))
 
 
 def interval(ends: tuple[Any, Any], decimals: int) -> str:
-    """Return the interval of an effect."""
+    """Return the text of the interval of an effect."""
     return true_minus(numbers.interval(*ends, decimals))
 
 
 def p_value(value: Any) -> str:
-    """Return a p-value."""
+    """Return the text of a p-value."""
     return true_minus(numbers.p_value(value))
 
 
 def tick(value: Any) -> str:
-    """Return a label of an axis, or a setting."""
+    """Return the text of a number on an axis, or of a setting."""
     return true_minus(stated(value))
 
 
@@ -130,18 +130,8 @@ def minute(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
-def severity_word(severity: str) -> str:
-    """Return the word for the severity of a finding or health event."""
-    return {"warn": "warning", "abort": "aborted"}.get(severity, severity)
-
-
-def state_word(state: str) -> str:
-    """Return the word for the state of a run or stage."""
-    return {"missing": "not run", "blocked": "not started, because an input is not ok"}.get(state, state)
-
-
 def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows as plain Python values, with None for missing values."""
+    """Return the rows of a frame as records of plain Python values, with None for missing values."""
     return [{str(key): _plain(value) for key, value in record.items()} for record in frame.to_dict("records")]
 
 

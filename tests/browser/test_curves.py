@@ -116,7 +116,7 @@ def test_lines_stand_over_the_time_that_they_took(open_page, tmp_path):
     assert readout(curves) == numbers  # at the last step, whenever that was
     curves.get_by_label("logarithmic steps or time").check()
     assert curves.evaluate("root => root.curves.chart.data[0][0]") > 0
-    assert "shows the seconds that a variant had run, averaged over seeds" in curves.locator(".method").inner_text()
+    assert "shows the run time in seconds, averaged over seeds" in curves.locator(".method").inner_text()
     with save(curves, "CSV", tmp_path).open() as file:
         last = [row for row in csv.DictReader(file) if row["variant"] == "v1"][-1]
     assert float(last["seconds"]) == pytest.approx(2.5 * float(last["step"]))

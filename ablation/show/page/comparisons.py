@@ -76,7 +76,7 @@ class ForestAxis:
     pad: float = 10.0
 
     def x(self, value: float) -> float:
-        """Return the position of an effect; effects beyond the axis are placed at its end."""
+        """Return the position of an effect; effects beyond the axis are at the end of the axis."""
         share = min(max(value / self.limit, -1.0), 1.0)
         return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
 

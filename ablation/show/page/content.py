@@ -47,7 +47,7 @@ EFFECTS = ("effect", "low", "high", "joint_low", "joint_high", "p", "p_adjusted"
 
 
 class StudyPage(SimpleNamespace):
-    """One study as the templates show it; `study_page` gathers it."""
+    """Content of one study for the templates, which `study_page` gathers."""
 
     name: str
     anchor: str
@@ -69,7 +69,7 @@ class Page:
 
 
 def read_page(store: Store) -> Page:
-    """Judge every study once, and gather the content of the page."""
+    """Judge every study once and gather the content of the page."""
     meta, names = store.meta(), store.studies()
     definitions = {name: store.study(name) for name in names}
     budget = plan_curves(store, definitions)
@@ -105,7 +105,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
     counts = Counter(state for row in states.values() for state in row.values())
     seeds = sorted(map(len, states.values())) or [0]
     outcomes = {verdict for verdict, _ in comparisons.counts}
-    # The place on the page: a change is better or worse, one is judged, a run has started, nothing has.
+    # The place on the page: a change is better or worse, a change is judged, a run has started, or nothing has.
     progress = (outcomes & {"better", "worse"}, outcomes - {"not run"}, set(counts) - {"missing"}, True)
     health = broken_rules(store, name)
     return StudyPage(
@@ -150,7 +150,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         plots=plots,
         findings=audited,
         claims=claims,
-        errors=sum(finding.severity == "error" for finding in audited),  # wrong or impossible, not unsupported
+        errors=sum(finding.severity == "error" for finding in audited),  # numbers that are wrong or impossible
         figures=_figures(definition.title, comparisons.judged, plots),
         plan_changed=judged.plan_changed,
         plan_causes=[cause for old, new in pairwise(history) for cause in could_help(old, new)],
@@ -205,7 +205,7 @@ def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespac
 
 
 def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> dict[frozenset[int], str]:
-    """Return {factors set as in the child: variant} for variants that differ from the parent only in these."""
+    """Return {indices of factors: variant that has these factors of the child and all others of the parent}."""
     parent = next(variant for variant in variants if variant.name == child.parent)
     keys: dict[str, set[str]] = {}
     for change in child.changes:
@@ -245,7 +245,7 @@ def _audited(store: Store, definition: StoredStudy, study: Measurements) -> tupl
 
 
 def _resized(variants: Sequence[PlannedVariant]) -> bool:
-    """Return whether the scale changed a value that the variant tree shows."""
+    """Return whether the scale changed a value that is shown in the variant tree."""
     return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
 
 
@@ -277,14 +277,14 @@ def _figures(title: str, comparisons: Iterable[Record], plots: Sequence[DotPlot]
 
 
 def _device_seconds(store: Store, study: str) -> float:
-    """Return the device time in seconds of all stages that the study's runs used, counting shared stages once."""
+    """Return the device time, in seconds, of all stages of the study's runs; a shared stage counts once."""
     query = """SELECT coalesce(sum(device_hours), 0) * 3600 FROM stages
         WHERE key IN (SELECT key FROM run_stages WHERE study = ?)"""
     return float(store.rows(query, [study])[1][0][0])
 
 
 def anchors(names: Sequence[str]) -> list[str]:
-    """Return a unique, readable HTML id of safe characters for each name."""
+    """Return a unique and readable HTML id for each name."""
     ids: list[str] = []
     for name in names:
         base = "study-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x")
@@ -297,9 +297,9 @@ def anchors(names: Sequence[str]) -> list[str]:
 
 
 def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
-    """Return where the files of each run are: {run, origin and url of an imported run, stages: [(name, folder)]}.
+    """Return a record per run: {run, stages: [(name, folder)], origin and url if it was imported}.
 
-    `url`: address of a run's page at its tracker, with {id}; empty if it is not known.
+    `url`: address of a run's page at its tracker, with {id} for the id of the run; empty if it is not known.
     """
     query = """SELECT r.variant || ' seed ' || r.seed AS run, list([r.stage, s.dir] ORDER BY r.position) AS stages,
             min(json_extract_string(p.data, '$.imported.from')) AS origin,
@@ -313,9 +313,9 @@ def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:
-    """Return the stages that are not ok, by stage, state and reason: {stage, state, reason, runs, dirs with a log}.
+    """Return the stages that did not succeed, grouped: {stage, state, reason, runs, dirs that contain a log}.
 
-    What only waits for another stage of the same run is left out. Failures come first, then what was not run.
+    Stages that only wait for another stage of the same run are left out. Failures come before stages that have not run.
     """
     frame = store.sql(
         "SELECT s.stage, s.state, coalesce(s.reason, '') AS reason, s.dir, any_value(r.position) AS position,"
@@ -342,8 +342,8 @@ def problems(store: Store, study: str) -> list[dict[str, Any]]:
 def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
     """Return the broken health rules, the most severe first: {severity, rule, diagnosis, remedy, events, variants}.
 
-    events: {runs, stage, metric, value, first_step, last_step}; a shared stage's event stands once, with all runs that
-    the stage serves. variants: {name: seeds}.
+    events: {runs, stage, metric, value, first_step, last_step}; an event of a shared stage occurs once, with all runs
+    that use the stage. variants: {name: seeds}.
     """
     frame = store.sql(
         "SELECT h.*, any_value(r.stage) AS stage, min(v.position) AS first,"
@@ -363,27 +363,20 @@ def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
     return sorted(rules.values(), key=lambda rule: SEVERITIES.get(rule["severity"], 1))
 
 
-MAIN_FACTS = {
-    "git.commit",
-    "git.dirty",
-    "python",
-    "packages.torch",
-    "packages.transformers",
-    "hardware.processor",
-    "hardware.gpus",
-}
+MAIN_FACTS = {"git.commit", "git.dirty", "python", "packages.torch", "packages.transformers"}
+MAIN_FACTS |= {"hardware.processor", "hardware.gpus"}
 
 
 def provenance(store: Store, study: str) -> list[dict[str, Any]]:
-    """Return an entry for each leaf of provenance.json: {key, main, values: [(text, number of stages)]}."""
+    """Return an entry per key of provenance.json: {key, main, values: [(text, number of stages)]}."""
     frame = store.sql(
         "SELECT key, data FROM provenance WHERE key IN (SELECT key FROM run_stages WHERE study = ?) ORDER BY key",
         [study],
     )
     counted: dict[str, Counter[str]] = {}
     for text in frame["data"]:
-        for key, value in _leaves(json.loads(text)):
-            counted.setdefault(key, Counter())[value] += 1
+        for key, value in dotted.leaves(json.loads(text)):
+            counted.setdefault(key, Counter())[_fact(value)] += 1
     return [
         {"key": key, "main": key in MAIN_FACTS, "values": sorted(values.items(), key=lambda item: (-item[1], item[0]))}
         for key, values in sorted(counted.items())
@@ -391,9 +384,7 @@ def provenance(store: Store, study: str) -> list[dict[str, Any]]:
     ]
 
 
-def _leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [leaf for key in value for leaf in _leaves(value[key], f"{path}.{key}" if path else str(key))]
+def _fact(value: Any) -> str:
     if isinstance(value, bool) or value is None:
-        return [(path, {None: "none", True: "yes", False: "no"}[value])]
-    return [(path, ", ".join(map(str, value)) if isinstance(value, list) else str(value))]
+        return {None: "none", True: "yes", False: "no"}[value]
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,7 +1,7 @@
 """The data of the page's scripts: learning curves, and comparisons of any two variants.
 
-Curves: every seed of every variant, averaged over bins of steps until all of them fit. Variants: the effect of every
-pair, and every configuration.
+Curves have every seed of every variant, averaged over bins of steps so that all fit. Comparisons have the effect of
+every pair of variants, and every configuration.
 """
 
 import math
@@ -53,12 +53,16 @@ GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed
 
 @dataclass(frozen=True)
 class CurveBudget:
-    """The page's curves: `kept` DataFrame(study, stage, metric, steps, series, seeds), bins and seeds of each."""
+    """The curves that fit on the page.
+
+    kept: DataFrame(study, stage, metric, steps, series, seeds). left_out: number of further metrics by study. bins: of
+    each curve. seeds: the largest number of seeds, the first of the plan.
+    """
 
     kept: pd.DataFrame
     left_out: dict[str, int]
     bins: int
-    seeds: int  # at most; the first that the plan has
+    seeds: int
 
     def all_seeds(self, study: str) -> bool:
         """Return whether the curves of a study include all its seeds."""
@@ -68,8 +72,8 @@ class CurveBudget:
 def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values: int = VALUES) -> CurveBudget:
     """Choose metrics and bins so that about `values` numbers are shown in all.
 
-    Curves that `_study.yaml` declares come first, in its order, and are never left out, but where they are too many, of
-    the first seeds only; then the other logged metrics that change within some run.
+    Curves that `_study.yaml` declares come first, in that order, and are never left out; if they are too many, only the
+    first seeds are kept. Then come the other logged metrics that change within some run.
     """
     candidates = store.sql(SERIES)
     declared = {(s, c.metric): i for s, d in definitions.items() for i, c in enumerate(d.curves)}
@@ -87,7 +91,7 @@ def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values
 
 
 def study_curves(store: Store, study: str, definition: StudyDefinition, budget: CurveBudget) -> dict[str, Any]:
-    """Return one study's curves for the page's script.
+    """Return the curves of one study for the script of the page.
 
     `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
     `[variant, seed, ok, bad, values]`. There is one value per entry of `steps`: the mean of the finite values that were
@@ -129,7 +133,7 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
 
 
 def _stretches(frame: pd.DataFrame, names: list[str]) -> dict[tuple[Any, ...], slice]:
-    """Return {values: rows} of a frame that is sorted by the named columns."""
+    """Return {values of the named columns: rows} of a frame that is sorted by these columns."""
     if frame.empty:
         return {}
     columns = [frame[name].to_numpy() for name in names]
@@ -141,17 +145,17 @@ def _stretches(frame: pd.DataFrame, names: list[str]) -> dict[tuple[Any, ...], s
     }
 
 
-MOST_VARIANTS = 40  # of which all pairs are computed in advance: 780
+MOST_VARIANTS = 40  # all 780 pairs of these are computed in advance
 GLYPHS = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "○", "invalid": "×", "not run": "□"}
 _TURNED = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Every two variants of one study.
+    """Comparisons of any two variants of a study.
 
-    cells[row][column]: verdict and effect of the row's variant against the column's, None on the diagonal; no rows
-    where nothing was computed.
+    cells[row][column]: verdict and effect of the row's variant against the column's, None on the diagonal; empty if the
+    pairs were not computed. data: for the script of the page.
     """
 
     names: list[str]
@@ -167,15 +171,14 @@ class Pairs:
 def study_pairs(
     variants: Sequence[PlannedVariant], comparisons: Comparisons, pairs: Sequence[Pair], bound: float = math.inf
 ) -> Pairs:
-    """Arrange the judged pairs of a study's variants in the order of its variant tree; `pairs` may be empty.
+    """Arrange the judged pairs of variants in the order of the variant tree; `pairs` may be empty.
 
-    No interval reaches beyond ±`bound`.
+    Intervals are limited to ±`bound`.
 
     The data: `{variants, pairs: {"i j": [effect, low, high, p, verdict, seeds, items, why]}, verdicts, whys,
-    comparisons, keys, factors, base, own}`. A pair's numbers are those of variant i against variant j, without the
-    number of items where final metrics are judged; `comparisons`
-    has the verdicts by the same names. `base` holds the values of `keys` of the first variant, and `own` what each has
-    instead, as text; null where it has no such key.
+    comparisons, keys, factors, base, own}`. The numbers of a pair are those of variant i against variant j; items is
+    null for final metrics. `comparisons` has the verdicts of the study by the same "i j". `base` has the values of
+    `keys` in the first variant as text, and `own` the different values of each variant, null for a missing key.
     """
     names = [row.variant.name for row in comparisons.rows]
     place = {name: number for number, name in enumerate(names)}
@@ -203,7 +206,7 @@ def study_pairs(
 
 
 def _configurations(variants: Sequence[PlannedVariant], names: Sequence[str]) -> dict[str, Any]:
-    """Return every configuration as its differences from the first one."""
+    """Return the first configuration, and the differences of every configuration from it."""
     configs = {
         variant.name: {key: describe_value(value) for key, value in dotted.leaves(variant.resolved)}
         for variant in variants
@@ -220,5 +223,5 @@ def _configurations(variants: Sequence[PlannedVariant], names: Sequence[str]) ->
 
 
 def _short(value: float) -> float | None:
-    """Return a number rounded to five significant digits; the page shows fewer."""
+    """Return a number rounded to five significant digits, more than the page shows; None if it is not finite."""
     return float(f"{value:.5g}") if is_number(value) else None

@@ -1,4 +1,4 @@
-"""The scripts and styles inside a page, the policy that allows only these, and what a server adds."""
+"""Scripts and styles inside a page, the security policy that allows only these, and additions of a server."""
 
 import base64
 import gzip
@@ -14,16 +14,16 @@ from markupsafe import Markup
 
 from ablation.contract.display import printable
 
-MOST_ROWS = 200  # in sight of a browser without JavaScript
+MOST_ROWS = 200  # that a browser without JavaScript shows
 ASSETS = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
 class Live:
-    """Additions to a page that a server refreshes; a page in a file has none of them.
+    """Additions to a page that a server refreshes.
 
-    script: the server's own. marker: HTML whose place the server fills, above the results. seconds: after which a
-    browser without scripts loads the page again.
+    script: JavaScript of the server. marker: HTML that the server replaces, above the results. seconds: time until a
+    browser without JavaScript loads the page again.
     """
 
     script: str
@@ -32,9 +32,9 @@ class Live:
 
 
 def environment(folder: Path) -> Environment:
-    """Return the templates of a folder; values are escaped, and so are characters that a browser obeys or cannot show.
+    """Return the templates of a folder, with escaping of values and of control characters.
 
-    These are marks of text direction, and characters such as ESC.
+    Control characters are marks of text direction, and characters such as ESC.
     """
     return Environment(
         loader=FileSystemLoader(folder),
@@ -48,21 +48,21 @@ def environment(folder: Path) -> Environment:
 
 @dataclass
 class Packed:
-    """The compressed part of a page, which its script unpacks: folded HTML, and the scripts' data."""
+    """The compressed part of a page, which a script unpacks: folded HTML, and data of the scripts."""
 
     folded: list[str] = field(default_factory=list)
 
     def fold(self, html: str) -> Markup:
-        """Store some HTML; return its placeholder."""
+        """Move HTML to the compressed part; return a placeholder."""
         self.folded.append(str(html))
         return Markup(f'<div data-folded="{len(self.folded) - 1}"></div>')  # a number
 
     def fold_many(self, html: Markup, count: int) -> Markup:
-        """Fold HTML with many rows, so that a page with thousands of variants stays small."""
+        """Fold HTML if it has many rows, so that a page with thousands of variants stays small."""
         return self.fold(html) if count > MOST_ROWS else html
 
     def pack(self, data: Mapping[str, Any]) -> str:
-        """Return all stored HTML, and `data`, as text for a script element."""
+        """Return the folded HTML and `data`, compressed, as text for a script element."""
         text = json.dumps(
             {"folded": self.folded, "data": data}, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
@@ -70,14 +70,14 @@ class Packed:
 
 
 def asset(name: str, folder: Path = ASSETS) -> str:
-    """Return an inline script or style."""
+    """Return the text of a script or style to write into a page."""
     return (folder / name).read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
 def content_policy(style: str, scripts: Sequence[str], *, served: bool = False) -> str:
     """Return a Content-Security-Policy that runs only these inline texts and loads nothing.
 
-    The scripts of a page that is `served` may ask its own server.
+    served: allow requests to the server of the page.
     """
     allowed = " ".join(_digest(script) for script in scripts)
     asks = " connect-src 'self';" if served else ""

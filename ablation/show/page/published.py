@@ -1,4 +1,4 @@
-"""Published numbers beside measured ones: small plots, and the findings of the audit by kind."""
+"""Published and measured numbers: a small plot per column, and the findings of the audit by kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Return the findings by kind: summaries first, single cells last; the most severe first within a kind."""
+    """Return [(heading, findings)] by kind, summaries first and single cells last; the most severe findings first."""
     order = {"error": 0, "warn": 1}
     ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
     groups = [(title, [finding for finding in ranked if finding.kind == kind]) for kind, title in KINDS.items()]
@@ -28,7 +28,10 @@ def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]
 
 @dataclass(frozen=True)
 class DotPlot:
-    """A plot of one column. `rows`: variant, published value, measured mean and sd. `low`, `high`: ends of the axis."""
+    """A plot of one column.
+
+    rows: variant, published value, mean and standard deviation of the measured values. low, high: ends of the axis.
+    """
 
     label: str
     rows: list[tuple[str, float | None, float | None, float | None]]
@@ -40,7 +43,7 @@ class DotPlot:
 
     @property
     def height(self) -> int:
-        """Height of the drawing."""
+        """Height of the plot in SVG units."""
         return ROW * len(self.rows) + FOOT
 
     def x(self, value: float) -> float:
@@ -57,14 +60,14 @@ class DotPlot:
 
 
 def dot_plots(table: ComparisonTable) -> list[DotPlot]:
-    """Return a plot for each column with published numbers; each has every variant with a number in any column."""
+    """Return a plot per column with published numbers; each plot has all variants with a published number."""
     rows = [row for row in table.rows if any(value is not None for value in row.published)]
     plots = []
     for index, column in enumerate(table.columns):
         if not column.published or column.is_change or not rows:
             continue
         numbers = [(row.name, row.published[index], row.cells[index].mean, row.cells[index].sd) for row in rows]
-        values = [0.0]  # the axes of distances and rates start at zero: differences keep their proportion
+        values = [0.0]  # axes of distances and rates start at zero, so that differences keep their proportion
         for _, published, mean, sd in numbers:
             values += [] if published is None else [published]
             values += [] if mean is None else [mean - (sd or 0.0), mean + (sd or 0.0)]

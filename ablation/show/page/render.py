@@ -1,6 +1,6 @@
 """The report page: one self-contained HTML file, drawn from the database, that opens offline.
 
-The same database gives the same bytes: the page shows the time of its data, never the time of drawing.
+The same database gives the same bytes, because the page shows the time of the data and not of the drawing.
 """
 
 from pathlib import Path, PurePosixPath
@@ -19,14 +19,16 @@ from ablation.show.page.samples import differing
 from ablation.show.table_files import show_cells, show_seeds
 
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
+SEVERITIES = {"warn": "warning", "abort": "aborted"}  # words of the page for severities and states
+STATES = {"missing": "not run", "blocked": "not started, because an input is not ok"}
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page.js", "page_curves.js", "page_pairs.js")
 
 
 def draw(page: Page, live: Live | None = None, root: str | None = None) -> str:
-    """Return the page as HTML; `live` makes it one that a server refreshes.
+    """Return the page as HTML; `live`: additions to a page that a server refreshes.
 
-    root: the way from the page's folder to the one below which stages' folders are named; None: these are not linked.
+    root: path from the folder of the page to the folder to which the paths of stages are relative; None: no links.
     """
     style = "\n".join(asset(name) for name in STYLES)
     scripts = [*(asset(name) for name in SCRIPTS), *([live.script] if live else [])]
@@ -57,8 +59,8 @@ def _templates() -> Environment:
         "duration": numbers.duration,
         "plural": numbers.plural,
         "alone": numbers.alone,
-        "severity": text.severity_word,
-        "state": text.state_word,
+        "severity": lambda severity: SEVERITIES.get(severity, severity),
+        "state": lambda state: STATES.get(state, state),
         "value": text.describe_value,
         "shortened": text.shortened,
         "seeds": show_seeds,
@@ -83,10 +85,10 @@ def _templates() -> Environment:
 
 
 def _rank(verdict: str | None) -> int:
-    """Return the place of a verdict in a sorted column."""
+    """Return the index of a verdict in a sorted column."""
     return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
 def _mark(verdict: str) -> str:
-    """Return the name of the mark of a verdict or state, as used in classes and ids of the page."""
+    """Return the part of a class or id that names the mark of a verdict or a state."""
     return verdict.replace(" ", "-") if verdict in (*VERDICTS, "ok", "missing", "running") else "invalid"

@@ -1,7 +1,6 @@
-"""The texts of the items that changed most in a comparison, up to a size limit.
+"""The texts of the items that changed most in each comparison, up to a size limit for the page.
 
-All quoted texts fit into `BUDGET`: few comparisons are shown with many items and long texts, many comparisons with
-few items.
+All quoted texts fit into `BUDGET`, so the more comparisons there are, the fewer items and shorter texts each one shows.
 """
 
 import re
@@ -16,24 +15,28 @@ from ablation.show.text import true_minus
 from ablation.store.database import Run
 from ablation.store.samples import Place, Said, Samples
 
-BUDGET = 2_000_000  # characters of a page that are quotes and what stands around them
+BUDGET = 2_000_000  # characters of quotes on a page, including their markup
 MOST_OF_COMPARISON = 60_000
 MOST_ITEMS = 12  # of a comparison
 MARKUP = 1_400  # characters around an item's texts
 LONGEST, SHORTEST = 2_000, 300  # characters of one text
 MOST_LINES = 60
 MOST_RESPONSES = 3  # of a group
-# Control characters but tab and newline, halves of a character, and what no text has.
+# Control characters but tab and newline, surrogates, and code points that are not characters.
 _NOISE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 Pair = tuple[str, str]  # parent, child
 Words = list[tuple[str, str]]  # (name, text)
-Quote = tuple[Words, Words]  # one judged text of one group: words and numbers by their names
+Quote = tuple[Words, Words]  # one judged text of one group: its words and its numbers, by name
 
 
 @dataclass(frozen=True)
 class SampleItem:
-    """One item: its value in each seed, the texts that both groups share, and the texts of each group in `seed`."""
+    """One item: its values by seed, the texts that both groups share, and the other texts of each group in `seed`.
+
+    columns: headings of the table `both`, which replaces `groups` if only numbers differ: the words once, and the
+    numbers of both groups. groups: variant, quotes, and the number of further quotes.
+    """
 
     subset: str
     item: str
@@ -44,9 +47,9 @@ class SampleItem:
     values: list[tuple[int, str, str]]
     seed: int
     common: Words
-    columns: list[str]  # heads of the table `both`
-    both: list[tuple[Words, list[str]]]  # where only numbers differ: the words once, both groups' numbers in columns
-    groups: list[tuple[str, list[Quote], int]]  # variant, quotes, how many more there are
+    columns: list[str]
+    both: list[tuple[Words, list[str]]]
+    groups: list[tuple[str, list[Quote], int]]
 
     @property
     def length(self) -> int:
@@ -58,7 +61,7 @@ class SampleItem:
 
 @dataclass(frozen=True)
 class ComparisonSamples:
-    """The items that changed in one comparison: counts over all items, and the largest changes with their texts."""
+    """Items that changed in one comparison: counts of all items, and the texts of the largest changes."""
 
     seeds: int
     better: int
@@ -68,7 +71,7 @@ class ComparisonSamples:
 
     @property
     def subsets(self) -> list[str]:
-        """Subsets of the items, for the filter."""
+        """Subsets of the items, for the filter of the page."""
         return sorted({item.subset for item in self.items})
 
 
@@ -78,7 +81,7 @@ Quoted = Mapping[str, Mapping[Pair, ComparisonSamples]]  # by study
 def page_samples(
     studies: Sequence[tuple[Measurements, Sequence[Pair], Samples]],
 ) -> dict[str, dict[Pair, ComparisonSamples]]:
-    """Choose and read the texts that the page quotes: {study: {comparison: texts}}, for comparisons that have any."""
+    """Choose and read the texts that the page quotes; return {study: {comparison: texts}} of comparisons with texts."""
     comparisons = sum(len(comparisons) for study, comparisons, samples in studies if samples.files)
     budget = min(BUDGET // max(comparisons, 1), MOST_OF_COMPARISON)
     return {
@@ -123,9 +126,9 @@ def _study(
 
 
 def _chosen(changes: ChangedItems, samples: Samples, comparison: Pair) -> list[tuple[ChangedItem, Beside]]:
-    """Return items with texts in both groups, and the runs to quote: improved and worse items in turn.
+    """Return items with texts in both groups, and the runs to quote; improved and worse items alternate.
 
-    The first item of each subset comes before the second of any, so that the filter has something to show.
+    The first item of each subset comes before the second of any subset, so that the filter has items of each.
     """
     turns = []
     for changed_items in (changes.gained, changes.lost):
@@ -174,7 +177,7 @@ def _item(
 
 
 def _common(groups: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
-    """Return the texts that all quotes have in common, and the names of the others."""
+    """Return the texts that are equal in all quotes, and the names of the other texts."""
     everything = [each.texts for group in groups for each in group]
     names = list(dict.fromkeys(name for texts in everything for name in texts))
     common = [name for name in names if len({texts.get(name) for texts in everything}) == 1]
@@ -184,7 +187,7 @@ def _common(groups: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
 def _both(
     comparison: Pair, groups: Sequence[Sequence[Said]], names: Sequence[str]
 ) -> tuple[list[str], list[tuple[Words, list[str]]]]:
-    """Return the heads and rows of one table if both groups judged the same texts; else nothing."""
+    """Return the headings and rows of one table if both groups have the same texts; else two empty lists."""
     parents, children = groups
     if not parents or [p.texts for p in parents] != [c.texts for c in children]:
         return [], []
@@ -216,27 +219,21 @@ def _quote(said: Said, names: Sequence[str]) -> Quote:
 
 
 def differing(text: str, other: str) -> tuple[str, str, str]:
-    """Split a text into the beginning that it shares with the other, the part that differs, and the shared end.
+    """Split a text at whole words into the start that it shares with another text, the difference, and the shared end.
 
-    Splits at whole words. The middle is empty if the two are equal, or share too little for a mark to mean anything.
+    The difference is empty if the texts are equal, or if they share too little to mark the rest.
     """
     text_words, other_words = re.split(r"(\s+)", text), re.split(r"(\s+)", other)
     most = min(len(text_words), len(other_words))
     begin = next((at for at in range(most) if text_words[at] != other_words[at]), most)
     end = next((at for at in range(most - begin) if text_words[-1 - at] != other_words[-1 - at]), most - begin)
-    same, middle, rest = (
-        "".join(words)
-        for words in (
-            text_words[:begin],
-            text_words[begin : len(text_words) - end],
-            text_words[len(text_words) - end :],
-        )
-    )
+    stop = len(text_words) - end
+    same, middle, rest = map("".join, (text_words[:begin], text_words[begin:stop], text_words[stop:]))
     return (same, middle, rest) if 5 * len(middle) < 4 * len(text) else (text, "", "")
 
 
 def _notes(study: Measurements, samples: Samples, comparison: Pair) -> Iterator[str]:
-    """Return notes on the texts that cannot be quoted, and why."""
+    """Yield notes on texts that cannot be read, with the reasons."""
     runs = [(variant, seed) for variant in comparison for seed in sorted(study.seeds(variant))]
     names_by_reason: dict[str, list[str]] = {}
     for variant, seed in runs:
@@ -248,7 +245,7 @@ def _notes(study: Measurements, samples: Samples, comparison: Pair) -> Iterator[
 
 
 def _shown(text: str) -> str:
-    """Return a text to show: invalid characters are replaced, and the middle of a very long text is left out."""
+    """Return a text for the page: invalid characters are replaced, and the middle of a long text is left out."""
     text = _NOISE.sub("\ufffd", text.replace("\r\n", "\n"))
     lines = text.split("\n")
     if len(lines) <= MOST_LINES:

@@ -235,7 +235,7 @@
       const clocks = this.parts.map((part) => this.seconds(part.name));
       const over = this.find(".over");
       over.disabled = this.parts.length > 0 && clocks.every((clock) => clock === null);
-      over.parentElement.title = over.disabled ? "this stage logs no time" : "";
+      over.parentElement.title = over.disabled ? "this stage does not log the time" : "";
       this.timed = over.value === "time" && !over.disabled;
       this.parts.forEach((part, i) => { part.seconds = clocks[i]; part.x = this.timed ? clocks[i] || this.metric.steps.map(() => null) : this.metric.steps; });
       const places = new Map(); // x: the step that stands there
@@ -341,7 +341,7 @@
         name.append(swatch(part.colour, part.dash), ` ${part.name}`);
         const bad = part.seeds.reduce((sum, seed) => sum + seed.bad, 0);
         const lost = part.seeds.length - ok.length;
-        const notes = [`${ok.length}`, lost ? `${lost} did not succeed (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
+        const notes = [`${ok.length}`, lost ? `${lost} did not succeed (dotted)` : "", bad ? `${bad} values are not finite` : ""].filter(Boolean);
         const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
         const at = (point) => (point ? `${show(point[0])} at ${this.metric.steps[point[1]]}` : "–");
         const along = ["min", "max", "last"].map((name) => element("td", at(ends[nth] && ends[nth][name]), "n"));
@@ -361,13 +361,13 @@
       this.find(".plot").setAttribute("aria-label", `${this.metric.label} over steps, to step ${this.metric.steps[last]}: ${ends.join("; ") || names}`);
       this.find(".chart-title").textContent = this.metric.label;
       const bins = this.metric.per_bin > 1
-        ? `Each point is the mean of ${this.metric.per_bin} neighbouring logged steps (${this.metric.logged} were logged): spikes narrower than that are flattened; the database has every step.`
+        ? `Each point is the mean of ${this.metric.per_bin} neighbouring logged steps (of ${this.metric.logged}), which flattens narrower spikes; the database has every step.`
         : "Every logged step is drawn.";
       const weight = Number(this.find(".smooth").value);
       this.find(".smooth-value").textContent = weight ? weight.toFixed(2) : "none";
-      const smoothing = weight ? `Thick lines are smoothed (exponential moving average, weight ${weight.toFixed(2)}), thin lines and the numbers are not. ` : "";
-      const timed = this.timed ? "The horizontal axis shows the seconds that a variant had run, averaged over seeds, up to the step that all seeds reached. " : "";
-      this.find(".method").textContent = `${smoothing}${timed}Lines are means over seeds, bands reach from the lowest to the highest seed. A mean ends where its first seed ends; thin lines are single seeds. ${bins}`;
+      const smoothing = weight ? `Thick lines are smoothed (exponential moving average, weight ${weight.toFixed(2)}); thin lines and numbers are not. ` : "";
+      const timed = this.timed ? "The horizontal axis shows the run time in seconds, averaged over seeds, up to the last step that all seeds reached. " : "";
+      this.find(".method").textContent = `${smoothing}${timed}Lines show means over seeds; bands reach from the lowest to the highest seed. A mean ends when its first seed ends; thin lines show single seeds. ${bins}`;
     }
   }
 

@@ -287,7 +287,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "Scale" not in Path("reports/lr/subsets.tex").read_text()
     assert "Runs end at different steps: most at step 4, fast seed 1 at 6; pass --at common" in page
     assert "the final logged value of eval_loss (no item scores); smaller is better" in page
-    assert "All numbers come from the files of runs and evaluations" in page
+    assert "All numbers come from files of runs and evaluations" in page
     apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; if all logged a common step, "
     apart += "import them again with --at common"
     assert apart in " ".join(typed.output(capsys, "verdicts").split())
@@ -389,7 +389,7 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
     assert main(["report", "--results", str(results), "--reports", str(tmp_path)]) == 0
     page = (tmp_path / "index.html").read_text()
     assert "<strong>Scale: simulated.</strong>" in page
-    assert "Imported from runs made elsewhere, without a scale: lr." in page
+    assert "imported from runs made elsewhere and have no scale: lr." in page
 
 
 def test_a_metric_that_is_mapped_replaces_the_one_of_its_name(capsys):
