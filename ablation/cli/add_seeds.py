@@ -1,4 +1,4 @@
-"""The command `add-seeds`: more seeds for comparisons that are undecided."""
+"""The command `add-seeds`: run more seeds for undecided comparisons."""
 
 import argparse
 import sys

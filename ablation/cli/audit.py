@@ -1,4 +1,4 @@
-"""The command `audit`: a study's published numbers compared with ours, or any table."""
+"""The command `audit`: check the published numbers of a study, or any table, and compare them with the results."""
 
 import argparse
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`ablation check`: run one variant with one seed in a separate folder, and check its output against the study file.
+"""`ablation check`: run one variant with one seed in a separate folder, and check the output against the study file.
 
 The grid does not use this run. The command's output is kept, so that a corrected `collect` needs no rerun.
 """
@@ -61,8 +61,8 @@ def run_check(arguments: argparse.Namespace) -> int:
             print(f"problem: {id}: {state.state}: {state.reason}")
         if state.unread:
             print(
-                "    the files of the stage are kept; correct `collect` and check again, which reads them without "
-                "rerunning the stage"
+                "    the files of the stage are kept; correct `collect` and check again to read them without rerunning "
+                "the stage"
             )
     if any(state.state != "ok" for state in states.values()):
         return 1
@@ -91,7 +91,7 @@ def left_of_the_example(study: Study) -> Iterator[str]:
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
-    """Return the plan of one run in a separate folder, which shares the grid's assets."""
+    """Return a plan with only this run, in a separate folder that shares the assets of the grid."""
     results = plan.settings.results
     place = results / CHECKS
     wanted = plan.with_upstream((f"{study.name}.{stage}", key) for stage, key in run.stages.items())

@@ -153,7 +153,7 @@ def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
 
 
 def _with_last(items: pa.Table, kept: int | None) -> pa.Table:
-    """Return the items, with each protocol's last subset `step N`, N at most `kept`, repeated as the subset `last`."""
+    """Return the items; the last subset `step N` of each protocol, up to `kept`, is repeated as the subset `last`."""
     every: dict[str, set[int]] = {}
     for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
         if match := A_STEP.fullmatch(row["subset"]):

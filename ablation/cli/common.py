@@ -42,7 +42,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--json": {"action": "store_true", "help": "print JSON with every value (docs/reference/python.md)"},
     "study": {"nargs": "?", "metavar": "STUDY", "help": "only this study (default: all)"},
     "a": {"metavar": "A", "help": "the baseline: STUDY/VARIANT, or VARIANT if only one study has both A and B"},
-    "b": {"metavar": "B", "help": "the candidate, written the same way"},
+    "b": {"metavar": "B", "help": "the candidate, named in the same way"},
     "--study": {"help": "the study of A and B, if they are named without STUDY/"},
     "--without": {
         "nargs": "+",
@@ -59,7 +59,7 @@ REQUIREMENTS = ("not-worse", "better", "equivalent")
 
 
 def add_shared(parser: Any, *names: str) -> None:
-    """Add options that several commands have to a parser, or to a group of its options."""
+    """Declare shared options, by name, in a parser or in a group of its options."""
     for name in names:
         parser.add_argument(name, **_SHARED[name])
 

@@ -156,7 +156,8 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
             common = os.path.commonpath(paths)
             suffixes = {path.suffix if path.parent == Path(common) else "" for path in paths}
             each = shlex.quote(f"{common}/*{suffixes.pop() if len(suffixes) == 1 else ''}")
-            remedy = f"to compare the {len(paths)} in this folder, run `ablation compare {each}`; otherwise {remedy}"
+            several = f"to compare the {len(paths)} evaluations in this folder, run `ablation compare {each}`"
+            remedy = f"{several}; otherwise {remedy}"
         raise ConfigError("compare", "", None, "needs two evaluations, or a study", remedy)
     options = {name: getattr(arguments, name) for name in _OPTIONS}
     return compare_evaluations(sides, arguments.names, by=by, all_pairs=arguments.all_pairs, **options)

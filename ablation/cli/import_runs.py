@@ -55,7 +55,7 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
         "allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)"
     )
     add("--map", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)
-    add("--metric", nargs="+", metavar="NAME", help="primary final metric")
+    add("--metric", nargs="+", metavar="NAME", help="primary metric, one of the final metrics")
     add("--items", nargs="+", metavar="P/S/N", help="primary items, as protocol/subset/name")
     add("--direction", metavar="D", help="max, min or target:0.5")
     add("--margin", type=float, metavar="M", help="the smallest difference that matters")
@@ -102,7 +102,9 @@ def run_import(arguments: argparse.Namespace) -> int:
     if not outcome.written:
         if outcome.missing is not None:
             print(f"note: {outcome.missing}")
-        print("nothing was written; correct mistakes with --map or a study.yaml, and leave out --dry-run to import it")
+        print(
+            "nothing was written; correct mistakes with --map or a study.yaml; leave out --dry-run to import the runs"
+        )
         return 0
     collected = collect(results)
     problems = [f"note: {problem}" for problem in collected.problems]
@@ -142,7 +144,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return the name of the study, its definition in study.yaml or in an earlier import, and where that is."""
+    """Return the name of a study, its definition (in study.yaml or an earlier import), and the name of that source."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))
@@ -173,7 +175,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         heads = {(each[0], each[-1]) for each in parts}
         if len(heads) != 1 or any(len(each) < 3 for each in parts):
             remedy = "write PROTOCOL/SUBSET/NAME; several values may differ only in SUBSET"
-            raise ConfigError("import", "--items", arguments.items, "is not the name of one kind of items", remedy)
+            raise ConfigError("import", "--items", arguments.items, "does not name one kind of items", remedy)
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:

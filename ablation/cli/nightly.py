@@ -183,7 +183,7 @@ def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[s
         if not math.isfinite(value.value):
             return f"{value.metric} is {value.value}"
         if value.last_step < usual[value.metric]:
-            return f"{value.metric} ends at step {value.last_step}, but in most runs at step {usual[value.metric]}"
+            return f"{value.metric} ends at step {value.last_step}, but most runs end at step {usual[value.metric]}"
     return ""
 
 
@@ -224,10 +224,10 @@ def _fault(
         past_values = past[value.metric]
         steps = [each.last_step for each in past_values]
         if steps and value.last_step < min(steps):
-            ended = f"ends at step {value.last_step}, but in all past runs at step {min(steps)} or later"
+            ended = f"ends at step {value.last_step}, but all past runs end at step {min(steps)} or later"
             return f"{value.run}: {value.metric} {ended}"
         if steps and value.last_step > max(steps):
-            further = f"goes on to step {value.last_step}, but past runs only to step {max(steps)}"
+            further = f"continues to step {value.last_step}, but all past runs end at step {max(steps)} or earlier"
             note(f"{value.run}: {value.metric} {further}")
         both = sorted([value.value, *(each.value for each in past_values)])
         if past_values and (why := unlike([np.array([each]) for each in both])):

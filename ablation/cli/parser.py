@@ -125,7 +125,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _listed() -> str:
-    """Return the commands by group."""
+    """Return the list of commands by group as text."""
     lines = []
     for group, commands in GROUPS.items():
         lines += [f"{group}:", *(f"  {name:<15}{text}" for name, text in commands.items()), ""]

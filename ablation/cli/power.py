@@ -51,8 +51,8 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
     text = "stated noise: standard deviation, over items, of this difference averaged over many seeds"
     add("--item-sd", type=float, metavar="SD", help=text)
     text = (
-        "stated noise: how much the difference between two samples of an item varies "
-        "(default: estimated, if samples are right or wrong)"
+        "stated noise: standard deviation of the difference between two samples of an item (default: estimated, if "
+        "samples are right or wrong)"
     )
     add("--sample-sd", type=float, metavar="SD", help=text)
     text = "stated noise: standard deviation, over checkpoints, of this difference"
@@ -107,8 +107,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if stated == [True, False] and _two(arguments):  # the pilot gives the noise of the items
         stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
-        problem = "need each other and --items, and cannot be combined with STUDY or --pilot"
-        remedy = "pass --seed-sd, --item-sd and --items alone, or leave out --seed-sd and --item-sd"
+        problem = "must be given together with --items, and without STUDY and --pilot"
+        remedy = "pass all three alone, or leave out --seed-sd and --item-sd"
         raise ConfigError("power", "--seed-sd, --item-sd", None, problem, remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = (
@@ -130,7 +130,7 @@ def _two(arguments: argparse.Namespace) -> bool:
 
 
 def _check_budget(search: Search, most: float) -> None:
-    """Refuse if no plan detects the effect within this many device-hours."""
+    """Raise ConfigError if no plan detects the effect within this many device-hours."""
     problem, remedy = "the cost of a seed is not known", "name a study that has results"
     if not search.plans:
         problem = f"{MOST_SEEDS} seeds{_size(search, max(search.evaluated))} do not detect {_wanted(search)}"

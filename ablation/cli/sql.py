@@ -1,4 +1,4 @@
-"""The command `sql`: queries of the database."""
+"""The command `sql`: query the database."""
 
 import argparse
 import csv

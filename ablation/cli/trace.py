@@ -52,7 +52,7 @@ class Traced:
     rerun: tuple[str, ...]  # commands
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines that the command prints."""
+        """Yield the lines that `ablation trace` prints."""
         seeds = list(dict.fromkeys((stage.variant, stage.seed, stage.value) for stage in self.stages))
         yield f"{self.study}, {self.row}, {self.metric}: {self.shown} from {counted(len(seeds), 'run')}"
         for variant, seed, value in seeds:
@@ -71,7 +71,11 @@ class Traced:
                 yield f"  with uncommitted changes{changes}"
             if untracked := list(map(printable, dict.fromkeys(name for stage in those for name in stage.untracked))):
                 yield f"  with files not under version control: {listed(untracked, _MOST_NAMES)}"
-        yield "to run it again:" if self.rerun else "made by another program, so it cannot be run again here"
+        yield (
+            "to run these stages again:"
+            if self.rerun
+            else "another program made these runs, so they cannot be run again here"
+        )
         yield from (f"  {command}" for command in self.rerun)
 
 
@@ -153,7 +157,7 @@ def declare_trace(parser: argparse.ArgumentParser) -> None:
 
 
 def run_trace(arguments: argparse.Namespace) -> int:
-    """Print where a number in a table comes from."""
+    """Print the runs, stages and code behind a number in a table."""
     table = Path(arguments.table)
     study = table.parent.name if table.suffix in (".md", ".csv", ".tex", ".html") else arguments.table
     with open_store(results_folder(arguments)) as store:

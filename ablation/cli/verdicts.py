@@ -1,4 +1,4 @@
-"""The command `verdicts`: every comparison of a study, judged."""
+"""The command `verdicts`: judge every comparison of the studies."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""The config model of a study that has none of its own: the keys and types of `base` in its `_study.yaml`."""
+"""Make the config model of a study without a config class from the keys and types of `base` in `_study.yaml`."""
 
 import warnings
 from collections.abc import Mapping

@@ -22,7 +22,7 @@ def get(value: Any, key: str, default: Any = MISSING) -> Any:
 
 
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return values by dotted key as a tree; a key below another key that is a leaf stays whole.
+    """Return {dotted key: value} as a tree; a dotted key below another key that is a leaf stays whole.
 
     A leaf that comes after keys below it replaces them: sort the keys where both may be there.
     """
@@ -65,7 +65,7 @@ def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[st
 
 
 def covers(key: str, other: str) -> bool:
-    """Return whether `other` is `key` or lies below it."""
+    """Return whether `other` is `key` or a key below it."""
     return other == key or other.startswith(f"{key}.")
 
 

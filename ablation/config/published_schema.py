@@ -146,7 +146,7 @@ class Reading(Strict):
 
 
 class PublishedFile(Strict):
-    """The content of the file. A source may report in any of three forms: `rows`, `deltas` and `training`."""
+    """The content of `configs/published/<name>.yaml`. A source may report `rows`, `deltas`, `training` or several."""
 
     source: Text
     metric: Text | None = Field(default=None, description="The metric that the columns hold.")
@@ -214,8 +214,8 @@ class PublishedFile(Strict):
                 what = f"rows.{name}: {column} is {cell.number}, which is not a"
                 if self.target is not None:
                     raise ValueError(
-                        f"{what} distance of a rate from {self.target}, as it is above {stated(float(most))}; if the "
-                        "numbers are the rates themselves, leave out `target`"
+                        f"{what} distance of a rate from {self.target}, because it is above {stated(float(most))}; if "
+                        "the numbers are the rates themselves, leave out `target`"
                     )
                 raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, such as 51.7%")
 

@@ -116,7 +116,9 @@ class Scale:
             for other, variant in changed.items():
                 if dotted.covers(key, other) or dotted.covers(other, key):
                     problem = f"variant {variant} changes {other}"
-                    remedy = "use `multiply`, or remove the key, because a scale may set only keys no variant changes"
+                    remedy = (
+                        "use `multiply`, or remove the key, because a scale may set only keys that no variant changes"
+                    )
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:

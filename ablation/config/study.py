@@ -1,4 +1,4 @@
-"""A study as it was read and checked, with its stages and variants at the chosen scale; how two variants differ."""
+"""A study as read and checked, with stages and variants at the chosen scale, and the differences of variants."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

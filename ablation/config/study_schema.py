@@ -160,7 +160,7 @@ class StageDefinition(Strict):
 
 
 class Exclusion(Strict):
-    """Incompatible values: if `if` holds, `forbid` and `forbid_change` may not."""
+    """Incompatible values: if the condition `if` holds, `forbid` and `forbid_change` must not hold."""
 
     if_: dict[str, Any] = Field(
         alias="if",
@@ -220,7 +220,7 @@ _LATER = ("guardrails", "samples", "pass_at", "cons_at", "transform", "seeds", "
 
 
 class Analysis(Strict):
-    """The analysis plan: how comparisons are judged. Fixed before there are results."""
+    """The analysis plan: how comparisons are judged. It is fixed before there are results."""
 
     value: Text = Field(description="The items.name of the primary metric.")
     protocol: Text = Field(default="test", description="The items.protocol of the primary metric.")
@@ -281,7 +281,7 @@ class Analysis(Strict):
     )
     combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
         default={},
-        description="For each combined variant, the variants of the same parent whose effects it should add up.",
+        description="For each combined variant, the variants of the same parent whose effects should add up.",
     )
     guardrails: list[Guardrail] = Field(
         default=[], description="Metrics that must not get worse; each is tested in every comparison."
@@ -463,7 +463,7 @@ class MeansOver(Strict):
 
 
 class TableDefinition(Strict):
-    """The comparison table."""
+    """Definition of the comparison table."""
 
     columns: list[ColumnDefinition] = Field(min_length=1)
     reference: ReferenceDefinition | None = None
@@ -471,7 +471,7 @@ class TableDefinition(Strict):
 
 
 class CurveDefinition(Strict):
-    """One learning curve."""
+    """Definition of a learning curve."""
 
     metric: Text
     label: Text = _LABEL
@@ -573,7 +573,7 @@ class StudyDefinition(Strict):
 
 
 class StudyFile(StudyDefinition):
-    """The content of `_study.yaml`: the study's definition, and what only planning reads."""
+    """The content of `_study.yaml`: the definition of the study, and keys that only planning reads."""
 
     config: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
         default=None, description="module:Class of the config model; by default `base` gives the keys and types."

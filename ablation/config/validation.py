@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into one line with file, key, value, problem and remedy."""
+"""Turn errors of pydantic into one line with file, key, value, problem and remedy."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

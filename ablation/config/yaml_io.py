@@ -39,7 +39,7 @@ class _Problem(yaml.MarkedYAMLError):
 
 
 class _StrictLoader(_Base):
-    """Loads YAML by the YAML 1.2 core schema."""
+    """Loader of YAML by the YAML 1.2 core schema."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own interface: none of YAML 1.1's
 
@@ -98,7 +98,7 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
 class _PrintedLoader(_StrictLoader):
-    """Loads YAML as `_StrictLoader` does, but keeps numbers with a point or an exponent as text."""
+    """Loader of YAML that keeps numbers with a point or an exponent as text."""
 
 
 def _keep_float(loader: Any, node: yaml.ScalarNode) -> str:
@@ -152,7 +152,7 @@ def parse_foreign(text: str) -> Any:
     try:
         _check(text, foreign=True)
         if _nodes(yaml.compose(text, Loader=_Base), {}) > _MAX_NODES:
-            raise ValueError("its aliases expand to too many values")
+            raise ValueError("the aliases expand to too many values")
         return yaml.load(text, Loader=_Base)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(one_line(error, 200)) from None
@@ -171,7 +171,7 @@ def _nodes(node: Any, counts: dict[int, int]) -> int:
 
 
 def _check(text: str, *, foreign: bool = False) -> None:
-    """Refuse YAML that must not be composed.
+    """Refuse deep nesting, anchors, aliases and tags before any value is made; in `foreign` YAML only deep nesting.
 
     Deep nesting ends the process, a few nested aliases expand to gigabytes, a shared value hides what a file says, and
     a tag turns text into something that its writer did not mean.

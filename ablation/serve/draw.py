@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def drawn_from(results: Path) -> Any:
-    """Return a value that changes whenever the page would: with the sources of the database and the logs of stages."""
+    """Return a value, made from the sources of the database and the logs of stages, that changes if the page does."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
     stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
     return sources_now(results), stamps

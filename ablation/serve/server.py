@@ -34,7 +34,7 @@ _WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title
 
 
 class Server(ThreadingHTTPServer):
-    """Server of the page in `folder`, with what runs in `results` on top. Raises TrackerError if it cannot listen."""
+    """Server of the page in `folder` and the running jobs of `results`. Raises TrackerError if it cannot listen."""
 
     daemon_threads = True
 
@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60.0
 
     def do_GET(self) -> None:
-        """Answer with the page, or with what is running now and the version of the page."""
+        """Answer with the page, or with the running jobs and the version of the page."""
         if re.sub(r":\d*$", "", self.headers.get("Host", "").lower()) not in NAMES:
             self._send(HTTPStatus.FORBIDDEN, "plain", f"this server answers only to {' and '.join(NAMES)}\n")
             return

@@ -47,7 +47,7 @@ def declared_effect(results: Path, study: Study, scale: str, a: str, b: str) -> 
         measured = measured_pair(store, study.name, a, b) if known else None
     names = {variant.name for variant in measured.variants} if measured else set()
     if lacking := [name for name in (a, b) if name not in names]:
-        return MeasuredDifference([], [], None, [f"no results for {' and '.join(lacking)} in {results}"])
+        return MeasuredDifference([], [], None, [f"{results} has no results for {' and '.join(lacking)}"])
     assert measured is not None
     effect = pair_effect(measured, measured_at, a, b)
     if scale == measured_at:

@@ -182,7 +182,7 @@ _TREE_NOTE = "Square: confounded; more than one factor changed, so the compariso
 
 
 def draw_tree(title: str, nodes: Sequence[Node]) -> Figure:
-    """Draw the variants in tree order."""
+    """Draw the variants as a tree, each with its changes."""
     labels = [_label(node) for node in nodes]
     tops, y = {}, 0.0
     for node, label in zip(nodes, labels, strict=True):

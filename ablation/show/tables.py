@@ -289,7 +289,7 @@ def _reference_row(
 
 
 def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
-    """Return the column with the decimals of its values, and of its published numbers."""
+    """Return the column with the numbers of decimals for its values and its published numbers."""
     cells = [row.cells[index] for row in rows]
     decimals = decimals_for((cell.mean for cell in cells), (cell.sd for cell in cells))
     reported = [value for row in rows if (value := row.published[index]) is not None]

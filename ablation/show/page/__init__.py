@@ -1,1 +1,1 @@
-"""The report page: what it says (`content`), and the HTML file (`render`)."""
+"""The report page: its content (`content`), and the HTML file (`render`)."""

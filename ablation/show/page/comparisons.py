@@ -202,7 +202,7 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "mde": ("minimum detectable effect (80% power)", lambda value, n: number(value, n) if value < math.inf else "none"),
     "seeds": ("seeds", lambda value, _: f"{value:,.0f}"),
     "items": ("items", lambda value, _: f"{value:,.0f}"),
-    "seeds_needed": ("seeds needed to detect an effect this size", lambda value, _: f"{value:,.0f}"),
+    "seeds_needed": ("seeds needed to detect an effect of this size", lambda value, _: f"{value:,.0f}"),
     "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: rough(value)),
     "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }

@@ -28,7 +28,7 @@ def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]
 
 @dataclass(frozen=True)
 class DotPlot:
-    """A plot of one column.
+    """A plot of the published and measured values of one column.
 
     rows: variant, published value, mean and standard deviation of the measured values. low, high: ends of the axis.
     """

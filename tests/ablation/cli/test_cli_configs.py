@@ -142,7 +142,7 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
 
 def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
     simulated(tmp_path / "results")
-    assert run("diff", "base", "v3").splitlines()[-1] == f"no results for v3 in {tmp_path / 'results'}"
+    assert run("diff", "base", "v3").splitlines()[-1] == f"{tmp_path / 'results'} has no results for v3"
     other = tmp_path / "other of 'mine'"
     simulated(other, states={("v2", seed): "failed" for seed in range(3)})
     assert "v2 against base: invalid\n    v2 seed 0 failed" in run("diff", "base", "v2", "--results", str(other))

@@ -147,7 +147,7 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        ({"steps": 60}, "ends at step 60, but in all past runs at step 100 or later"),
+        ({"steps": 60}, "ends at step 60, but all past runs end at step 100 or later"),
         ({"last": math.nan}, "reward is nan"),
         ({"steps": 60, "planned": 100}, "the run has not ended (it is still running, or was killed)"),
     ],
@@ -355,10 +355,10 @@ def test_a_past_run_that_ended_early_excuses_no_other(tmp_path, capsys):
     file = past_file(tmp_path / "past.csv", GOOD, steps=[50, *[100] * 5])
     words = ("nightly", file, "--metric", "reward", "--new")
     said = output(capsys, *words, ended(tmp_path / "short", 0.7, steps=50), status=12)
-    assert "ends at step 50, but in all past runs at step 100 or later" in said
-    assert "n0: left out of the past runs because reward ends at step 50, but in most runs at step 100" in said
+    assert "ends at step 50, but all past runs end at step 100 or later" in said
+    assert "n0: left out of the past runs because reward ends at step 50, but most runs end at step 100" in said
     said = output(capsys, *words, ended(tmp_path / "long", 0.7, steps=150), status=0)
-    assert "reward goes on to step 150, but past runs only to step 100" in said
+    assert "reward continues to step 150, but all past runs end at step 100 or earlier" in said
 
 
 def test_what_a_run_logged_oddly_is_told(tmp_path, capsys):

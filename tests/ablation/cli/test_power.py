@@ -140,7 +140,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
         (
             ["one", "--effect", "0.1", "--seed-sd", "1"],
-            "--item-sd: need each other and --items, and cannot be combined with",
+            "--item-sd: must be given together with --items",
         ),
         (["--effect", "0.1"], "there is nothing to estimate the noise from"),
         (["one", "--effect", "0.1", "--item", "id"], "--item = 'id': needs evaluations of a baseline and a candidate"),

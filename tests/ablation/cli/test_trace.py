@@ -51,7 +51,7 @@ def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
     text = typed(capsys, "trace", "reports/toy/table.tex", "v1", "edited/mean/distance", "--results", "results")[1]
     assert "with uncommitted changes: train.py (" in text
     assert "with files not under version control: .gitignore, new.py\n" in text
-    checkout, apply, again = text.split("to run it again:\n")[1].strip().split("\n")
+    checkout, apply, again = text.split("to run these stages again:\n")[1].strip().split("\n")
     for command in (checkout, apply):
         subprocess.run(shlex.split(command), check=True)
     assert Path("train.py").read_text() == "committed = 1\nedited = 2\n"

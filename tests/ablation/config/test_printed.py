@@ -53,7 +53,7 @@ def test_a_published_file_keeps_the_text_through_the_plan(tmp_path):
         PublishedFile.model_validate(published.model_dump() | {"rows": {"v": ["1.5", None, None]}})
     near = {"target": "0.5", "rows": {"v": ["0.517", None, None]}}  # SS itself, under the name of its distance
     with pytest.raises(
-        ValueError, match=r"0.517, which is not a distance .* as it is above 0.5; if the numbers .* out `target`"
+        ValueError, match=r"0.517, which is not a distance .* because it is above 0.5; if the numbers .* out `target`"
     ):
         PublishedFile.model_validate(published.model_dump() | near)
 
