@@ -44,17 +44,14 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
     text = "names of the systems; with --by, the values to compare (default: all)"
     add("--names", nargs="+", metavar="NAME", help=text)
-    add(
-        "--metric",
-        metavar="NAME",
-        help="metric to compare, or column of a table (default: the first metric, or `value`)",
-    )
+    text = "metric to compare, or column of a table (default: the first metric, or `value`)"
+    add("--metric", metavar="NAME", help=text)
     add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
     add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
     add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
     add("--all-at", type=int, metavar="K", help="compare the chance that all of K samples are right (pass^K)")
-    ratios = "log: compare the logarithms of values above 0; effect and margin are then log ratios (0.05 is about 5%%)"
-    add("--transform", choices=("log",), help=ratios)
+    text = "log: compare the logarithms of values above 0; effect and margin are then log ratios (0.05 is about 5%%)"
+    add("--transform", choices=("log",), help=text)
     add("--filter", metavar="NAME", help="lm-eval filter (default: the first)")
     add("--cluster", metavar="doc.FIELD", help="lm-eval field that correlated items share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="compare only these tasks (default: all)")
