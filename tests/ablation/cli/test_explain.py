@@ -70,10 +70,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
     ("words", "problem"),
     [
         (("v2", "v2"), "the variants are equal"),
-        (
-            ("v2", "v3"),
-            "differ in only one factor, reward.levels; run `ablation diff toy/v2 v3` to see the effect",
-        ),
+        (("v2", "v3"), "differ in only one factor, reward.levels; run `ablation diff toy/v2 v3`"),
         (("v2", "near"), "near: the variant does not exist"),
         (("toy/v2", "other/far"), "are two studies"),
     ],
@@ -89,10 +86,8 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
     toy.study(exclusions=[without_end], factors={})
     toy.variant("far", {"extends": "v2", "why": "much", "lr": 0.03, "patience": 3, "reward": {"weight": 0.2}})
     error = typed.refused(capsys, "explain", "v2", "far")
-    assert (
-        "v2 with lr of far is not a valid configuration: patience cannot be combined with lr = 0.03 (it would not end)"
-        in error
-    )
+    said = "v2 with lr of far is not a valid configuration: patience cannot be combined with lr = 0.03 (it would not"
+    assert said in error
     assert "declare keys that belong together as one factor" in error
     assert not list(toy.folder.glob("v2.*.yaml"))
 

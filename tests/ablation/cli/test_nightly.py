@@ -113,10 +113,8 @@ def test_the_model_that_was_kept_is_judged(options, value, tmp_path, capsys):
         folder = write(tmp_path / place, 0.7)
         state = json.loads((folder / "trainer_state.json").read_text())
         losses = {50: 0.4, 100: 1.0, 200: 1.5, 300: 0.5, 400: 2.0}
-        rows = [
-            {"step": step, "eval_loss": loss + place.count("/") * (1 + int(place[-1:].replace("w", "0"))) / 1e3}
-            for step, loss in losses.items()
-        ]
+        more = place.count("/") * (1 + int(place[-1:].replace("w", "0"))) / 1e3
+        rows = [{"step": step, "eval_loss": loss + more} for step, loss in losses.items()]
         kept = {"global_step": 400, "max_steps": 400, "best_global_step": 300, "log_history": rows}
         (folder / "trainer_state.json").write_text(json.dumps(state | kept))
         (folder / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))

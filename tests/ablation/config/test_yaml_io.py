@@ -85,10 +85,7 @@ def test_empty_missing_binary_pipe_and_two_documents(tmp_path):
     ("text", "problem"),
     [
         ("a: &a [*a]", "expand to too many values"),
-        (
-            "b0: &b0 [x]\n" + "".join(f"b{i}: &b{i} [{f'*b{i - 1},' * 9}]\n" for i in range(1, 9)),
-            "expand to too many values",
-        ),
+        ("b0: &b0 [x]\n" + "".join(f"b{i}: &b{i} [{f'*b{i - 1},' * 9}]\n" for i in range(1, 9)), "expand to too many"),
         ("a: " + "[" * 200_000, "nested more than"),
         ("a: !!bool x", "does not fit its tag"),
         ("a: !!int '+'", "does not fit its tag"),

@@ -56,11 +56,8 @@ def test_an_equivalent_variant_that_is_worse_by_less_than_the_margin_is_no_secre
 
 
 def test_what_is_open_says_what_the_cheapest_needs():
-    open_ = [
-        comparison("c", "undecided", seeds_needed=40),
-        comparison("d", "undecided", seeds_needed=8),
-        comparison("e", "undecided"),
-    ]
+    needs = {"c": {"seeds_needed": 40}, "d": {"seeds_needed": 8}, "e": {}}
+    open_ = [comparison(name, "undecided", **need) for name, need in needs.items()]
     assert said(comparison("b", "equivalent", 0.001), *open_) == (
         "1 change is equivalent (within 0.02). 3 changes are undecided; about 3 more seeds would settle d if the "
         "true effect equals the estimate."

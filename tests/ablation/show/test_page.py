@@ -62,9 +62,8 @@ def test_verdicts_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_p
     distances = {"v0": 0.3, "v1": 0.1, "v2": 0.0, "v3": 0.3, "v4": 0.3, "v5": 0.1}
     seen = text_of(page(build(tmp_path, [Study("s", variants=6, seeds=4, distances=distances)], edit=declare)))
     together = "v1, v2 share the parent v0, so their verdicts are not independent."
-    assert re.findall(r"[^.]*their verdicts are not independent\.", seen) == (
-        [f" {together}"] if error == "fdr" else []
-    )
+    found = re.findall(r"[^.]*their verdicts are not independent\.", seen)
+    assert found == ([f" {together}"] if error == "fdr" else [])
     assert seen.count("4 seeds rule out that more than 53% of seeds behave differently (95% confidence)") == 1
 
 
@@ -85,11 +84,8 @@ def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
     first = r"What helped v2 from v1 \+[\d.]+ \[[+\d., ]+\] What hurt No change hurt significantly\."
     assert re.search(rf"{first} Other results, and what to do next 3 changes mix several factors\. 3 seeds", seen)
     rows = re.findall(r'<li class="row against".*?</summary>', html, re.S)
-    assert [re.findall(r'class="sr">(v\d) .*?</span> (v\d)</span>', row) for row in rows] == [
-        [("v2", "v0")],
-        [("v3", "v0")],
-        [("v3", "v1")],
-    ]
+    pairs = [re.findall(r'class="sr">(v\d) .*?</span> (v\d)</span>', row) for row in rows]
+    assert pairs == [[("v2", "v0")], [("v3", "v0")], [("v3", "v1")]]
     changes = [re.findall(r'class="key">(.*?)<', row) for row in rows]
     assert changes == [["lr", "clip"], ["lr", "clip"], ["lr", "clip"]]
     assert "not compared with its parent" in seen
@@ -132,12 +128,9 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
     at = data["variants"].index
     assert len(data["pairs"]) == len(comparisons) == 3
     for comparison in comparisons:
-        effect, low, high, p, verdict, seeds, items, _ = data["pairs"][
-            f"{at(comparison.child)} {at(comparison.parent)}"
-        ]
-        assert [effect, low, high, p] == pytest.approx(
-            [comparison.effect, comparison.low, comparison.high, comparison.p], rel=1e-4
-        )
+        *numbers, verdict, seeds, items, _ = data["pairs"][f"{at(comparison.child)} {at(comparison.parent)}"]
+        own = [comparison.effect, comparison.low, comparison.high, comparison.p]
+        assert numbers == pytest.approx(own, rel=1e-4)
         assert (data["verdicts"][verdict], seeds, items) == (comparison.detail, 3, 100)
     values = {
         name: {key: own.get(str(i), data["base"][i]) for i, key in enumerate(data["keys"])}
@@ -382,11 +375,8 @@ def test_declared_curves_are_never_left_out_and_come_first(tmp_path):
         definitions = {"toy": store.study("toy").model_copy(update={"curves": curves})}
         tight = plan_curves(store, definitions, values=3 * 4 * FEWEST_BINS)  # room for 3 metrics of 4 runs
         shown = study_curves(store, "toy", definitions["toy"], tight)
-    assert [(m["name"], m["label"]) for m in shown["metrics"]] == [
-        ("train/m05", "last"),
-        ("train/m02", "mid"),
-        ("train/m00", "train/m00"),
-    ]
+    names = [(metric["name"], metric["label"]) for metric in shown["metrics"]]
+    assert names == [("train/m05", "last"), ("train/m02", "mid"), ("train/m00", "train/m00")]
     assert tight.left_out == {"toy": 3}
 
 

@@ -90,9 +90,8 @@ def edit_metric(plan, variant, name, edit):
 
 def test_a_reference_that_differs_between_variants_is_noted(results):
     edit_metric(simulate(results), "v1", "unedited/gender/distance", lambda values: values + 0.1)
-    assert table_of(results).notes == (
-        "unedited: unedited/gender/distance differs between variants with the same seed; means are shown",
-    )
+    [note] = table_of(results).notes
+    assert note == "unedited: unedited/gender/distance differs between variants with the same seed; means are shown"
 
 
 def test_failures_and_gaps_are_words(results):
@@ -169,11 +168,8 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
     with Store(results / DATABASE) as store:
         page = " ".join(draw(read_page(store)).split())
         assert page.count("A run&#39;s value is the mean over its last 3 policies (evaluate.checkpoints).") == 1
-        assert (
-            "A run's value is the mean over its last 3 policies (evaluate.checkpoints)."
-            in subset_table(store, table).caption
-        )
-        assert "A run's value is the mean over its last 3 policies (evaluate.checkpoints)." in methods(store, "toy")
+        for text in (subset_table(store, table).caption, methods(store, "toy")):
+            assert "A run's value is the mean over its last 3 policies (evaluate.checkpoints)." in text
     assert "the last 1 to 3 students of each run" in averaged(results, [1, 3], of="students").caption
     for counts in ([1, 1], [None, None]):
         assert "policies" not in averaged(results, counts).caption
@@ -182,11 +178,8 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
 def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results):
     plan = simulate(results)
     path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
-    more = [
-        (step, name, value)
-        for step, value in ((3, 1.0), (9, 2.0))
-        for name in ("memory/halvings", "memory/micro_batch")
-    ]
+    names = ("memory/halvings", "memory/micro_batch")
+    more = [(step, name, value) for step, value in ((3, 1.0), (9, 2.0)) for name in names]
     metrics = pd.concat([pd.read_parquet(path), pd.DataFrame(more, columns=["step", "name", "value"])])
     metrics.to_parquet(path, index=False)
     [note] = table_of(results).notes
