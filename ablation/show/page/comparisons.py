@@ -80,9 +80,13 @@ class ForestAxis:
         share = min(max(value / self.limit, -1.0), 1.0)
         return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
 
+    def y(self, value: float) -> float:
+        """Return the distance of an effect from the top if the axis is upright."""
+        return round(self.width - self.x(value), 2)
+
     @property
     def upright(self) -> "ForestAxis":
-        """The same axis for a picture with vertical intervals; positions count from the bottom."""
+        """The same axis for a picture with vertical intervals."""
         return replace(self, width=170.0, pad=8.0)
 
     @property
