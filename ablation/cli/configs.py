@@ -83,13 +83,6 @@ def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None,
     return given[0] if given else None, (names[0][1], names[1][1])
 
 
-def study_of_pair(
-    settings: Settings, only: str | None, wanted: tuple[str, str], arguments: argparse.Namespace
-) -> Study:
-    """Return the study `only`, or the only study that has both variants. Raises ConfigError."""
-    return study_named(settings, only or study_with(settings, *wanted), arguments)
-
-
 def study_named(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:
     """Read one study at the scale of the settings, even if the settings do not list it."""
     return load_studies(settings_of(arguments, studies=name, scale=settings.scale))[name]
@@ -294,7 +287,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
             remedy = "run `ablation verdicts` to list all variants"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
     settings = settings or settings_of(arguments)  # which refuses a folder without a project
-    study = study_of_pair(settings, only, wanted, arguments)
+    study = study_named(settings, only or study_with(settings, *wanted), arguments)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
     why, effect = study.variants[wanted[1]].why, None
     lines = [*(map(describe, changes) if changes else ["no difference"]), f"why {wanted[1]}: {why}"]

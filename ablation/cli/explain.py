@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ablation.cli.common import add_shared, open_store, paragraph, print_json
-from ablation.cli.configs import CONFIGS, describe, named_pair, settings_of, study_of_pair
+from ablation.cli.configs import CONFIGS, describe, named_pair, settings_of, study_named, study_with
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
 from ablation.config.settings import Settings
@@ -47,7 +47,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
         raise ConfigError("explain", "A", arguments.a, problem, remedy)
     settings = settings_of(arguments)
     settings = settings.model_copy(update={"results": arguments.results or settings.results})
-    study = study_of_pair(settings, only, wanted, arguments)
+    study = study_named(settings, only or study_with(settings, *wanted), arguments)
     between = Between.of(study, load_scale(settings.configs, settings.scale).study(study.name), *wanted)
     overrides = [f"scale={arguments.scale}"] if arguments.scale else []  # which the grid needs, too
     overrides += [*arguments.config, *([f"results={arguments.results}"] if arguments.results else [])]

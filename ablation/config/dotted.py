@@ -79,13 +79,10 @@ def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
     return keys
 
 
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field's annotation allows as its value."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        yield from models_in(typing.get_args(annotation)[0])
-    elif origin in (typing.Union, types.UnionType):
-        for option in typing.get_args(annotation):
-            yield from models_in(option)
-    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def models_in(annotation: Any, *, entries: bool = False) -> Iterator[type[BaseModel]]:
+    """Yield the models that a field's annotation allows as its value; `entries`: also as entries of maps and lists."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
+    elif entries or typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType):
+        for inner in typing.get_args(annotation):
+            yield from models_in(inner, entries=entries)

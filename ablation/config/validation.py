@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -103,16 +103,8 @@ def _models_at(model: type[BaseModel], parts: Iterable[str]) -> list[type[BaseMo
     models = [model]
     for part in parts:
         if fields := [each.model_fields[part] for each in models if part in each.model_fields]:
-            models = [nested for field in fields for nested in _models_in(field.annotation)]
+            models = [model for field in fields for model in dotted.models_in(field.annotation, entries=True)]
     return models
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models in an annotation, also those of the entries of maps and lists."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models_in(inner)
 
 
 def _description(model: type[BaseModel], key: str) -> str:

@@ -1,13 +1,11 @@
 """Texts and numbers formatted for readers, and the variant tree with each change in words."""
 
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ablation.config.study import Change
@@ -132,13 +130,4 @@ def minute(moment: str) -> str:
 
 def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a frame as records of plain Python values, with None for missing values."""
-    return [{str(key): _plain(value) for key, value in record.items()} for record in frame.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        value = value.item()
-    missing = value is pd.NaT or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-    return None if missing else value
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")  # type: ignore[return-value]
