@@ -78,8 +78,8 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     )
     add("--allow", nargs="+", choices=("prompt", "target", "task", "identical", "scale"), default=[], help=text)
     text = (
-        "how to treat items that have no value because of an error: count them as 0, or leave them "
-        "out on both sides (default: refuse)"
+        "what to do about items that have no value because of an error: refuse the comparison (default), count the "
+        "items as 0 (fail), or leave them out on both sides (leave-out)"
     )
     add("--errors", choices=get_args(Errors), help=text)
     add("--common-items", action="store_true", help="leave out items that are missing from any run")

@@ -1,4 +1,4 @@
-"""The command `explain`: which of the changes between two variants carry the effect."""
+"""The command `explain`: find which of the changes between two variants cause the effect."""
 
 import argparse
 import shlex
@@ -28,7 +28,7 @@ from ablation.plan.retry import pending, states_of
 def declare_explain(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `explain`."""
     parser.description = (
-        "Find which of the changes between A and B carry the effect. Write the missing variants into the "
+        "Find which of the changes between A and B cause the effect. Write the missing variants into the "
         "study's folder and print their cost or, once the grid has run them, the answer.\n"
         "Up to four factors are tried in all combinations, up to eight in 16 combinations, and more by "
         "repeatedly halving groups of factors."

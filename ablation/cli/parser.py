@@ -34,7 +34,7 @@ GROUPS = {  # {group: {command: what it does}}
         "verdicts": "Judge every comparison of a study",
         "gate": "Decide whether a change may merge",
         "nightly": "Tell whether a new run is worse than past runs predict",
-        "explain": "Find which changes carry an effect",
+        "explain": "Find which changes cause an effect",
         "power": "Calculate how many seeds and items an effect needs",
         "audit": "Check published numbers",
     },

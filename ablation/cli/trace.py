@@ -148,7 +148,8 @@ def _changed(patch: Path) -> list[str]:
 def declare_trace(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `trace`."""
     parser.description = (
-        "Trace a number in a table to its runs, keys, commit and uncommitted changes, and show how to run it again."
+        "Trace a number in a table to its runs, keys, commit and uncommitted changes, and print commands that run the "
+        "stages again."
     )
     add_shared(parser, "--results", "--json")
     parser.add_argument("table", metavar="TABLE", help="a study, or one of its table files")
