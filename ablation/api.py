@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from ablation.config.names import suggest
 from ablation.contract.display import plain
-from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.extras import need
+from ablation.contract.errors import ConfigError, TrackerError, need
 from ablation.judge.compare.comparison import ComparisonResult, Weight
 from ablation.judge.compare.groups import Evaluated, expand, sides_of
 from ablation.judge.compare.leaderboard import Standing

@@ -38,7 +38,7 @@ def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
     try:
         return json.loads(read_text(path, limit))
     except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
+        raise ValueError("nested too deeply") from None
 
 
 def sha256(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablation.contract.absent import Absent
+from ablation.contract.parts import Absent
 from trainers.assets_config import Asset, Strict
 from trainers.policy.config import (
     ClipRange,
