@@ -79,6 +79,8 @@ def test_a_patch_that_is_empty_fails_and_an_error_does_not(tmp_path, capsys):
     assert (left["items"], left["effect"]) == (56, pytest.approx(20 / 56 - 40 / 56))
     folder = instances(tmp_path / "folder", B, without=INSTANCES[40:44])
     assert read(capsys, a, "--with", folder, "--errors", "leave-out")["effect"] == left["effect"]
+    a.write_text(a.read_text().replace('"resolved_instances": 40', '"resolved_instances": 41'))
+    assert "but the report counts 41" in refused(capsys, a, "--with", b)
 
 
 def test_errors_of_the_infrastructure_beside_the_results_of_swe_bench_pro(tmp_path, capsys):
@@ -88,8 +90,6 @@ def test_errors_of_the_infrastructure_beside_the_results_of_swe_bench_pro(tmp_pa
     b = report(tmp_path / "b.json", B)
     assert "errors: a 2 of 60, b 0 of 60" in refused(capsys, a, "--with", b, "--names", "a", "b")
     assert read(capsys, a, "--with", b, "--errors", "leave-out")["items"] == 58
-    (tmp_path / "infra_errors.json").write_text(json.dumps(dict.fromkeys(INSTANCES[:3], "no image")))
-    assert "is also in infra_errors.json" in refused(capsys, a, "--with", b)
 
 
 def test_failures_of_the_infrastructure_are_errors_although_swe_bench_5_counts_them_as_failures(tmp_path, capsys):
@@ -160,8 +160,6 @@ def test_a_table_of_langsmith_is_read_by_its_columns(suffix, tmp_path, capsys):
     langsmith(b, range(5, 28), keys=("correct", "short"))
     assert "choose one with --metric, such as --metric feedback.correct" in refused(capsys, a, "--with", b)
     assert read(capsys, a, "--with", b, "--metric", "feedback.correct")["effect"] == pytest.approx(3 / 30)
-    b.write_text(b.read_text().replace("r7-1", "r7-0"))
-    assert "item e7 occurs 2 times" in refused(capsys, a, "--with", b, "--metric", "feedback.correct")
 
 
 @pytest.mark.peers
@@ -198,26 +196,8 @@ def test_logs_of_the_evals_of_openai(tmp_path, capsys):
     assert read(capsys, a.parent, "--with", b.parent)["effect"] == found["effect"]
     oaieval(b, range(5, 28), broken={3, 4})
     assert "APIError: down; errors: a 0 of 30, b 2 of 30" in refused(capsys, a, "--with", b)
-    again = b.read_text().splitlines()
-    b.write_text("\n".join([*again, again[2]]))
-    assert "has two values of correct" in refused(capsys, a, "--with", b)
-    b.write_text(again[0])
+    b.write_text(b.read_text().splitlines()[0])
     assert "holds no event of type match or metrics" in refused(capsys, a, "--with", b)
-
-
-@pytest.mark.parametrize(
-    ("harm", "said"),
-    [
-        (lambda text: text[:900], "cannot be read"),
-        (lambda text: text.replace('"resolved_instances": 40', '"resolved_instances": 41'), "but the report counts 41"),
-        (lambda text: text.replace("astropy-10000", "astropy-10010", 1), "is also in resolved_ids"),
-        (lambda text: text.replace("astropy-10000", "astropy-10055", 1), "is also in resolved_ids"),
-    ],
-)
-def test_reports_with_a_fault_are_refused(harm, said, tmp_path, capsys):
-    a, b = report(tmp_path / "a.json", A), report(tmp_path / "b.json", B)
-    a.write_text(harm(a.read_text()))
-    assert said in refused(capsys, a, "--with", b)
 
 
 def test_an_object_of_items_is_no_summary_of_metrics(tmp_path, capsys):
@@ -227,8 +207,6 @@ def test_an_object_of_items_is_no_summary_of_metrics(tmp_path, capsys):
     assert read(capsys, tmp_path / "a.json", "--with", tmp_path / "b.json")["items"] == 40
     (tmp_path / "c.json").write_text('{"accuracy": 0.5, "f1": 0.4}')
     assert "is not a readable evaluation" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
-    (tmp_path / "c.json").write_text('{"q1": true, "q1": false}')
-    assert "q1: occurs twice in one object" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
     (tmp_path / "c.json").write_text('{"q1": true, "q2": "maybe"}')
     assert "is not true, false or a number" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
 
@@ -288,10 +266,6 @@ def test_simulations_that_tau2_does_not_judge_are_errors(tmp_path, capsys):
         (running / "simulations" / f"{row['id']}.json").write_text(json.dumps(row))
     (running / "results.json").write_text(json.dumps(content))
     assert "errors: a 0 of 30, running 1 of 30" in refused(capsys, a, "--with", running)
-    again = json.loads(b.read_text())
-    again["simulations"].append(again["simulations"][0])
-    b.write_text(json.dumps(again))
-    assert "item 0 occurs twice (repeat 0)" in refused(capsys, a, "--with", b)
     other = tau2(tmp_path / "c.json", FEWER, domain="airline")
     assert "only a has retail; only c has airline" in refused(capsys, a, "--with", other)
 
@@ -466,10 +440,8 @@ def test_a_folder_with_an_object_for_each_item(form, tmp_path, capsys):
     assert "errors: a 1 of 30, b 0 of 30" in refused(capsys, a, b)
     assert read(capsys, a, b, "--errors", "leave-out")["items"] == 29
     for text, said in (
-        ('{"task_id": "t3", "sco', f"{file}: cannot be read"),
         ('{"score": 1}', f"{file}: task_id: is missing"),
         ("[1]", f"{file}: is not a JSON object"),
-        ('{"task_id": "t4", "score": 1}', "item t4 occurs 2 times"),
         ('{"task_id": "t3", "score": 1, "passed": true}', "choose one with --metric, such as --metric score"),
         ('{"task_id": "t3", "score": "high"}', "is not a number"),
     ):
