@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from ablation.contract.numbers import counted
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import table
 from ablation.readers.run import ImportedRun, Problem, Reader, load_reader
-from ablation.readers.run_table import read_table, refuse_words
+from ablation.readers.run_table import read_table
 from ablation.store.imports.final_step import FinalStep
 from ablation.store.imports.grouping import safe_name
 from ablation.store.imports.importing import Outcome, Request, import_runs
@@ -130,9 +129,8 @@ def _with_progress(reader: Reader) -> Reader:
 def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
     """Return the definition, completed by the variants, parents and seeds that the tables name."""
     rules, columns = written.runs, written.runs.columns
-    tables = [read_table(path, columns) for path in paths]
-    for each, metric in product(tables, FinalStep.of(written).metrics):
-        refuse_words(each.path, each.words, metric)
+    judged = FinalStep.of(written).metrics
+    tables = [read_table(path, columns, judged) for path in paths]
     parents = {safe_name(name): parent for table in tables for name, parent in table.parents.items()}
     parent_of = {name: safe_name(parent) for name, parent in parents.items() if parent and safe_name(parent) in parents}
     update: dict[str, Any] = {"parents": {name: parent_of.get(name) for name in parents} | rules.parents}

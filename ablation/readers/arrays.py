@@ -32,10 +32,10 @@ class Values:
         """
         values = np.asarray(self.array, dtype=float)
         if values.ndim not in (1, 2, 3) or not values.size:
-            remedy = "give [seeds, items], or [items], or [seeds, items, samples]"
+            remedy = "pass an array [items], [seeds, items] or [seeds, items, samples]"
             raise ConfigError("judge", "array", values.shape, "is not a valid shape", remedy)
         source = Path(name)
-        refuse_options(source, wanted, **dict.fromkeys(("cluster", "filter", "item"), "arrays do not have this option"))
+        refuse_options(source, wanted, **dict.fromkeys(("cluster", "filter", "item"), "arrays lack the option"))
         seeds: Sequence[int | None] = [None] if values.ndim == 1 else range(len(values))
         samples = values.shape[2] if values.ndim == 3 else 1
         means = np.atleast_2d(values) if values.ndim < 3 else values.mean(axis=2)
@@ -75,7 +75,7 @@ class Frame:
     def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
         """Yield the sheets. Raises ConfigError as for a plain table, or if there are no rows."""
         if not self.rows.num_rows:
-            raise ConfigError(name, "", None, "has no rows", "give a table with an evaluation in it")
+            raise ConfigError(name, "", None, "has no rows", "pass a table with a row for each item")
         columns = {column: self.rows[column].to_pylist() for column in self.rows.column_names}
         yield from table.sheets_of(Path(name), wanted, self.rows.column_names, columns, self._each)
 

@@ -137,7 +137,7 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
     tables = found if len(found) < 2 else [file for file in found if _is_table(file, problem)] or found
     if tables:
         names = shortened([file.relative_to(folder).as_posix() for file in tables])
-        problem(f"{folder}: tables are read, because it holds no results of a known program ({names})")
+        problem(f"{folder}: its tables are read, because the folder holds no results of a known program ({names})")
     return tables or list(objects.folders(file for file in files if not _MEANS.fullmatch(file.name)))
 
 
@@ -287,7 +287,7 @@ def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
         if (older := newest.get((source, task))) is not None:
-            problem(f"{older}: {task} is read from {file.name} instead, which is newer")
+            problem(f"{older}: is left out, because {file.name} holds newer samples of {task}")
         newest[source, task] = file
     return [(source, file) for (source, _), file in newest.items()]
 

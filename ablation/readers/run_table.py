@@ -83,8 +83,6 @@ class RunTable:
         settings: columns with one value in all runs of a variant.
         parents: {variant: parent}; empty without a column of parents.
         groups: the column that could name the variants if each run is a variant of its own; else empty.
-        words: {column: (line, cell)} of the first cell that is not a number, for columns with neither metric nor
-            setting.
     """
 
     path: Path
@@ -94,7 +92,6 @@ class RunTable:
     parents: Mapping[str, str | None]
     runs: Sequence[_Run]
     groups: str = ""
-    words: Mapping[str, tuple[int, Any]] = field(default_factory=dict)
 
     def imported(self) -> Iterator[ImportedRun]:
         """Yield the runs, named `variant/run`."""
@@ -111,10 +108,11 @@ class RunTable:
         return f"{self.path}: read as {roles}; metrics: {listed(list(self.metrics), 5)}{settings} ({remedy})"
 
 
-def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
-    """Read a table of runs; `named`: {role: column} of the roles that are stated, not guessed. Raises ConfigError.
+def read_table(path: Path, named: Mapping[str, str], judged: Sequence[str] = ()) -> RunTable:
+    """Read a table of runs; `named`: {role: column} of the roles that are stated, not guessed.
 
-    The variant may be named by several columns, such as `algorithm,beta`.
+    The variant may be named by several columns, such as `algorithm,beta`. Raises ConfigError, also if the column of a
+    `judged` metric holds a word.
     """
     if path.suffix not in (*SUFFIXES, ".tsv") or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {', '.join(SUFFIXES)} or .tsv")
@@ -146,15 +144,16 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     metrics = [column for column in numeric if column not in settings]
     if long:
         metrics = list(dict.fromkeys(str(row[roles["metric"]]) for _, row in rows))
-    words = {column: _word(rows, column) for column in others if filled[column] and column not in (*settings, *numeric)}
-    refuse_words(path, words, named.get("value"))
+    for column in (named.get("value"), *judged):
+        if column in others and filled[column] and column not in (*settings, *numeric):
+            _refuse_word(path, rows, column)
     if not metrics:
         problem = "has no column of numbers that differ between the runs of a variant"
         remedy = "write plain numbers such as 0.5, or name the column with --map columns.value=COLUMN"
         raise ConfigError(path, "", None, problem, remedy)
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
     groups = "" if {"run", "parent"} & roles.keys() else _groups(rows, roles, others, runs)
-    return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups, words)
+    return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups)
 
 
 def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
@@ -171,20 +170,16 @@ def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
     ]
 
 
-def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
-    """Raise ConfigError if a metric is among the columns that hold words (`RunTable.words`)."""
-    if metric is not None and metric in words:
-        line, cell = words[metric]
-        problem = "is not a number"
-        try:
-            numbers([cell])
-        except NotANumber as error:
-            problem = error.problem
-        raise ConfigError(path, f"line {line}: {metric}", cell, problem, _NUMBER)
-
-
-def _word(rows: Sequence[Row], column: str) -> tuple[int, Any]:
-    return next((line, row[column]) for line, row in rows if not (_empty(row.get(column)) or _is_number(row[column])))
+def _refuse_word(path: Path, rows: Sequence[Row], column: str) -> None:
+    """Raise ConfigError for the first cell of a column that is not a number."""
+    cells = ((line, row[column]) for line, row in rows if not _empty(row.get(column)))
+    line, cell = next((line, cell) for line, cell in cells if not _is_number(cell))
+    problem = "is not a number"
+    try:
+        numbers([cell])
+    except NotANumber as error:
+        problem = error.problem
+    raise ConfigError(path, f"line {line}: {column}", cell, problem, _NUMBER)
 
 
 def _together(path: Path, head: Sequence[str], variant: str) -> list[str]:
@@ -353,7 +348,7 @@ def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterato
     problem(table.note())
     alone = len(table.runs) > 1 and len({run.variant for run in table.runs}) == len(table.runs)
     if alone and not table.groups:
-        what = f"each of the {len(table.runs)} variants has one run, so the noise of a verdict cannot be estimated"
+        what = f"each of the {len(table.runs)} variants has one run, so the noise between runs cannot be estimated"
         remedy = "add runs with other seeds, or name the column that runs share with --map columns.variant=COLUMN"
         problem(f"{path}: {what}; {remedy}")
     if table.groups and "variant" not in named:

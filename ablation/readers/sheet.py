@@ -226,7 +226,7 @@ def sample_sheets(
     Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if the metric does not exist, a
     value is not a finite number, or an item occurs twice or more often than others.
     """
-    why = "this format does not have this option"
+    why = "this format lacks the option"
     refuse_options(path, wanted, cluster=why, filter=why)
     gathered: dict[tuple[tuple[tuple[str, str], ...], str], _Gathered] = {}
     for sample in samples:

@@ -226,8 +226,8 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
         raise _repeated(path, names, scored[twice].iloc[0], rows)
     if twice.any() or "sample" in names.others:
         scored, samples = _averaged(path, names, scored, rows)
-    remarks = [f"the items are those of column {names.item}"] * (names.item != ITEM[0])
-    remarks += [f"the values are those of column {names.value}"] * (names.value != VALUE[0])
+    remarks = [f"items are named in column {names.item}"] * (names.item != ITEM[0])
+    remarks += [f"values are in column {names.value}"] * (names.value != VALUE[0])
     remarks += [f"each item has {samples} samples, numbered by {' and '.join(names.samples)}"] * (samples > 1)
     items = pd.Index(scored["item"])
     return Sheet(

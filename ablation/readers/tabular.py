@@ -284,7 +284,8 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
         try:
             columns = _connection().execute(sql.replace("{file}", sql_text(place)), parameters or []).fetchnumpy()
         except duckdb.OutOfMemoryException as error:
-            raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({one_line(error, 300)})") from None
+            what = f"does not fit into {MEMORY} of memory ({one_line(error, 300)}); split the file"
+            raise TrackerError(f"{path}: {what}") from None
         except duckdb.Error as error:
             said = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
             raise ConfigError(path, "", None, f"cannot be read ({said})", _WHOLE) from None

@@ -70,7 +70,7 @@ def find_model(
     settings = [f"study={study}", f"variant={variant}", f"scale={plan.scale}"]
     settings += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
     raise TrackerError(
-        f"{study}/{variant} seed {run.seed} has no {what} (stages, the last first: {', '.join(states)}){steps}; "
+        f"{study}/{variant} seed {run.seed} has no {what} (stages in reverse order: {', '.join(states)}){steps}; "
         f"run `snakemake --cores all --config {shlex.join(settings)}`"
     )
 

@@ -15,8 +15,8 @@ from ablation.store.imports.stored import OUTCOME, ImportedStudy, PlacedRun
 
 IMPORTED = "imported"
 _REASONS = {
-    "failed": "its source records that it failed",
-    "running": "its source records that it had not ended when it was imported",
+    "failed": "the run failed, according to its source",
+    "running": "the run had not ended when it was imported, according to its source",
 }
 
 

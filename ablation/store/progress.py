@@ -148,7 +148,7 @@ def _failures(views: list[StageView]) -> list[str]:
             lines.append(f"  {view.kind}  {view.label}: {view.state.state}: {view.state.reason or 'no reason given'}")
             lines.append(f"    {view.folder / 'log.txt'}")
     if blocked:
-        lines.append(f"  {blocked} more {'stage is' if blocked == 1 else 'stages are'} blocked by them")
+        lines.append(f"  {blocked} more {'stage is' if blocked == 1 else 'stages are'} blocked by failed stages")
     return ["", "failed (`snakemake ... --config retry=failed` runs them again)", *lines] if lines else []
 
 
@@ -188,5 +188,5 @@ def failures(database: Path) -> tuple[str, bool]:
         lines.append(f"{state}: {identity} {label}: {reason or 'no reason given'} ({folder})")
     counts = f"{counted(done, 'stage')} ok, {len(failed)} not ok" + (f", {waiting} not run" if waiting else "")
     if lines:
-        lines.append("`snakemake ... --config retry=failed` runs these again")
+        lines.append("`snakemake ... --config retry=failed` runs the failed stages again")
     return "\n".join([*lines, counts]) + "\n", not failed

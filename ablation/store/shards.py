@@ -134,7 +134,7 @@ def _check_clusters(rows: pa.Table) -> None:
             names = sorted(name for name in (cluster, earlier) if name is not None)
             problem = "no cluster" if len(names) < 2 else f"the clusters {names[0]} and {names[1]}"
             what = f"item {row['item']} of {row['subset']} has {problem}"
-            raise ValueError(f"{what}; name one in every row of an item, or leave out the column")
+            raise ValueError(f"{what}; name a cluster in every row of the item, or leave out the column")
 
 
 def _read_document(path: Path, table: str) -> pa.Table:
@@ -148,7 +148,7 @@ def _read_document(path: Path, table: str) -> pa.Table:
     else:
         digest = document["digest"]
         if not isinstance(digest, str) or not digest.isalnum():
-            raise ValueError(f"digest = {digest!r} is not letters and digits")
+            raise ValueError(f"the digest {digest!r} does not consist of letters and digits")
         row = [digest, [float(value) for value in document["moved"]]]
     return pa.table([[value] for value in row], schema=DOCUMENTS[table])
 

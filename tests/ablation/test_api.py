@@ -157,7 +157,7 @@ def test_arrays_and_frames_are_judged_without_files(monkeypatch):
         (np.array([[1, np.nan]]), {}, "item 1 has no finite value"),
         (np.zeros((1, 2)), {"items": ["a", "a"]}, "item = 'a': occurs 2 times"),
         (np.zeros((1, 2)), {"items": ["a"]}, "items = 1: is the number of names, but there are 2 items"),
-        (np.zeros((1, 2)), {"cluster": "doc.x"}, "arrays do not have this option"),
+        (np.zeros((1, 2)), {"cluster": "doc.x"}, "arrays lack the option"),
         (np.zeros((1, 2, 1, 1)), {}, "is not a valid shape"),
     ],
 )

@@ -299,7 +299,7 @@ def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, 
             earlier = first.setdefault((subset, seed), run.record)
             if earlier.prompts[subset] != digest:
                 problem = f"the prompts of {subset} differ between {run.record.name} and {earlier.name}"
-                remedy = "compare runs with the same prompts, or pass --map allow=prompt if that is the change"
+                remedy = "compare runs with the same prompts, or pass --map allow=prompt if the prompt is the change"
                 differing.setdefault(subset, ConfigError(run.record.source, "", None, problem, remedy))
     return differing
 

@@ -230,7 +230,8 @@ def test_the_tables_of_a_folder_are_read_where_it_holds_nothing_else(suffix, tmp
         found = read(capsys, *words)
         assert (found["items"], found["effect"]) == (30, pytest.approx(3 / 30))
         assert (
-            f"{b}: tables are read, because it holds no results of a known program (results.{suffix})" in found["notes"]
+            f"{b}: its tables are read, because the folder holds no results of a known program (results.{suffix})"
+            in found["notes"]
         )
     assert f"ablation compare '{tmp_path}/*'" in refused(capsys, tmp_path)
     (b / "summary.csv").write_text("model,tokens\nb,100\n")

@@ -152,7 +152,7 @@ def test_settings_of_variants_with_one_run_each_are_no_metrics(tmp_path):
     assert (found.metrics, found.settings) == (["val_acc"], ["lr", "dropout"])
     said = []
     list(read_runs(found.path, said.append, {}))
-    assert "each of the 4 variants has one run, so the noise of a verdict cannot be estimated" in said[1]
+    assert "each of the 4 variants has one run, so the noise between runs cannot be estimated" in said[1]
     named = table(tmp_path, GRID, variant="lr")
     assert named.settings == ["lr"]
     assert [(run.variant, run.config) for run in named.runs][::2] == [("0.1", {"lr": "0.1"}), ("0.2", {"lr": "0.2"})]

@@ -81,7 +81,7 @@ def test_the_text_names_counts_running_stages_and_failures(results):
     assert "toy.train  v2 seed 0: 5/20 steps, 30 s left" in text
     assert "toy.train  v1 seed 0: failed: RuntimeError: simulated failure" in text
     assert str(stage_dir(plan, "toy", "v1", 0, "train") / "log.txt") in text
-    assert "1 more stage is blocked by them" in text
+    assert "1 more stage is blocked by failed stages" in text
     assert "4 stages to run" in text
 
 

@@ -28,7 +28,7 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     words = ["import", "evaluation", str(runs), "--study", "prompts", "--items", "evaluation/openbook/acc", *DECIDED]
     line = refused(capsys, *words)
     assert "the prompts of openbook differ between new/" in line
-    assert line.endswith("or pass --map allow=prompt if that is the change")
+    assert line.endswith("or pass --map allow=prompt if the prompt is the change")
     assert not Path("results/imported/prompts").exists()
     assert "note: the prompts of openbook differ between new/" in output(capsys, *words, "--map", "allow=prompt")
     [comparison] = comparisons_of("prompts")
@@ -47,7 +47,7 @@ def test_a_task_that_was_evaluated_again_counts_once_and_is_named_once(runs, cap
     older.write_text(older.read_text()[:-40])  # it is not read
     words = ["--study", "s", "--items", "evaluation/openbook/acc", *DECIDED]
     out = output(capsys, "import", "evaluation", runs / "base", *words)
-    assert out.count(f"openbook is read from {newer.name} instead, which is newer") == 1
+    assert out.count(f"is left out, because {newer.name} holds newer samples of openbook") == 1
     query = "SELECT value FROM results WHERE metric = 'evaluation/openbook/acc' AND seed = 0"
     assert asked(query) == [(1.0,)]
 
