@@ -1,6 +1,7 @@
 """Judging results: contrasts, power, interim analyses, verdicts, and the choice of seeds to add.
 
-`ablation.judge(child, parent)` calls this package: once imported, it hides any function of its name.
+A call of this package, `ablation.judge(child, parent)`, calls `ablation.api.judge`: an imported package hides any
+function with its name.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Chooses the comparisons that get more seeds: those most likely to be decided per device-hour, within a budget.
 
-The chance is predictive power (Spiegelhalter, Freedman and Blackburn, 1986, Controlled Clinical Trials 7, 8-17).
-Existing seeds stay in the mean, only new ones are random. What is assumed: normal seeds, effects of the study's
-comparisons spread normally around 0, and for comparisons at a target no change of side.
+The chance is predictive power (Spiegelhalter, Freedman and Blackburn, 1986, Controlled Clinical Trials 7, 8-17):
+existing seeds stay in the mean, and only new ones are random. It assumes that seeds are normal, that the effects of the
+study's comparisons are normal around 0, and that no mean crosses a target.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _QUANTILES = 40  # of what the true variance may be
 
 @dataclass(frozen=True)
 class Observed:
-    """The estimate from a comparison's seeds so far."""
+    """A comparison's estimate from its seeds so far."""
 
     centre: float
     noise: Noise  # of the mean over `seeds`
@@ -39,11 +39,11 @@ class Observed:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of an interim analysis."""
+    """The levels at which an interim analysis decides a comparison."""
 
     seeds: int
-    level: float  # of better and worse; 0 where no level that is left can be reached
-    margin: float  # nan where the interim analysis is of too few seeds to call anything equivalent
+    level: float  # of better and worse; 0 if no p can be that small
+    margin: float  # NaN if the seeds are too few for the verdict equivalent
     interval_level: float  # of the interval that must lie inside the margin
 
 
@@ -79,8 +79,8 @@ def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
 def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
     """Return the probability that the mean over `rule.seeds` seeds is significant, or its interval inside the margin.
 
-    Integrated over what the true seed variance may be, its estimate times df / chi2_df. The new seeds are taken to show
-    the spread that they have.
+    It is averaged over possible true seed variances, the estimate times df / chi2_df; the new seeds are assumed to show
+    this variance.
     """
     noise, added = observed.noise, rule.seeds - observed.seeds
     if not noise.seeds_known:
@@ -101,10 +101,10 @@ def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
 
 
 def predicted_mean(observed: Observed, seed_variance: float, seeds: int, effect_variance: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the mean over `seeds` seeds, given the mean over the first ones.
+    """Return mean and standard deviation of the mean over `seeds` seeds, given the mean over the seeds so far.
 
-    Old and new seeds meet the same items, so the effect on these items is what repeats: it is spread as the effects
-    are, and by the items. It is shrunk towards 0 by its share of seed noise.
+    Old and new seeds are evaluated on the same items, so the effect on these items repeats: its variance is that of the
+    study's effects plus that of the items. The observed effect is shrunk towards 0 by its share of seed noise.
     """
     kept = observed.seeds / seeds
     repeats = effect_variance + observed.noise.item_variance
@@ -122,8 +122,8 @@ def effect_variance(observed: Sequence[Observed]) -> float:
 def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
     """Return the level that the correction leaves to a comparison that is not significant yet.
 
-    Comparisons before their first interim analysis join the family at it. With `error: fdr`, each better or worse found
-    leaves what the next one asks.
+    Comparisons that have not reached their first interim analysis count as members of the family. With `error: fdr`,
+    each significant comparison raises the level of the next one.
     """
     analysis = study.analysis
     left = [comparison for comparison in comparisons if not comparison.p_adjusted <= analysis.alpha]
@@ -139,7 +139,7 @@ def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
 
 
 def _observed(comparison: Comparison) -> Observed:
-    """Return the estimate from all seeds of a comparison, with the noise that an interim analysis at them would use."""
+    """Return the estimate from all seeds of a comparison, with the noise of an interim analysis at these seeds."""
     assert comparison.estimate is not None
     return Observed(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.unseen_share)
 
@@ -155,9 +155,9 @@ def _either(mean: float, sd: float, inside: float, significant: float) -> float:
     return float(beyond + within)
 
 
-LEAST_CHANCE = 0.01  # below it at every interim analysis, more seeds do not decide a comparison
+LEAST_CHANCE = 0.01  # more seeds are not offered if the chance is smaller at every interim analysis
 
-Unit = str  # a stage of a seed, of one variant or shared by several
+Unit = str  # a stage that each seed runs, for one variant or for several
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,10 @@ class Prices:
 
     @staticmethod
     def from_stages(stages: pd.DataFrame) -> "Prices":
-        """Return the costs from rows (variant, stage, key, hours) of the seeded stages, in the order of the plan.
+        """Return the prices from rows (variant, stage, key, hours) of the seeded stages, in the order of the plan.
 
         Variants that share a stage in the first seed share it in every seed. A stage's price is its mean over the seeds
-        where it ran.
+        in which it ran.
         """
         first = stages.drop_duplicates(["variant", "stage"])[["variant", "stage", "key"]]
         named = stages.merge(first.rename(columns={"key": "unit"}), on=["variant", "stage"])
@@ -199,13 +199,13 @@ class Prices:
 
 @dataclass(frozen=True)
 class Offer:
-    """More seeds for one comparison, up to an interim analysis: the chance of a decision there, and the hours."""
+    """More seeds for one comparison, up to an interim analysis, with the chance of a decision there and the cost."""
 
     child: str
     parent: str
-    seeds: int  # taken
-    interim: int  # the one that decides most per device-hour
-    next_interim: int  # the first on the way to it
+    seeds: int  # so far
+    interim: int  # the interim analysis that decides most per device-hour
+    next_interim: int  # the first interim analysis on the way to it
     chance: float
     hours: float
     chosen: bool = False
@@ -220,20 +220,24 @@ class Offer:
 def choose(
     chances: Chances, taken: Mapping[tuple[str, str], int], counts: Mapping[str, int], prices: Prices, hours: float
 ) -> list[Offer]:
-    """Return the offers of all comparisons, the chosen ones first; together they cost at most `hours`.
+    """Return the offers of all comparisons, the chosen ones first; the chosen ones cost at most `hours` together.
 
-    Greedy: each time the comparison and interim analysis that decide most per device-hour; stages that chosen
-    comparisons already pay for are free. `chances` holds the interim analyses still to come, `taken` a comparison's
-    seeds, `counts` the variants' seeds.
+    The choice is greedy: each step chooses the comparison and interim analysis that decide most per device-hour. Stages
+    that chosen comparisons already pay for are free.
+
+    Args:
+        chances: of the interim analyses still to come.
+        taken: seeds of each comparison.
+        counts: seeds of each variant.
+        prices: of more seeds.
+        hours: the budget in device-hours.
     """
     paid, left = prices.paid(counts), hours
     chosen: list[Offer] = []
     waiting = dict(chances)
 
     def offers(comparison: tuple[str, str]) -> list[Offer]:
-        """Return the offers of a comparison, one for each remaining interim analysis, with the cost that is still to be
-        paid.
-        """
+        """Return a comparison's offers, one for each remaining interim analysis, at the cost that is still to pay."""
         first = min(waiting[comparison], default=0)
         return [
             Offer(*comparison, taken[comparison], interim, first, chance, prices.missing(comparison, interim, paid))
@@ -276,7 +280,7 @@ def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str
 
 
 def table(offers: Iterable[Offer]) -> str:
-    """Return one line per comparison: chance, device-hours to pay, comparisons per device-hour, and what happens."""
+    """Return a table in text: per comparison the chance, the cost, comparisons per device-hour, and the choice."""
     rows = [("comparison", "seeds", "chance", "device time", "comparisons per hour", "")]
     for offer in offers:
         rate = "free" if offer.per_hour == inf else alone(offer.per_hour)

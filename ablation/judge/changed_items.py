@@ -1,7 +1,4 @@
-"""The items that changed between two variants: how many, and which of them most.
-
-One item that changed is an example to read, not a finding.
-"""
+"""Finds the items that changed most between two variants; a single item is an example to read, not a finding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +10,12 @@ from ablation.config.study_schema import Analysis, Target
 from ablation.judge.measurements import Column, Measurements
 from ablation.judge.significance import Array
 
-POOL = 200  # items of a subset, in each direction, that are kept
+POOL = 200  # items of a subset that are kept, in each direction
 _EQUAL = 1e-9  # of a subset's largest change: what differs by less is equal but for rounding
 
 
 class Beside(NamedTuple):
-    """One item in a run of each variant: runs of one seed, or the n-th run of each if seeds are independent."""
+    """The values of one item in two runs of one seed, or in the n-th run of each variant if seeds are independent."""
 
     parent_seed: int
     child_seed: int
@@ -42,11 +39,11 @@ class ChangedItem:
 
     @property
     def order(self) -> tuple[float, int, str, str]:
-        """Sort key: the largest change first; of equal changes, the one in which more seeds agree."""
+        """Sort key: the largest change first; of equal changes, the one on which more seeds agree."""
         return self.rank, self.against - self.agreeing, self.subset, self.item
 
     def telling(self) -> list[Beside]:
-        """Return the item's values, the pair of runs with the largest change in the item's direction first."""
+        """Return the item's values by pair of runs, the largest change in the item's direction first."""
         direction = np.sign(self.after - self.before)
         return sorted(self.values, key=lambda pair: (-direction * (pair.after - pair.before), pair.parent_seed))
 
@@ -70,7 +67,7 @@ class ChangedItems:
 
 
 def find_changed_items(study: Measurements, parent: str, child: str, pool: int = POOL) -> ChangedItems:
-    """Compare two variants item by item: in their common seeds, or in all runs if seeds are independent."""
+    """Return the items that changed between two variants, over common seeds or, if seeds are independent, all runs."""
     seeds = [
         sorted(seed for seed in study.seeds(name) if (name, seed) in study.values.keys() - study.duplicates)
         for name in (parent, child)
@@ -122,7 +119,7 @@ def find_changed_items(study: Measurements, parent: str, child: str, pool: int =
 def improving(before: Array, after: Array, analysis: Analysis) -> int:
     """Return 1 if a larger value of an item is an improvement, else -1; before, after: values of a subset's items.
 
-    Towards a target, the side on which the subset's mean lies says it.
+    With a target, this depends on the side on which the subset's mean lies.
     """
     if isinstance(analysis.direction, Target):
         return 1 if (before.mean() + after.mean()) / 2 < analysis.direction.target else -1
@@ -130,8 +127,7 @@ def improving(before: Array, after: Array, analysis: Analysis) -> int:
 
 
 def _aligned(parents: Sequence[Column | None], children: Sequence[Column | None]) -> tuple[np.ndarray, Array, Array]:
-    """Return the items that all runs have, and the values of both groups [runs, items]; no items if a run lacks a
-    subset.
+    """Return the items that all runs have, and both groups' values [runs, items]; no items if a run lacks a subset.
 
     Items with a value that is not finite are left out.
     """

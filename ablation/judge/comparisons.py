@@ -1,8 +1,7 @@
-"""The comparisons of a variant tree (parent -> child) with reasons and evidence. Missing numbers are NaN or None.
+"""Explains the verdicts on a study's comparisons: reasons, intervals, and what would settle an undecided one.
 
-A comparison is `Measured` (alone), gets its verdict from the `Correction` of its family (`Judged`), and explains it. A
-pair that a reader picks after seeing results is one of many that could have been picked, so it is not one of the
-study's verdicts.
+A comparison is first measured alone (`Measured`), then gets its verdict from the correction of its family (`Judged`),
+and is explained here. Missing numbers are NaN or None.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -175,13 +174,9 @@ class Comparison(Judged):
         analysis = self.of.analysis
         at = f" at the interim analysis of {interim.seeds} seeds" if analysis.interim_analyses else ""
         if self.equivalent_at is None:
-            text = f"{self._shown}{at}"
-            if interim is self.latest and interim.p > self.correction.joint * interim.weight:
-                text += (
-                    "; the interval for all comparisons at once still includes 0, because it is more "
-                    "conservative than this p"
-                )
-            return text
+            conservative = interim is self.latest and interim.p > self.correction.joint * interim.weight
+            why = "the interval for all comparisons at once is more conservative than this p and still includes 0"
+            return f"{self._shown}{at}{f'; {why}' if conservative else ''}"
         if _no_difference(numbers):
             if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
                 return "the models that were measured are equal in every seed, so no item can differ"
@@ -193,31 +188,29 @@ class Comparison(Judged):
         return f"the {confidence(analysis.alpha, 2)} interval lies within ±{stated(analysis.margin)}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:
-        """Return the reason for no decision, and what would settle the comparison if the true effect equals the
-        estimate.
-        """
+        """Return why nothing is decided, and what would settle it if the true effect equals the estimate."""
         if _no_difference(numbers):
             return "no item differs in any seed, but so few items cannot rule out a rare difference"
-        few = f"{numbers.clusters} clusters or items are too few; at least {{}} are needed"
         least = units_for(self.of.analysis.alpha)
+        few = f"{numbers.clusters} clusters or items are too few; at least {least} are needed"
         if self.of.design.claim == "checkpoints":
             if numbers.clusters < least:
-                return few.format(least)
+                return few
             return f"{self._shown}; detecting an effect this size would take more items"
         if self.latest and not self.latest.estimate.noise.seeds_known:
-            groups = zip((self.parent, self.child), comparable(self.of, (self.parent, self.child)).groups, strict=True)
-            same = [name for name, group in groups if group.one_run]
-            what = (
-                f"{' and '.join(same)} {'has' if len(same) == 1 else 'have'} the same value"
-                if same
-                else "the difference is the same"
-            )
+            variants = self.parent, self.child
+            groups = zip(variants, comparable(self.of, variants).groups, strict=True)
+            what = "the difference is the same"
+            if same := [name for name, group in groups if group.one_run]:
+                what = f"{' and '.join(same)} {'has' if len(same) == 1 else 'have'} the same value"
             return f"{what} in every seed, so seed-to-seed noise is unknown; check that the runs use their seeds"
         analysis = self.of.analysis
         interims = analysis.interim_analyses
-        shown = f"before the first interim analysis at {interims[0]} seeds" if np.isnan(self.p) else self._shown
+        shown = (
+            f"the first interim analysis, at {interims[0]} seeds, is still to come" if np.isnan(self.p) else self._shown
+        )
         if numbers.counts and numbers.least_p > analysis.alpha:
-            return f"{shown}; {few.format(least)}, with any number of seeds"
+            return f"{shown}; {few}, however many seeds are run"
         takes = "detecting an effect this size would take"
         why = f"{takes} more than {MOST_SEEDS:,} seeds"
         if self.seeds_needed and self.latest and self.seeds_needed <= self.latest.seeds:
@@ -237,7 +230,7 @@ class Comparison(Judged):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Remarks that do not change the verdict: changes without effect, other environments, added seeds, imports."""
+        """Remarks that do not change the verdict, such as changes without effect or different environments."""
         notes = (
             *self._few_runs,
             *self._correlated,
@@ -246,7 +239,6 @@ class Comparison(Judged):
         )
         if not self.confounded or self.of.imported or not self.estimate:
             return notes
-        # What would tell the factors of a confounded comparison apart; imported runs are made elsewhere.
         return (*notes, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
 
     @property
@@ -261,7 +253,7 @@ class Comparison(Judged):
 
     @property
     def _correlated(self) -> Iterator[str]:
-        """The correlation over seeds that were declared to be paired, as a remark."""
+        """Remark on the correlation over seeds, if the analysis plan declares that they are paired."""
         if self.of.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
             found = f"correlation {fixed(self.seed_correlation, 2)} over {len(self.paired)} seeds"
             yield f"paired seeds: {found} (pairing gains power if it is above about 0.3)"
@@ -333,10 +325,7 @@ class Comparison(Judged):
 
     @cached_property
     def _since_root(self) -> Measured | None:
-        """Direct comparison of the child with its first ancestor.
-
-        Nothing if a comparison between them was not tested.
-        """
+        """Direct comparison of the child with its first ancestor; None if a step between them was not tested."""
         above = ancestors(self.child, self.of.parents)
         if self.of.analysis.comparisons != "parent" or self.correction.alone or not above:
             return None
@@ -378,10 +367,7 @@ def judge_comparisons(study: Measurements) -> list[Comparison]:
 
 
 def may_differ(comparisons: Sequence[Comparison]) -> str:
-    """Return, as a clause, the largest share of seeds that may behave differently; empty if nothing was decided.
-
-    Verdicts on checkpoints say nothing of other seeds.
-    """
+    """Return, as a clause, the largest share of seeds that may behave differently; empty if nothing was decided."""
     decided = [of.decision[1].seeds for of in comparisons if not np.isnan(of.in_seeds) and of.decision[1] is not None]
     if not decided:
         return ""
@@ -394,7 +380,7 @@ def may_differ(comparisons: Sequence[Comparison]) -> str:
 
 
 def too_few(seeds: int, analysis: Analysis) -> str:
-    """Return the reason why the number of seeds is too small for a verdict."""
+    """Return why the number of seeds is too small for a verdict, and how many would be enough."""
     share = max_undetected_share(seeds, analysis.alpha)
     needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would reduce that share to {percent(analysis.rare)}"
     return f"{seeds} seeds cannot rule out that {percent(share)} of seeds behave differently; {needed}"
@@ -414,12 +400,10 @@ def _these_items(numbers: Estimate, analysis: Analysis) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """One comparison; `comparison.detail` is its verdict if it were the only one; `differing`: the changed keys, by
-    factor.
-    """
+    """A comparison that is judged as if it were the only one; its verdict is `comparison.detail`."""
 
     comparison: Comparison
-    differing: dict[str, list[tuple[str, Any, Any]]]  # factor: (key, the parent's value, the child's)
+    differing: dict[str, list[tuple[str, Any, Any]]]  # what changed, {factor: (key, parent's value, child's value)}
 
 
 def judge_all_pairs(study: Measurements) -> list[Pair]:
@@ -428,9 +412,9 @@ def judge_all_pairs(study: Measurements) -> list[Pair]:
 
 
 def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
-    """Compare two variants as if nothing else were compared: p is not corrected.
+    """Compare two variants without a correction, since a reader may pick them after seeing results.
 
-    What differs is read from their configurations, not along the variant tree between them.
+    What differs is read from their configurations, not from the variant tree between them.
     """
     configs = {variant.name: variant.resolved for variant in study.variants}
     factors = {change.key: change.factor for variant in study.variants for change in variant.changes}

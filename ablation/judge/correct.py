@@ -1,4 +1,4 @@
-"""The correction of a study's comparisons for their number: adjusted p-values, and the levels left to each."""
+"""Corrects a study's comparisons for their number: adjusted p-values, and the level left to each comparison."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Correction:
 
     @classmethod
     def of(cls, study: Measurements, comparisons: Sequence[Measured]) -> "Correction":
-        """Return the correction of the tested comparisons, ordered by name so that random draws are stable."""
+        """Return the correction of the comparisons that have a p, ordered by name so that random draws are stable."""
         tested = sorted((each for each in comparisons if not np.isnan(each.p)), key=lambda each: each.pair)
         return cls(study, tested, [comparison.p for comparison in tested])
 
@@ -52,7 +52,7 @@ class Correction:
 
     @cached_property
     def family(self) -> Family | None:
-        """The tested comparisons with their correlation; None if it is not known."""
+        """The tested comparisons with the correlation of their errors; None if the correlation is not known."""
         if self.covariances is None:
             return None
         noises = [comparison.interims[-1].estimate.noise for comparison in self.tested]

@@ -1,9 +1,8 @@
-"""Adds seeds between interim analyses: run the grid, judge, add seeds where they decide most per device-hour.
+"""Runs the grid, judges it, and adds the seeds that are likely to decide most comparisons per device-hour.
 
 Seeds are added only at the interim analyses that the study declares (`interim_analyses: [3, 5, 10]`), so that the
-p-values of `ablation.judge.comparisons` (`significance.sequential_p`) stay valid. `ablation.judge.budget` estimates
-which comparisons are likely to be decided, and the cost. Hours are device-hours: wall time times devices
-(`stages.device_hours`).
+p-values stay valid (`significance.sequential_p`). `ablation.judge.budget` estimates which comparisons are likely to be
+decided, and what their seeds cost. Hours are device-hours: wall time times devices (`stages.device_hours`).
 """
 
 import subprocess
@@ -89,8 +88,8 @@ def decide(
 ) -> Outcome:
     """Run rounds until all comparisons are decided, the last interim analysis is done, or more seeds cost too much.
 
-    `run_grid` runs what the plan asks for and rebuilds the database. It may fail for some runs (their comparisons are
-    invalid), but must leave a database. With `dry_run` nothing is run or added: it says what the next round would be.
+    `run_grid` runs the plan and rebuilds the database. It may fail for some runs (their comparisons are invalid), but
+    must leave a database. `dry_run`: print what the next round would be, and neither run nor add anything.
 
     Raises:
         ConfigError: the analysis declares no interim analyses, or the study is not in the database.

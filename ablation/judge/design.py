@@ -1,11 +1,11 @@
-"""The design of a comparison: which runs and items vary together, and what its verdict is about.
+"""Estimates variances by a comparison's design: whether seeds are paired, and whether other seeds are claimed about.
 
-`paired`: runs of one seed share data order or initialisation in both variants, so their difference is what varies.
-`independent`: these runs share nothing, so each group varies on its own; all runs count, and no numbering of the
-runs changes a verdict. The choice is declared before there are results: choosing by the smaller p errs in 6 to 7%.
+`paired`: runs of one seed share data order or initialisation in both variants, so only their difference varies.
+`independent`: runs share nothing, so each group varies separately; all runs count, and no numbering of the runs changes
+a verdict. The choice is declared before there are results: choosing by the smaller p errs in 6 to 7%.
 
-A verdict is about the `recipe`, so that other seeds would show the same, or about these `checkpoints`, where only the
-items are a sample. Formulas in docs/explanation/statistics.md.
+A verdict is about the `recipe`, so that other seeds would show the same, or about these `checkpoints`, for which only
+the items are a sample (docs/explanation/statistics.md).
 """
 
 from collections.abc import Sequence
@@ -29,23 +29,22 @@ class Design:
 
     @property
     def paired(self) -> bool:
-        """Whether runs of one seed belong together."""
+        """Whether the runs of one seed are compared with each other."""
         return self.seeds == "paired"
 
 
 @dataclass(frozen=True)
 class ItemVariance:
-    """The items' variance of a contrast, and the part of it that more runs do not remove."""
+    """The variance of a contrast over items: of the mean over runs, and the part that more runs do not remove."""
 
     mean: float
     shared: float
 
 
 def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[GroupNoise, ...]:
-    """Return the noise of each group's weighted mean, from each group's variance of one run; empty if no group has two
-    runs.
+    """Return the noise of each group's weighted mean, from the variance of one run; empty if no group has two runs.
 
-    A group of one run is taken to vary as the others do (the prediction of a further run).
+    A group of one run is assumed to vary as the others do.
     """
     many = [(variance, count) for variance, count in zip(variances, runs, strict=True) if count > 1]
     if not many:
@@ -62,10 +61,10 @@ def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array)
 
 
 def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool = False) -> ItemVariance:
-    """Return the items' variance from each group's contributions [clusters, runs], or draws [replicates, runs].
+    """Return the variance over items from each group's contributions [clusters, runs], or draws [replicates, runs].
 
-    What two runs of one group share estimates the items' part of that group without bias; between groups every pair of
-    runs does. One group alone has the weight 1. A group of one run is taken to have as much noise of a run and an item
+    The mean covariance of two runs of a group is an unbiased estimate of the group's part; between groups, that of any
+    pair of runs. A single group has the weight 1. A group of one run is assumed to have as much noise by run and item
     as the others have on average.
     """
     if len(contributions) == 1:
@@ -86,8 +85,6 @@ def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool
 
 
 def _shared(covariances: Array) -> float:
-    """Return the mean covariance between two different runs, from all covariances [runs, runs]; with one run, its
-    variance.
-    """
+    """Return the mean covariance of two different runs, from covariances [runs, runs]; of one run, its variance."""
     runs, total = len(covariances), float(covariances.sum())
     return (total - float(np.trace(covariances))) / (runs * (runs - 1)) if runs > 1 else total

@@ -1,6 +1,6 @@
-"""Which of several changes between A and B carry the effect, from the runs between them.
+"""Attributes the effect of several changes between A and B to each of them, from runs between A and B.
 
-Every number is a contrast of the runs' statistics, with its interval over seeds and items as for a comparison
+Every number is a contrast of the runs' statistics, with an interval over seeds and items as for a comparison
 (docs/how-to/attribute-effects.md). Factors are numbers here; `Explanation.in_words` names them.
 """
 
@@ -28,19 +28,19 @@ _WIDEST = 8.0  # a share further than so many times the effect from the estimate
 class Part:
     """The effect of some factors, in units of the statistic; positive is an improvement."""
 
-    sets: tuple[Corner, ...]  # one factor; a group; an interaction; interactions that cannot be told apart
+    sets: tuple[Corner, ...]  # one factor; a group; an interaction; interactions that the runs cannot separate
     effect: float
     low: float  # for this part alone, at 1 - alpha
     high: float
     p: float  # over all parts of its kind
     shown: bool
-    share: float = nan  # of the whole effect, where that is shown
+    share: float = nan  # of the whole effect, if that is significant
     share_low: float = nan
     share_high: float = nan
-    seeds_needed: int | None = None  # that show it with 80%, if it is as measured; None: shown, or 1,000 do not
+    seeds_needed: int | None = None  # that detect the measured effect with 80% power; None: shown, or 1,000 do not
 
     def name(self, factors: Sequence[str], join: str = " x ") -> str:
-        """Return the factors' names: `lr`, `lr x kl`, or `lr x kl or beta x gamma`."""
+        """Return the part's name, made of its factors' names: `lr`, `lr x kl`, or `lr x kl or beta x gamma`."""
         return " or ".join(join.join(factors[index] for index in sorted(corner)) for corner in self.sets)
 
 
@@ -51,8 +51,8 @@ class Explanation:
     total: Part
     parts: tuple[Part, ...]
     joint: tuple[Part, ...]  # main effects and interactions
-    rest: Part | None  # what the parts that are not shown do together
-    beyond: Part | None  # of a fraction: what the whole effect is more than the sum of the parts
+    rest: Part | None  # the effect of all factors that are not shown, together
+    beyond: Part | None  # of a fraction: the whole effect minus the sum of the parts
     seeds: int
     items: int
 
@@ -62,9 +62,9 @@ class Explanation:
         return sorted((part for part in self.parts if part.shown), key=lambda part: -abs(part.effect))
 
     def in_words(self, factors: Sequence[str]) -> str:
-        """Return the explanation in a sentence."""
+        """Return the explanation as a sentence that names the factors."""
         carriers = self.carriers
-        opposed = len({part.effect > 0 for part in carriers}) > 1  # shares of what cancels exceed the whole
+        opposed = len({part.effect > 0 for part in carriers}) > 1
         named = [_named(part, factors, shares_known=not opposed) for part in carriers]
         if not self.total.shown:
             answer = "neither the combined change nor any single change has a significant effect"
@@ -119,7 +119,7 @@ def _shares(part: Part) -> str:
 
 
 class _Contrasts:
-    """Contrasts of the runs of some variants; the runs are paired once."""
+    """Computes contrasts of the runs of some variants, which are paired once."""
 
     def __init__(self, study: Measurements, runs: Sequence[str]) -> None:
         self.study, self.runs, self.alpha = study, runs, study.analysis.alpha
@@ -133,7 +133,7 @@ class _Contrasts:
         self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 
     def part(self, sets: Sequence[Corner], weights: Array, level: float = 0.0) -> Part:
-        """Return the weighted sum of the runs, and the seeds needed to reach `level` if it is given."""
+        """Return the weighted sum of the runs and, with `level`, the seeds needed to reach this level."""
         estimate = self._estimate(weights)
         p, interval = estimate.p, estimate.interval(self.alpha)
         needed = seeds_needed(estimate.effect, estimate.noise, self.seeds, level) if 0 < level < p else None
@@ -159,7 +159,7 @@ class _Contrasts:
     def _bound(self, share: float, sign: float, weights: Array, total_weights: Array) -> float:
         def holds(away: float) -> bool:
             estimate = self._estimate(weights - (share + sign * away) * total_weights)
-            # An interval allows for what went unseen: a factor that changes none of these items may change others.
+            # An interval allows for unseen items: a factor that changes none of these items may change others.
             return replace(estimate, counts=False, unseen_share=1.0).p > self.alpha
 
         inside, outside = 0.0, 1 / _WIDEST
@@ -174,10 +174,10 @@ class _Contrasts:
 
 
 def explain(study: Measurements, runs: Mapping[Corner, str], n: int) -> Explanation:
-    """Explain the effect by the variants {factors as in B: variant} of a design.
+    """Explain the effect of n factors by the variants {factors as in B: variant} of a factorial design.
 
-    The chance that any factor is named which does nothing, alone or together with others, is at most alpha, and so is
-    the chance of any false interaction (Holm 1979).
+    The chance that any factor without effect is named is at most alpha, and so is the chance of any false interaction
+    (Holm 1979).
 
     Raises:
         TrackerError: runs did not succeed or cannot be paired, or there is only one seed.
@@ -205,7 +205,6 @@ def explain(study: Measurements, runs: Mapping[Corner, str], n: int) -> Explanat
     joint = [contrasts.part(sets, weights) for sets, weights in joint_effects(n, order).items()]
     alone, together = ([part for part in joint if (len(part.sets[0]) > 1) is several] for several in (False, True))
     corrected = [part for kind in (alone, together) for part in _corrected(kind, study.analysis.alpha)]
-    # With eight factors every other run has half of them, so that the parts add up to the whole effect in any case.
     beyond = contrasts.part([everything], direct - total) if n > FULL and (direct != total).any() else None
     return Explanation(
         total_part, tuple(factor_parts), tuple(corrected), rest, beyond, contrasts.seeds, contrasts.items
@@ -218,10 +217,10 @@ def _corrected(uncorrected: Sequence[Part], alpha: float) -> list[Part]:
 
 
 def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Explanation:
-    """Explain the effect by runs with the first k factors as in B, {k: variant}, 0 and n among them.
+    """Explain the effect of n factors by runs with the first k factors as in B: {k: variant}, with 0 and n among the k.
 
-    A group of m factors is tested at m / n of alpha, so that the chance of naming a factor which does nothing after
-    those before it is at most alpha, however the groups were chosen.
+    A group of m factors is tested at m / n of alpha, so the chance of naming a factor that adds nothing to those before
+    it is at most alpha, however the groups were chosen.
 
     Raises:
         TrackerError: as `explain`.
@@ -241,6 +240,6 @@ def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Expl
 
 
 def next_cuts(explanation: Explanation) -> list[int]:
-    """Return where the groups with a significant effect are split next; empty if nothing is left to test."""
+    """Return the next runs (numbers of first factors), which halve groups with an effect; empty if none is left."""
     groups = [part.sets[0] for part in explanation.parts if part.shown]
     return [(min(group) + max(group) + 1) // 2 for group in groups if len(group) > 1]

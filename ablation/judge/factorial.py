@@ -1,15 +1,15 @@
-"""Which configurations between A and B tell what each of n factors does, and how.
+"""Factorial designs: the configurations between A and B from which the effect of each of n factors is computed.
 
 A run is the set of factors that are as in B; the others are as in A.
 
-Up to four factors all 2^n runs are made. From five to eight it is 16 of them, a fraction of resolution IV (Box, Hunter
-and Hunter, Statistics for Experimenters, 1978, chapter 12), in which no main effect is mixed with an interaction of two
-factors. Its generators have three letters each, so that A and B themselves are among the runs. A factor's Shapley value
-is its main effect if no more than two factors interact, which is what a fraction supposes.
+With up to four factors, all 2^n runs are made. With five to eight factors, 16 of them are made, a fraction of
+resolution IV (Box, Hunter and Hunter, Statistics for Experimenters, 1978, chapter 12), in which no main effect is mixed
+with an interaction of two factors. Its generators have three letters each, so that A and B themselves are among the
+runs. A factor's Shapley value is its main effect if no more than two factors interact, as a fraction assumes.
 
-Beyond eight factors groups are tested and halved (sequential bifurcation: Bettonvil and Kleijnen 1997, European Journal
-of Operational Research 96, 180-194). A run then has the first k factors as in B, and the part of a group is the
-difference of the runs at its ends, so that the parts add up to the whole effect.
+With more than eight factors, groups are tested and halved (sequential bifurcation: Bettonvil and Kleijnen 1997,
+European Journal of Operational Research 96, 180-194). A run then has the first k factors as in B, and the effect of a
+group is the difference of the runs at its ends, so that the effects add up to the whole effect.
 """
 
 from collections.abc import Sequence
@@ -36,12 +36,12 @@ def design(n: int) -> list[Corner]:
 
 
 def runs_of(n: int) -> int:
-    """Return the number of runs needed for an answer; beyond eight factors, the smallest number."""
+    """Return the number of runs that separate n factors; with more than eight factors, the smallest number."""
     return 2 ** min(n, FULL) if n <= FRACTION else 2 + (n - 1).bit_length()
 
 
 def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
-    """Return the command that separates the factors of a comparison, with its cost; `hours`: per new variant."""
+    """Return, in words, the command that separates n factors and its cost; `hours`: device-hours per new variant."""
     new = runs_of(n) - 2
     cost = f", about {device_time(new * hours)}" if hours > 0 else ""
     least = "at least" if n > FRACTION else "up to"  # some may exist
@@ -53,7 +53,7 @@ def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
 def shapley_weights(n: int, runs: Sequence[Corner]) -> Array:
     """Return the weights of each factor's Shapley value [factors, runs].
 
-    The mean, over all orders of the factors, of what a factor adds to those before it (Shapley 1953).
+    It is what a factor adds to the factors before it, on average over all orders of the factors (Shapley 1953).
     """
     if n > FULL:
         return np.stack([_effect(frozenset({factor}), runs) for factor in range(n)])
@@ -69,8 +69,8 @@ def shapley_weights(n: int, runs: Sequence[Corner]) -> Array:
 def joint_effects(n: int, runs: Sequence[Corner]) -> dict[tuple[Corner, ...], Array]:
     """Return the weights of main effects and interactions; effects that the runs cannot separate share one entry.
 
-    An interaction of two factors is what one adds where the other is as in B, minus what it adds where that is as in A,
-    on average over the other factors; of three it is the difference of two such interactions, and so on.
+    The interaction of two factors is the effect of one if the other is as in B, minus its effect if the other is as in
+    A, on average over further factors. That of three is the difference of two such interactions, and so on.
     """
     most = n if n <= FULL else 2
     sets = [frozenset(chosen) for size in range(1, most + 1) for chosen in combinations(range(n), size)]

@@ -1,4 +1,4 @@
-"""The comparisons of one study as a family: the correlation of their errors, and the correction that it allows.
+"""Corrects the comparisons of one study as a family, by the correlation of their errors (max-t).
 
 Westfall and Young (1993, Resampling-Based Multiple Testing) and Romano and Wolf (2005, JASA 100, 94-108): step down
 through the smallest p-values, each against the distribution of the smallest p of those that are left. The distribution
@@ -24,8 +24,7 @@ _MOST_DF = 1e6  # represents a known variance
 
 
 def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Array, Array] | None:
-    """Return the covariances [tested, tested] of the effects, over seeds and over items; None if the seeds' are
-    unknown.
+    """Return the covariances [tested, tested] of effects over seeds and over items; None if seed noise is unknown.
 
     Two comparisons share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
     equally noisy, parent and grandchild by -1/2. Few seeds cannot estimate these numbers, so they are computed from the
@@ -61,7 +60,7 @@ def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Ar
 
 
 def _with_variances(covariance: Array, variances: Array) -> Array:
-    """Return the same correlations with other variances; no correlation if a variance is 0."""
+    """Return the covariances with the same correlations and the given variances; 0 beside a variance of 0."""
     return _correlation(covariance) * np.sqrt(np.outer(variances, variances))
 
 
@@ -74,16 +73,14 @@ def _correlation(covariance: Array) -> Array:
 
 
 def degrees(noise: Noise) -> float:
-    """Return the degrees of freedom of both variances together (Satterthwaite 1946), for the tail of the distribution
-    only.
-    """
+    """Return the degrees of freedom of the sum of both variances (Satterthwaite 1946)."""
     squares = noise.seed_variance**2 / noise.seed_df + noise.item_variance**2 / noise.item_df
     return min(noise.total**2 / squares, _MOST_DF) if squares > 0 else _MOST_DF
 
 
 @dataclass(frozen=True)
 class Family:
-    """Contrasts that are judged together, at interim analyses with these shares of alpha."""
+    """Contrasts that are judged together, over interim analyses with the shares `weights` of alpha."""
 
     correlation: Array  # [members, members]
     df: Array  # [members]
@@ -117,7 +114,7 @@ class Family:
         return np.abs(normal, out=normal) if self.sides == 2 else normal
 
     def _exceeded(self, p: float, df: Array, draws: Array) -> float:
-        """Return the chance that the smallest p of some members is at most `p` at any interim analysis (Bonferroni)."""
+        """Return the chance that the smallest p of members is at most `p` at any interim analysis (Bonferroni)."""
         total = 0.0
         for weight in self.weights:
             critical = -special.stdtrit(df, np.maximum(p * weight, 1e-300) / self.sides)
@@ -139,9 +136,9 @@ class Family:
         return result
 
     def level(self, alpha: float) -> float:
-        """Return the level at which each member may be tested, or its interval drawn, with alpha over all of them.
+        """Return the level of each member's test and interval at which the family's level is alpha.
 
-        Never below alpha / members.
+        It is at least alpha / members.
         """
         if len(self.df) < 2 or self._exceeded(alpha, self.df, self._draws) <= alpha:
             return alpha

@@ -1,9 +1,8 @@
-"""Whether a change may merge: whether each comparison meets the requirement, and the study's guardrails.
+"""Decides whether a change may merge: whether each comparison meets a requirement and the study's guardrails.
 
-`better` and `equivalent` are the study's verdicts. `not-worse` is a separate test (non-inferiority): one-sided, of an
-effect of -margin or less, with the same noise, interim analyses and correction as the verdicts. A guardrail, a metric
-that must not get worse, is this test on the metric's values; several share the study's alpha. How it is used:
-docs/how-to/gate.md.
+`better` and `equivalent` are the study's verdicts. `not-worse` is a one-sided test (non-inferiority) of an effect of at
+most -margin, with the noise, interim analyses and correction of the verdicts. A guardrail is a metric that must not get
+worse, by the same test; several guardrails share the study's alpha (docs/how-to/gate.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from ablation.judge.significance import enough_seeds_for_equivalence, sequential
 from ablation.judge.stored import read_measurements
 from ablation.store.database import Store
 
-# Outcome: exit status. Of several comparisons the first outcome in this order counts. 1 and 2 are left to errors.
+# {outcome: exit status}, the most severe outcome first; errors have the statuses 1 and 2.
 STATUS = {"worse": 10, "invalid": 12, "unmet": 13, "undecided": 11, "passed": 0}
 _NAN = float("nan")
 
@@ -46,7 +45,7 @@ def most_severe(results: Sequence[Answer]) -> str:
 
 
 def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comparison]:
-    """Return the comparisons with these names (CHILD or PARENT:CHILD), or all.
+    """Return the comparisons with these names (CHILD or PARENT:CHILD); all without names.
 
     Raises:
         ConfigError: no comparison has such a name, or several have.
@@ -81,8 +80,8 @@ def compared_with(ancestor: str, study: Measurements) -> Measurements:
 def answers(
     study: Measurements, comparisons: Sequence[Comparison], required: str, asked: Sequence[Comparison]
 ) -> list[Answer]:
-    """Return an answer for each comparison of `asked`; `comparisons` are all that were judged."""
-    # Without a margin there is no bound to test, and only the verdicts answer.
+    """Return an answer for each comparison in `asked`; `comparisons` are all that the study judges."""
+    # Without a margin there is no bound to test, so only the verdicts answer.
     testable = required in ("not-worse", "better") and study.analysis.margin is not None
     tests, correction = not_worse(study, comparisons) if testable else ({}, "")
     return [
@@ -91,7 +90,7 @@ def answers(
 
 
 def check_margins(comparisons: Sequence[Comparison], guarded: Mapping["Pair", Sequence["Guarded"]]) -> None:
-    """Raise ConfigError for a margin that is not stated or lets everything pass, of the study or of a guardrail."""
+    """Raise ConfigError if a margin of the study or of a guardrail is not stated, or lets everything pass."""
     for comparison in comparisons:
         rails = [rail.comparison for rail in guarded.get(comparison.pair, ())]
         for each in (comparison, *rails):
@@ -104,14 +103,14 @@ def check_margins(comparisons: Sequence[Comparison], guarded: Mapping["Pair", Se
 
 @dataclass(frozen=True)
 class NotWorse:
-    """The non-inferiority test of one comparison: p, corrected and over interim analyses, and the number of seeds."""
+    """The non-inferiority test of a comparison: its corrected p over interim analyses, and the deciding seeds."""
 
     p: float
     seeds: int
 
 
 def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[dict[tuple[str, str], NotWorse], str]:
-    """Return the non-inferiority test of each comparison that could be tested, and the name of the correction."""
+    """Return the non-inferiority test of each comparison that has a p, and the correction in words."""
     analysis, p, seeds = study.analysis, [], []
     tested = sorted((each for each in comparisons if not np.isnan(each.p)), key=lambda each: each.pair)
     for comparison in tested:
@@ -122,7 +121,7 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
         by_interim = {interim.seeds: interim.estimate.p_not_worse(analysis.margin) for interim in interims}
         weights = {interim.seeds: interim.weight for interim in interims}
         p.append(sequential_p(by_interim, weights))
-        # The answer rests on the interim analysis that shows most for its share of alpha.
+        # The interim analysis with the smallest p for its share of alpha decides.
         seeds.append(min(by_interim, key=lambda count: by_interim[count] / weights[count]))
     correction = Correction(study, tested, p, sides=1)
     adjusted = zip(correction.adjusted.items(), seeds, strict=True)
@@ -136,8 +135,8 @@ def _answer(
     if why := _why_invalid(comparison):
         return Answer(comparison, "invalid", why)
 
-    # The study's own verdict answers where it is worse, or says as much as is required. A gate allows in full for large
-    # losses on items that were not seen, where the verdict `better` may allow for a share of them.
+    # The study's verdict answers if it is worse, or says as much as is required. But a gate fully allows for large
+    # losses on unseen items, while the verdict `better` may allow for a share of them.
     enough = verdict == required or (verdict == "better" and required == "not-worse")
     allowed_for = comparison.unseen_in_full or test is None or test.p <= analysis.alpha
     if verdict == "worse" or (enough and (verdict != "better" or allowed_for)):
@@ -145,7 +144,7 @@ def _answer(
     if test is None or (required == "better" and not enough):
         return Answer(comparison, "undecided" if verdict == "undecided" else "unmet", comparison.why)
 
-    # Otherwise the one-sided test does, which asks less than `equivalent`: nothing bounds an improvement.
+    # Otherwise the one-sided test answers, which is weaker than `equivalent`: it does not bound an improvement.
     bound = f"above -{stated(analysis.margin)} (one-sided {p_equals(test.p)}{correction})"
     if test.p > analysis.alpha:
         but = "the verdict is better, but other items may lose far more; allowing for them, " if enough else ""
@@ -157,7 +156,7 @@ def _answer(
 
 
 def _unless_other_units(answer: Answer) -> Answer:
-    """Return the answer, or an invalid one if it passed but its runs seem to be in different units."""
+    """Return the answer, or an invalid one if it passed but the runs seem to be on different scales."""
     comparison = answer.comparison
     why = unlike_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
     remedy = "convert them to one unit, leave out some runs, or pass --allow scale"
@@ -184,9 +183,7 @@ RAIL_COLUMNS += ["margin", "p_not_worse", "why"]
 
 @dataclass(frozen=True)
 class Guarded:
-    """One guardrail of one comparison; `comparison` is of the guardrail's metric, and positive effects are
-    improvements.
-    """
+    """The answer of one guardrail for one comparison; `comparison` is that of the guardrail's metric."""
 
     metric: str
     verdict: str  # holds, worse, undecided, invalid or not run
@@ -205,13 +202,13 @@ Pair = tuple[str, str]  # child, parent
 
 
 def read_guardrails(store: Store, name: str) -> list[Measurements]:
-    """Read the values of each guardrail of a study, with the analysis plan by which it is tested."""
+    """Read the measurements of each guardrail of a study, with its own analysis plan."""
     guardrails = store.study(name).analysis.guardrails
     return [as_guardrail(read_measurements(store, name, rail.metric), rail, len(guardrails)) for rail in guardrails]
 
 
 def as_guardrail(study: Measurements, rail: Guardrail, count: int) -> Measurements:
-    """Return the measurements with the analysis plan of one of `count` guardrails."""
+    """Return measurements with the analysis plan of one of `count` guardrails."""
     plan: dict[str, Any] = {"direction": rail.direction, "margin": rail.margin, "guardrails": []}
     plan |= {"alpha": study.analysis.alpha / count}
     return replace(study, analysis=study.analysis.model_copy(update=plan))
@@ -241,7 +238,7 @@ def _guarded(analysis: Analysis, comparison: Comparison, test: NotWorse | None) 
 
 
 def rails_in_words(guarded: Sequence[Guarded]) -> str:
-    """Return what the guardrails add to a comparison's verdict; empty without guardrails."""
+    """Return, as a clause, what guardrails add to a comparison's verdict; empty without guardrails."""
     for verdict, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
         if names := [rail.metric for rail in guarded if rail.verdict == verdict]:
             return said.format(" and ".join(names))
@@ -249,7 +246,7 @@ def rails_in_words(guarded: Sequence[Guarded]) -> str:
 
 
 def apply_guardrails(results: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
-    """Return the answers, with another outcome if a guardrail is worse, or is not shown to be no worse."""
+    """Return the answers; one that passed gets another outcome if a guardrail does not hold."""
     changed = []
     for answer in results:
         rails = guarded.get(answer.comparison.pair, ()) if answer.outcome == "passed" else ()

@@ -1,4 +1,4 @@
-"""Small gains that add up: consecutive steps of which none is shown alone, while all of them together are."""
+"""Finds small gains that add up: steps of which none is significant alone, although together they are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ablation.judge.paths import path_level
 
 @dataclass(frozen=True)
 class JointSteps:
-    """The joint effect of the steps from an ancestor to a variant; a positive effect is an improvement."""
+    """The joint effect of several steps, from an ancestor to a variant; a positive effect is an improvement."""
 
     ancestor: str
     child: str
@@ -23,7 +23,7 @@ class JointSteps:
 
 
 def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
-    """Return the longest sequences of steps that are significant together although none is alone."""
+    """Return the longest sequences of steps that are significant together although no single step is."""
     if not comparisons or comparisons[0].of.analysis.comparisons != "parent":
         return []
     correction, study = comparisons[0].correction, comparisons[0].of

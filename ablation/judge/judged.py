@@ -1,4 +1,4 @@
-"""A comparison's verdict: what was measured, and the correction of its family for the number of comparisons."""
+"""Decides the verdict on a comparison, from its measurements and the correction for the number of comparisons."""
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -12,10 +12,17 @@ from ablation.judge.measure import Interim, Measured, measure
 from ablation.judge.measurements import Measurements
 from ablation.judge.significance import enough_seeds_for_equivalence
 
-# In the order of the page: what helped, what hurt, what made no difference, what is not known.
-VERDICTS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
+VERDICTS = (
+    "better",
+    "worse",
+    "equivalent",
+    "undecided",
+    "confounded",
+    "invalid",
+    "not run",
+)  # in the order of the page
 DECIDED = VERDICTS[:3]
-NOT_COMPARED = ("invalid", "not run")  # comparisons without a comparison: something is wrong, or still to come
+NOT_COMPARED = ("invalid", "not run")
 _NAN = float("nan")
 
 
@@ -27,7 +34,7 @@ class Judged(Measured):
 
     @classmethod
     def of_family(cls, measured: Measured, correction: Correction) -> Self:
-        """Return the measured comparison with the correction for all comparisons of its study."""
+        """Return a measured comparison with the correction for all comparisons of its study."""
         return cls(**{each.name: getattr(measured, each.name) for each in fields(measured)}, correction=correction)
 
     @classmethod
@@ -50,16 +57,15 @@ class Judged(Measured):
 
     @cached_property
     def decision(self) -> tuple[str, Interim | None]:
-        """The verdict if the comparison were not confounded, and the interim analysis that decided, if any did."""
+        """The verdict apart from confounding, and the interim analysis that decided; None if none did."""
         if self.problem or self.latest is None:
             return "not run" if self.problem.waiting else "invalid", None
 
-        # Equivalence first: a difference within the margin does not matter, also where it is surely not 0.
+        # Equivalence first: a difference within the margin does not matter, even if it is surely not 0.
         if (interim := self.equivalent_at) is not None:
             enough = enough_seeds_for_equivalence(interim.seeds, self.of.analysis)
             return "equivalent" if enough else "undecided", interim
 
-        # The sign is the centre's, which is freed of the noise that folds at a target.
         if self.significant:
             interim = self.smallest_p
             return "better" if interim.estimate.centre > 0 else "worse", interim
@@ -67,12 +73,12 @@ class Judged(Measured):
 
     @property
     def detail(self) -> str:
-        """The verdict, one of VERDICTS, that the comparison would have if it were not confounded."""
+        """The verdict apart from confounding, one of VERDICTS."""
         return self.decision[0]
 
     @property
     def verdict(self) -> str:
-        """The verdict, one of VERDICTS."""
+        """The verdict on the comparison, one of VERDICTS."""
         return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
 
     @property
@@ -85,10 +91,10 @@ class Judged(Measured):
 
     @cached_property
     def equivalent_at(self) -> Interim | None:
-        """First interim analysis whose interval lies inside the margin; the comparison then stays decided.
+        """First interim analysis whose interval lies inside the margin, at enough seeds for the verdict equivalent.
 
-        An interim analysis at too few seeds to call anything equivalent decides nothing; it is the last resort here, so
-        that the reason can say so, unless a later one calls the comparison better or worse.
+        If there is none, it is the last one at too few seeds, which the reason mentions, unless a later one calls the
+        comparison better or worse.
         """
         analysis = self.of.analysis
         within = [

@@ -1,4 +1,4 @@
-"""One comparison of a child with its parent, without the family: effect, noise, and its interim analyses."""
+"""Measures one comparison of a child with its parent, without its family: effect, noise, and interim analyses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Interim:
-    """An interim analysis: a comparison at this number of seeds, and the share of alpha that it may spend."""
+    """A comparison's interim analysis at a number of seeds; `weight` is the share of alpha that it may spend."""
 
     seeds: int
     weight: float
@@ -28,7 +28,7 @@ class Interim:
 
     @property
     def p(self) -> float:
-        """Two-sided p of this interim analysis alone."""
+        """Two-sided p-value of this interim analysis alone."""
         return self.estimate.p
 
 
@@ -67,7 +67,7 @@ class Measured:
 
     @property
     def estimate(self) -> Estimate | None:
-        """The estimate from all seeds of the comparison."""
+        """The estimate from all seeds of the comparison; None if no runs can be paired."""
         return self.all_seeds.estimate if self.all_seeds else None
 
     @property
@@ -77,7 +77,7 @@ class Measured:
 
     @property
     def unseen_in_full(self) -> bool:
-        """Whether the verdicts better and worse allow in full for unseen items with far larger differences."""
+        """Whether the verdicts better and worse fully allow for unseen items with far larger differences."""
         return self.estimate is None or self.estimate.counts or self.estimate.unseen_share == 1
 
     @property
@@ -104,7 +104,7 @@ class Measured:
 
     @property
     def seeds(self) -> int:
-        """Smaller number of runs of the two variants."""
+        """Number of runs of the variant that has fewer."""
         return min(map(len, self.runs))
 
     @property
@@ -116,8 +116,8 @@ class Measured:
 def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:
     """Return one comparison before correction: the effect, its interim analyses, and the p over them.
 
-    The study's other variants inform the seeds' variance only where the family is corrected for: alone, a child that is
-    several times as noisy as they are would err too often.
+    moderate: let the study's other variants inform the variance over seeds. Only comparisons that are corrected for
+    their number may do so: alone, a child that is several times as noisy as the others would err too often.
     """
     variants = (child, parent)
     groups, runs, problem = comparable(study, variants)
@@ -147,9 +147,9 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
 
 
 def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Estimate:
-    """Return the estimate with moderated noise (`SeedPrior.moderated`); `squares`: the sum of squared weights.
+    """Return the estimate with moderated noise (`SeedPrior.moderated`); unchanged without a prior, or with one seed.
 
-    It is as it was without a prior, or with one seed.
+    squares: the sum of the squared weights of the contrast.
     """
     noise = numbers.noise
     if prior is None or not noise.seeds_known or numbers.copied or numbers.design.claim == "checkpoints":
@@ -162,15 +162,11 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     """Return the factors that differ on the path from child to parent through their last common ancestor."""
     factors_of = {variant.name: variant.factors for variant in study.variants}
-    child_path, parent_path = ([name, *ancestors(name, study.parents)] for name in (child, parent))
-    steps = [name for name in child_path if name not in parent_path] + [
-        name for name in parent_path if name not in child_path
-    ]
-    return (
-        factors_of[steps[0]]
-        if len(steps) == 1
-        else tuple(sorted({factor for name in steps for factor in factors_of[name]}))
-    )
+    on_child_path, on_parent_path = ({name, *ancestors(name, study.parents)} for name in (child, parent))
+    steps = on_child_path ^ on_parent_path
+    if len(steps) == 1:
+        return factors_of[steps.pop()]
+    return tuple(sorted({factor for name in steps for factor in factors_of[name]}))
 
 
 def interim_shares(analysis: Analysis) -> list[float]:

@@ -1,4 +1,4 @@
-"""The measurements of one study's runs, made from two frames, and which runs may be compared."""
+"""Makes the measurements of a study from frames of runs and items, and checks which runs may be compared."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,20 +35,20 @@ class Weights:
 
     key: str  # of the stage: equal where two variants share it
     digest: str
-    moved: tuple[float, ...]  # none where the stage measured models: the digest is of all that its items depend on
+    moved: tuple[float, ...]  # empty if the stage measured models; its digest is then of all that its items depend on
     last: bool = False  # the run's last stage, whose items are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """Values by item: the part of a pandas series that judging uses; it is built 20 times as fast."""
+    """Values by item, like a pandas series, which takes 20 times as long to build."""
 
     index: pd.Index  # the same object where runs have the same items
     values: Array
 
 
 class RunRow(NamedTuple):
-    """A row of the frame of runs; rows are in the order in which the runs were added."""
+    """A run with its state; a frame of runs lists them in the order in which they were added."""
 
     variant: str
     seed: int
@@ -58,10 +58,7 @@ class RunRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The frame of items: a row for each value of an item in a run.
-
-    Names are numbers in it, since the names of millions of rows would take gigabytes.
-    """
+    """The values of all items in all runs, with numbers for the names, which would take gigabytes."""
 
     runs: Sequence[Run]
     subsets: Sequence[str]
@@ -70,7 +67,7 @@ class Items:
     values: Array
 
     def by_run(self) -> tuple[dict[Run, dict[str, Column]], frozenset[Run]]:
-        """Return {run: {subset: values by item, sorted}}, and the runs that have an item twice."""
+        """Return {run: {subset: values by item, sorted}}, and the runs in which an item occurs twice."""
         values, places = self.values, self.places
         if (places[1:] < places[:-1]).any():
             order = np.argsort(places, kind="stable")
@@ -114,7 +111,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurements:
-    """The measurements of one study's runs, as verdicts need them; they are read once."""
+    """The measurements of one study's runs, and what verdicts need to know about these runs."""
 
     name: str
     analysis: Analysis
@@ -122,33 +119,35 @@ class Measurements:
     states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason); seeds in the order they were added
     values: Mapping[Run, Mapping[str, Column]]  # subset: value by item, sorted
     duplicates: frozenset[Run]
-    aborted: Mapping[Run, str] = field(default_factory=dict)  # runs with a health event of severity abort
+    aborted: Mapping[Run, str] = field(default_factory=dict)  # why a run is unhealthy: rules of severity abort
     stages: pd.DataFrame = field(default_factory=lambda: _NO_STAGES)
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
     weights: Mapping[Run, Mapping[str, Weights]] = field(default_factory=dict)  # by stage
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
     cluster_fault: str = ""  # an item that two runs put into different clusters
     environments: Mapping[Run, Mapping[str, Environment]] = field(default_factory=dict)  # by stage
-    not_judgeable: Mapping[Run, str] = field(default_factory=dict)  # items without the plan's outcome or transform
-    samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
-    imported: bool = False  # other programs made the runs
-    planned: bool = True  # a plan knows which runs should be there; else they are those that somebody gave
-    allowed: frozenset[str] = frozenset()  # identical: the same values throughout; scale: values of another size
-    without: frozenset[Run] = frozenset()  # runs that may be missing or have failed: their seeds are left out
-    steps: Mapping[Run, Sequence[int]] = field(default_factory=dict)  # of final metrics that were logged, by subset
-    kept: bool = False  # these steps are of models that were kept, and not the last, in some runs
+    not_judgeable: Mapping[Run, str] = field(
+        default_factory=dict
+    )  # why items have no value of the outcome or transform
+    samples: Mapping[str, int] = field(default_factory=dict)  # {variant: samples of which an item's value is the mean}
+    imported: bool = False  # whether other programs made the runs
+    planned: bool = True  # whether a plan lists the runs that should exist; else they are those that somebody gave
+    allowed: frozenset[str] = frozenset()  # differences that a gate accepts (`judge_study`)
+    without: frozenset[Run] = frozenset()  # runs that may be missing or have failed; their seeds are left out
+    steps: Mapping[Run, Sequence[int]] = field(default_factory=dict)  # of logged final metrics, by subset
+    kept: bool = False  # whether these steps are of kept models, which are not the last ones in some runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
     _groups: dict[Hashable, Group] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def direction(self) -> Direction:
-        """Direction of improvement, in the form that `ablation.judge.statistics` takes."""
+        """Direction of improvement: max, min, or {"target": value}."""
         wanted = self.analysis.direction
         return {"target": wanted.target} if isinstance(wanted, Target) else wanted
 
     @cached_property
     def design(self) -> Design:
-        """Whether seeds are paired, and whether verdicts are about recipe or checkpoints, by the analysis plan."""
+        """The analysis plan's choice whether seeds are paired and whether verdicts are about recipe or checkpoints."""
         return Design(self.analysis.seeds or "paired", self.analysis.claim or "recipe")
 
     @cached_property
@@ -169,12 +168,12 @@ class Measurements:
 
     @cached_property
     def faults(self) -> dict[Run, str]:
-        """What is wrong with each run; empty if nothing is."""
+        """What is wrong with each run, {run: message}; the message is empty for a sound run."""
         return {run: _fault(self, run) for run in self.states}
 
     @cached_property
     def item_lists(self) -> dict[Run, int]:
-        """A number for each sound run's list of items, equal for runs with the same items in the same order."""
+        """A number for each sound run; runs with the same items in the same order have the same number."""
         lists: list[list[pd.Index]] = []
         numbers: dict[Run, int] = {}
         for run in (run for run in self.states if not self.faults[run]):
@@ -235,10 +234,17 @@ def measurements_of(
     clusters: Iterable[tuple[str, str, str]] = (),
     **further: Any,
 ) -> Measurements:
-    """Return the measurements of a study from its frames, of a grid, an import, files or arrays.
+    """Return the measurements of a study from its runs and items, whether of a grid, an import, files or arrays.
 
-    samples: of an item, that its value is the mean of, by variant; clusters: (subset, item, cluster), as often as one
-    likes; further: what only a grid or an import knows, fields of Measurements.
+    Args:
+        name: of the study.
+        analysis: its analysis plan.
+        variants: its variants, parents before children.
+        runs: all runs, in the order in which they were added.
+        items: their values.
+        samples: {variant: samples of which an item's value is the mean}.
+        clusters: (subset, item, cluster); repetitions are allowed.
+        further: other fields of Measurements, which only a grid or an import knows.
     """
     values, duplicates = items.by_run()
     not_judgeable = _logarithms(values, analysis) if analysis.transform else _outcomes(values, analysis, samples)
@@ -259,18 +265,18 @@ def measurements_of(
 
 
 def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dict[str, str]], str]:
-    """Return {subset: {item: cluster}} from (subset, item, cluster), and a message if an item is in two clusters."""
+    """Return {subset: {item: cluster}}, and a message if an item is in two clusters."""
     clusters: dict[str, dict[str, str]] = {}
     fault = ""
     for subset, item, cluster in rows:
         if (known := clusters.setdefault(subset, {}).setdefault(item, cluster)) != cluster and not fault:
-            words = "name the same cluster for the item in every run"
-            fault = f"item {item} of {subset} is in cluster {known} in one run and in {cluster} in another; {words}"
+            remedy = "name the same cluster for the item in every run"
+            fault = f"item {item} of {subset} is in cluster {known} in one run and in {cluster} in another; {remedy}"
     return clusters, fault
 
 
 def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
-    """Replace the items' means by the plan's outcome, if it has one; return why that is impossible for some runs."""
+    """Replace the items' means by the plan's outcome, such as pass@4; return {run: why that is impossible}."""
     if not analysis.k:
         return {}
     outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
@@ -319,7 +325,7 @@ class Problem:
 
 
 class Compared(NamedTuple):
-    """The compared runs of several variants; `runs`: the seeds of each group, in the order they were added."""
+    """The compared runs of several variants; `runs`: the seeds of each group, in the order in which they were added."""
 
     groups: list[Group]
     runs: list[list[int]]
@@ -327,14 +333,13 @@ class Compared(NamedTuple):
 
 
 def comparable(study: Measurements, variants: Sequence[str], *, paired: bool | None = None) -> Compared:
-    """Return the runs of several variants that can be compared; `paired` overrides the design of the study.
+    """Return the runs of several variants that can be compared; `paired` overrides the study's design.
 
-    If there is a problem, they are the runs that can be compared all the same, or none.
+    With a problem, these are the sound runs that are left, or none: tables still show their values.
     """
     find_runs = _paired_runs if (study.design.paired if paired is None else paired) else _independent_runs
     runs, problems, waiting = find_runs(study, variants)
 
-    # Sound runs are grouped in spite of a problem: a page shows what there is, and the verdict says what is wrong.
     groups, copies = [], []
     if all(runs):
         clusters = study.item_clusters[variants[0], runs[0][0]]
@@ -345,7 +350,7 @@ def comparable(study: Measurements, variants: Sequence[str], *, paired: bool | N
 
 
 def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """Return the sound runs of each variant, the problems, and whether all problems are runs that have not ended."""
+    """Return the sound seeds of each variant, the problems, and whether all problems are runs that have not ended."""
     problems = [study.cluster_fault] if study.cluster_fault else []
     sound, waiting = [], not problems
     for variant in variants:
@@ -361,9 +366,7 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
 
 
 def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """Return the seeds in which the runs of all variants are sound and have the same items, the problems, and whether
-    these are only runs that have not ended.
-    """
+    """Return the seeds whose runs are sound in all variants, the problems, and whether runs have only not ended."""
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
     paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]
@@ -395,7 +398,7 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
 
 
 def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
-    """Say which two seeds of a variant have the same values."""
+    """Return, in words, which two seeds of a variant have the same values, and what to do."""
     assert group.copy is not None
     one, other = (seeds[place] for place in group.copy)
     told = f"seeds {one} and {other} of {variant} have the same value on every item, so they may be one run"
@@ -403,9 +406,7 @@ def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
 
 
 def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
-    """Return the paired runs of several variants: one array [variants, seeds, items] per subset, the seeds, and the
-    problem.
-    """
+    """Return the paired runs of variants: an array [variants, seeds, items] per subset, the seeds, and the problem."""
     groups, runs, problem = comparable(study, variants, paired=True)
     values = [np.concatenate(by_group) for by_group in zip(*(group.values for group in groups), strict=True)]
     return values, runs[0] if runs else [], problem
@@ -434,33 +435,33 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
 
 
 def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
-    """Return the runs that are missing although the other variant has their seed; they may have failed.
+    """Return the runs that are missing although the other variant has their seed, because they may have failed.
 
-    A plan knows which runs there should be, and `add-seeds` may plan more of one variant.
+    There are none in a planned study, in which `add-seeds` may plan more seeds of one variant.
     """
     if study.planned or not study.design.paired:
         return []
-    ours, theirs = {*study.seeds(child)}, {*study.seeds(parent)}
-    missing = [*((child, seed) for seed in theirs - ours), *((parent, seed) for seed in ours - theirs)]
+    of_child, of_parent = {*study.seeds(child)}, {*study.seeds(parent)}
+    missing = [*((child, seed) for seed in of_parent - of_child), *((parent, seed) for seed in of_child - of_parent)]
     return sorted(run for run in missing if run not in study.without)
 
 
 def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]:
-    """Return the cluster number of each item, one array [items] per subset, in the order of `paired_values`.
+    """Return the cluster number of each item of a run, one array [items] per subset.
 
-    One name is one cluster, in every subset. An item without a cluster is one of its own.
+    One name is one cluster in every subset. An item without a cluster is a cluster of its own.
     """
     numbers: dict[Any, int] = {}
-    by_subset, own = [], 0  # items that are clusters of their own
+    by_subset, unnamed = [], 0  # items that are clusters of their own
     for subset in study.analysis.subsets:
         named = study.clusters.get(subset, {})
         items = study.values[variant, seed][subset].index
         if named:
             keys = [named.get(item, (subset, item)) for item in items.tolist()]
-            numbered = np.array([numbers.setdefault(key, own + len(numbers)) for key in keys], dtype=np.int64)
+            numbered = np.array([numbers.setdefault(key, unnamed + len(numbers)) for key in keys], dtype=np.int64)
         else:
-            numbered = own + len(numbers) + np.arange(len(items))
-            own += len(items)
+            numbered = unnamed + len(numbers) + np.arange(len(items))
+            unnamed += len(items)
         by_subset.append(numbered)
     return by_subset
 
@@ -487,17 +488,17 @@ def _fault(study: Measurements, run: Run) -> str:
 
 
 def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
-    """Return the reasons why sound runs cannot be paired item by item."""
+    """Return why sound runs cannot be paired item by item; empty if they can."""
     if len({study.item_lists[run] for run in runs}) < 2:
         return []
     (first, first_seed), faults = runs[0], []
     for variant, seed in runs[1:]:
         for subset in study.analysis.subsets:
-            theirs, ours = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
-            if not ours.equals(theirs):
-                counts = f"{first} seed {first_seed} has {len(theirs)} items and {variant} seed {seed} has {len(ours)}"
-                common = len(ours.intersection(theirs))
-                faults.append(f"items of {subset} cannot be paired: {counts}, of which {common} are common to both")
+            wanted, items = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
+            if not items.equals(wanted):
+                counts = f"{first} seed {first_seed} has {len(wanted)} items and {variant} seed {seed} has {len(items)}"
+                common = len(items.intersection(wanted))
+                faults.append(f"items of {subset} cannot be paired: {counts}, and {common} are common to both")
     return faults
 
 
@@ -513,7 +514,7 @@ def _seed_prior(study: Measurements) -> SeedPrior | None:
 
 @dataclass(frozen=True)
 class Warned:
-    """A health rule of severity warn, and the runs that broke it; it does not change a verdict."""
+    """A health rule of severity warn, with the runs that broke it."""
 
     rule: Rule
     runs: tuple[str, ...]

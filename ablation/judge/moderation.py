@@ -1,16 +1,19 @@
-"""Seed variances that borrow from each other: with three seeds, a variance of its own has two degrees of freedom.
+"""Moderates variances over seeds: each is drawn towards a prior that is estimated from all variants of a study.
 
-Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3. Comparisons share parents;
-one unstable parent makes all of its comparisons noisy; so the prior is formed from the variants' runs, which are nearly
-independent once the median over variants is subtracted from each seed. A comparison's prior is the prior of two runs.
+With three seeds, a variance has only two degrees of freedom. The method is that of Smyth, Statistical Applications in
+Genetics and Molecular Biology 3 (2004), article 3. Comparisons share parents, and one unstable parent makes all of its
+comparisons noisy. So the prior is estimated from the variants' runs, which are nearly independent once the median over
+variants is subtracted from each seed. A comparison's prior is the prior of two runs.
 
-Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for
-thousands of genes). A variant that is much more unstable or quieter than the others does not contribute to the prior,
-and comparisons of unstable variants keep their own variance; if many are, spreads differ throughout (or runs collapse
-now and then), so all contribute, and no variant counts as quieter than their mean (in which, from five seeds on, a
-variance counts up to the bound at which it is called unstable). And the prior's degrees of freedom are limited: with
-three seeds a variant of five times the spread looks stable in every sixth study, which no test of its variance could
-detect. Simulated errors behind these numbers: docs/explanation/statistics.md.
+Two rules make it robust, as Phipson et al. (2016, Annals of Applied Statistics 10, 946-963) do for thousands of genes:
+
+- A variant that is much less or much more stable than the others does not contribute to the prior, and comparisons of
+  unstable variants keep their own variance. If there are many such variants, all contribute, and the prior is at least
+  their mean variance (in which, from five seeds on, a variance counts up to the bound at which it is called unstable).
+- The prior's degrees of freedom are limited: with three seeds a variant with five times the usual spread looks stable
+  in every sixth study.
+
+docs/explanation/statistics.md has the simulated errors behind these numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +33,7 @@ MOST_PRIOR_DF = {3: (2.5, 4), 4: (5.0, 4), 5: (10.0, 2)}
 UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the prior
 FEW = 0.1  # of the variants, and at least one, may be left out of the prior
 BOUNDED_DF = 4  # from five seeds on, a variance counts in the mean of all only up to the bound of its F test
-QUIET = 0.001  # a comparison whose variance is so improbably small under the prior keeps it
+QUIET = 0.001  # a comparison with a variance that is so improbably small under the prior keeps this variance
 _ANY_DF = 1e6  # the prior's variance is taken as known here
 LEAST = 1e-5  # of the median: smaller variances are not distinguished (limma's offset)
 # Variance of the median of k standard normal numbers (k = 1 to 7: David and Nagaraja, 2003); pi / 2 / k from there on.
@@ -49,13 +52,17 @@ class SeedPrior:
     def moderated(
         self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0, squares: float = 2.0
     ) -> Noise:
-        """Return the moderated noise of a difference of two variants, or of a contrast with this sum of squared
-        weights.
+        """Return the moderated noise of a difference of two variants, or of another contrast.
 
-        Its own variance is used with fewer than three seeds, for unstable variants, and if two variants agree so
-        closely (equal runs, above all) that its probability under the prior is below 0.001. `hidden`: variance of one
-        seed's difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that was
-        added to its own variance.
+        The contrast keeps its own variance with fewer than three seeds, for unstable variants, and if the variance is
+        so small (because runs are equal, for example) that its probability under the prior is below 0.001.
+
+        Args:
+            noise: of the contrast, from its own runs.
+            variants: in the contrast.
+            seeds: of each variant.
+            hidden: part of one seed's variance that the runs' gains do not show, such as rounding.
+            squares: the sum of the contrast's squared weights.
         """
         if noise.groups:
             return self._moderated_groups(noise, variants)
@@ -81,9 +88,7 @@ class SeedPrior:
         return replace(noise, seed_variance=seeds.seed_variance, seed_df=seeds.seed_df, groups=seeds.groups)
 
     def _toward(self, prior: float, variance: float, df: float) -> tuple[float, float]:
-        """Return a variance and its degrees of freedom, moderated unless the variance is improbably small under the
-        prior.
-        """
+        """Return a moderated variance and its degrees of freedom; unchanged if improbably small under the prior."""
         if special.fdtr(df, _ANY_DF, variance / prior) < QUIET:
             return variance, df
         return (self.df * prior + df * variance) / (self.df + df), df + self.df
@@ -127,10 +132,10 @@ def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array
 
 
 def spreads(gains: Array) -> tuple[Array, Array]:
-    """Return the variance over seeds of each variant's runs and its degrees of freedom, from gains [variants, seeds].
+    """Return each variant's variance over seeds and its degrees of freedom, from gains [variants, seeds].
 
-    NaN without runs. A seed's effect on all variants is not noise of a difference: the median of the other variants is
-    subtracted from each seed, and the median's own noise from the variance.
+    A gain is NaN without a run. The effect that a seed has on all variants is not noise of a difference, so the median
+    of the other variants is subtracted from each run, and the median's own noise from the variance.
     """
     made = ~np.isnan(gains)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -150,7 +155,7 @@ def spreads(gains: Array) -> tuple[Array, Array]:
 
 
 def _plain_spreads(gains: Array) -> tuple[Array, Array]:
-    """Return the plain variance over each variant's runs, for independent runs."""
+    """Return each variant's variance over independent runs and its degrees of freedom."""
     count = (~np.isnan(gains)).sum(axis=1)
     away = gains - np.nansum(gains, axis=1, keepdims=True) / count[:, None]
     return np.nansum(away**2, axis=1) / np.maximum(count - 1, 1), np.maximum(count - 1.0, 0.0)
@@ -165,7 +170,7 @@ def _median_noise(counts: NDArray[np.int64]) -> Array:
 def seed_prior(gains: Mapping[str, Mapping[int, float]], *, paired: bool = True) -> SeedPrior | None:
     """Return the prior from a study's runs, {variant: {seed: gain}}; None if there are too few.
 
-    Runs of one seed have something in common only where seeds are paired.
+    paired: whether runs of one seed have something in common.
     """
     names = [name for name, by_seed in gains.items() if len(by_seed) >= FEWEST_SEEDS]
     seeds = list(dict.fromkeys(seed for name in names for seed in gains[name]))

@@ -1,4 +1,4 @@
-"""Outcomes of an item's samples other than their mean: pass@k, cons@k and pass^k."""
+"""Computes pass@k, cons@k and pass^k from the number of an item's samples that are right."""
 
 from dataclasses import dataclass
 from math import comb
@@ -47,9 +47,7 @@ def _drawn(right: int, samples: int, j: int, k: int) -> float:
 
 
 def outcome_values(values: Array, samples: int, outcome: Outcome) -> tuple[Array, int | None]:
-    """Return the outcome of each item [items], and the first item whose value is not a share of so many samples, if
-    any.
-    """
+    """Return the outcome of each item [items], and the place of the first value that is not a share of the samples."""
     right = np.asarray(values, dtype=float) * samples
     odd = np.flatnonzero(~((abs(right - right.round()) <= 1e-6) & (right >= 0) & (right <= samples)))
     if len(odd):

@@ -1,4 +1,4 @@
-"""Paths of a variant tree: a variant against each of its ancestors, all changes between them together."""
+"""Judges paths of a variant tree: a variant against an ancestor, with all changes between them together."""
 
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
@@ -17,14 +17,14 @@ _KNOWN: WeakKeyDictionary[Correction, float] = WeakKeyDictionary()  # a study as
 
 
 def path_level(correction: Correction) -> float:
-    """Return the level for the interval of each path; it is computed once per family."""
+    """Return the level for the interval of each path of a variant tree; it is computed once per family."""
     if correction not in _KNOWN:
         _KNOWN[correction] = _path_level(correction)
     return _KNOWN[correction]
 
 
 def _path_level(correction: Correction) -> float:
-    """Return the level for the interval of each path, with alpha over all paths.
+    """Compute the level for the interval of each path, with alpha over all paths.
 
     The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
     A path is the sum of its comparisons, so the comparisons' covariances give the covariances of paths.
@@ -35,7 +35,7 @@ def _path_level(correction: Correction) -> float:
     paths = sum(map(len, ways))
     if correction.covariances is None or not paths or paths > _MOST_PATHS:
         return analysis.alpha / max(paths, 1)
-    # [paths, comparisons]: which comparisons each sums. The paths of a variant are the beginnings of its way.
+    # [paths, comparisons]: the comparisons that each path sums. The paths of a variant are the beginnings of its way.
     each = np.eye(len(correction.tested))
     steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
     by_seed, by_item = (steps @ part @ steps.T for part in correction.covariances)

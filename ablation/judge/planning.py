@@ -1,7 +1,7 @@
-"""Numbers of seeds and items that detect an effect, estimated from a pilot's noise, with their uncertainty.
+"""Estimates from a pilot's noise how many seeds and items detect an effect, and what they cost.
 
-The pilot's variances are estimates. The power that is promised is its mean over what the true seed variance may be
-(the estimate times df / chi2_df, as in `ablation.judge.budget`), so that plans keep their promise on average.
+The pilot's variances are estimates. So the stated power is the mean over possible true seed variances (the estimate
+times df / chi2_df, as in `ablation.judge.budget`), and plans have this power on average.
 """
 
 from bisect import bisect_left
@@ -27,55 +27,51 @@ MOST_ITEMS = 1_000_000
 _TRUTHS = 12  # quantiles of what the true seed variance may be
 _ESTIMATES = 100  # quantiles of what the study may estimate, for each of these
 _OFTEN = 400  # quantiles; the outer tenths bound the detectable effect
-Level = Callable[[int], float]  # that a number of seeds is tested at
+Level = Callable[[int], float]  # the level of the test at a number of seeds
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """The noise of one comparison's difference."""
+    """The noise of one comparison's difference, from which other sizes of a study are planned."""
 
     name: str
     seeds: int
     items: int
     variance: float  # between seeds, of one seed's difference
-    sampling: float  # the part of it that falls with the number of items: noise of a seed and an item
-    shared: float  # of the mean, from the items that all seeds share
-    df: float = inf  # of `variance`; infinite where it is stated
-    prior_df: float = 0.0  # that a study's other variants add to any number of seeds
+    sampling: float  # the part of `variance` that shrinks with the number of items: noise by seed and item
+    shared: float  # variance of the mean from the items that all seeds share
+    df: float = inf  # of `variance`; infinite if the noise is stated
+    prior_df: float = 0.0  # degrees of freedom from a study's other variants
     item_df: float = inf
     unseen: float = 0.0
-    groups: int = 1  # of runs that vary on their own: 2 where the runs of the two variants are independent
+    groups: int = 1  # of runs that vary separately: 2 if the runs of both variants are independent
     samples: int = 1  # of an item, at each of the checkpoints
     checkpoints: int = 1  # over which a run's values are averaged
-    drawn: float = 0.0  # the part of `sampling` that falls with samples and checkpoints
-    between: float = 0.0  # the part of `variance` that falls with checkpoints alone
-    planned: tuple[int, int] | None = None  # samples and checkpoints of the study; None: as here
+    drawn: float = 0.0  # the part of `sampling` that shrinks with samples and checkpoints
+    between: float = 0.0  # the part of `variance` that shrinks with checkpoints alone
+    planned: tuple[int, int] | None = None  # samples and checkpoints of the planned study; None: as here
 
     def evaluated(self, samples: int, checkpoints: int, drawn: float, between: float) -> "Pilot":
-        """Return the pilot with the parts of one seed's variance that come from drawing samples and from the
-        checkpoint.
-        """
+        """Return the pilot with the parts of its variance that samples (`drawn`) and checkpoints (`between`) cause."""
         drawn = min(drawn, self.sampling)
         between = min(between, self.variance - self.sampling)
         return replace(self, samples=samples, checkpoints=checkpoints, drawn=drawn, between=between)
 
     def at(self, samples: int, checkpoints: int) -> "Pilot":
-        """Return the pilot for a study with this many samples of an item and averaged checkpoints."""
+        """Return the pilot for a study with this many samples per item and averaged checkpoints."""
         return replace(self, planned=(samples, checkpoints))
 
     @property
     def ratios(self) -> list[float]:
-        """Return equally likely values of the true variance between seeds, in units of the estimate."""
+        """Equally likely values of the true variance between seeds, in units of the estimate."""
         return (1 / variance_ratios(self.df, _TRUTHS)).tolist()
 
     def clusters(self, items: int) -> float:
-        """Return the number of independent items to which this many items correspond, judged by the pilot."""
+        """Return to how many independent items this many items correspond, according to the pilot."""
         return (self.item_df + 1) * items / self.items
 
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
-        """Return the noise at a number of seeds and items if the variance between seeds were `ratio` times the
-        estimate.
-        """
+        """Return the noise at a number of seeds and items; `ratio`: true variance between seeds over the estimate."""
         fewer = self.items / items
         samples, checkpoints = self.planned or (self.samples, self.checkpoints)
         drawn = self.drawn * self.samples * self.checkpoints / (samples * checkpoints)
@@ -89,13 +85,13 @@ class Pilot:
         return Noise(variance / seeds, df, shared, item_df, unseen, residual)
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
-        """Return the chance to find an effect, averaged over the possible values of the true variance."""
+        """Return the probability that an effect is detected, averaged over possible true variances."""
         noises = (self.noise(seeds, items, ratio) for ratio in self.ratios)
         return float(np.mean([power(effect, noise, level, _ESTIMATES) for noise in noises]))
 
 
 def split(comparison: Measured) -> Pilot:
-    """Return the noise of a judged comparison with at least two seeds."""
+    """Return the pilot of a judged comparison, which has at least two seeds."""
     assert comparison.estimate is not None
     noise, seeds = comparison.estimate.verdict_noise, comparison.seeds
     variance = sum(group.variance * group.runs for group in noise.groups) or noise.seed_variance * seeds
@@ -116,11 +112,10 @@ def split(comparison: Measured) -> Pilot:
 
 
 def sampling_variance(study: Measurements, comparison: Comparison) -> float | None:
-    """Return the part of the variance of one seed's difference that comes from drawing samples, if they are
-    independent.
+    """Return the part of the variance of one seed's difference that independent samples cause.
 
-    A share v of right samples has the variance v (1 - v) / (samples - 1). None if the number of samples is not
-    known, is 1 or not the same in both groups, or the values are no such shares.
+    A share v of right samples has the variance v (1 - v) / (samples - 1). None if the number of samples is unknown, 1,
+    or different in the two groups, or if the values are not such shares.
     """
     samples = study.samples.get(comparison.child, 1)
     if samples < 2 or samples != study.samples.get(comparison.parent):
@@ -135,9 +130,9 @@ def sampling_variance(study: Measurements, comparison: Comparison) -> float | No
 
 
 def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float) -> tuple[float, float, float]:
-    """Return (effect, low, high): the smallest effect that is found with probability `wanted`.
+    """Return (effect, low, high): the smallest effect that is detected with probability `wanted`.
 
-    `low` and `high`: the same for small and large true noise, one in ten each.
+    `low` and `high` are the effects for the 10% and the 90% quantile of the true noise.
     """
     low, high = (
         minimal_detectable_effect(pilot.noise(seeds, items, float(ratio)), level, wanted)
@@ -156,7 +151,7 @@ def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float
 
 
 def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: float) -> int | None:
-    """Return the fewest seeds that find the effect with probability `wanted`; None if `MOST_SEEDS` do not."""
+    """Return the fewest seeds that detect an effect with probability `wanted`; None if `MOST_SEEDS` do not."""
     low, high = 1, MOST_SEEDS
     if pilot.power(effect, high, items, level(high)) < wanted:
         return None
@@ -168,7 +163,7 @@ def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: 
 
 
 def fewest_items(pilot: Pilot, effect: float, seeds: int, level: float, wanted: float) -> int | None:
-    """Return the fewest items, to two digits, that find the effect with these seeds; None if `MOST_ITEMS` do not."""
+    """Return the fewest items, to two digits, that detect an effect with these seeds; None if `MOST_ITEMS` do not."""
     powers = (10**digits for digits in range(1, 6))
     counts = [step * power for power in powers for step in range(10, 100)]
     counts = [count for count in counts if pilot.items <= count <= MOST_ITEMS]
@@ -181,15 +176,15 @@ Evaluated = tuple[int, int, int]  # items, samples of an item, averaged checkpoi
 
 @dataclass(frozen=True)
 class Cost:
-    """Device-hours of a study's seeded stages; the last one, the evaluation, scales with what it evaluates.
+    """Device-hours of a study's seeded stages; those of the last one, the evaluation, scale with its size.
 
-    Where runs have a single stage, what of it is evaluation is not known, nor so what other evaluations cost.
+    If runs have a single stage, its share of evaluation is unknown, and so is the cost of other evaluations.
     """
 
     prices: Prices
     last: frozenset[str]  # units of the last stage
-    apart: bool  # whether runs have other seeded stages
-    paid: Mapping[str, int]  # seeds that each unit has
+    apart: bool  # whether runs have other seeded stages than the last one
+    paid: Mapping[str, int]  # number of seeds that each unit has
     variants: frozenset[str]
     evaluated: Evaluated
 
@@ -203,7 +198,7 @@ class Cost:
         return cls(prices, evaluations, bool((stages["stage"] != last).any()), paid, names, evaluated)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float | None:
-        """Return the device-hours of a number of seeds and an evaluation of this size; None if not known."""
+        """Return the device-hours, all or still to run, of seeds with an evaluation of this size; None if unknown."""
         if not self.apart and evaluated != self.evaluated:
             return None
         hours = 0.0

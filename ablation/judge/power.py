@@ -1,4 +1,4 @@
-"""Power, minimal detectable effect and seeds needed. Formulas in docs/explanation/statistics.md."""
+"""Computes power, the minimum detectable effect, and the number of seeds needed (docs/explanation/statistics.md)."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -27,10 +27,9 @@ def variance_ratios(df: float, count: int) -> Array:
 
 
 def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES) -> float:
-    """Return the probability that `significance.p_value` is at most `level` (two-sided), given the true variances.
+    """Return the probability that the two-sided p of a true effect is at most `level`; `noise` has the true variances.
 
-    An estimated variance is the true one times chi2_df / df, integrated over; the estimate is normal given the
-    variances.
+    It is averaged over the variances that a study may estimate, the true ones times chi2_df / df.
     """
     critical = _critical(noise, level, quantiles)
     sd = np.sqrt(noise.total)
@@ -42,7 +41,7 @@ def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES
 
 @lru_cache(maxsize=16)
 def _critical(noise: Noise, level: float, quantiles: int) -> Array:
-    """Return the smallest estimates that are significant, for each quantile of the estimated variances."""
+    """Return the smallest significant effect for each quantile of the estimated variances [items, seeds]."""
     by_seed = variance_ratios(noise.seed_df, quantiles)
     by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
     critical: Array = np.sqrt(critical_square(noise, level, by_seed, by_item))
@@ -50,10 +49,9 @@ def _critical(noise: Noise, level: float, quantiles: int) -> Array:
 
 
 def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER) -> float:
-    """Return the smallest true effect that is found with probability `wanted`; with one seed, a lower bound from item
-    noise.
+    """Return the smallest true effect that is found with probability `wanted`.
 
-    NaN with one seed if the items show no noise either.
+    With one seed it is a lower bound from item noise, or NaN if the items show no noise either.
     """
     if not noise.seeds_known:
         if noise.item_variance <= 0 and noise.unseen == 0:
@@ -77,11 +75,10 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
 def seeds_needed(
     effect: float, noise: Noise, seeds: int, level: float, *, interims: Mapping[int, float] | None = None
 ) -> int | None:
-    """Return the fewest seeds that find a true effect as large as the observed one with 80% power.
+    """Return the fewest seeds that detect a true effect as large as the observed one with 80% power.
 
-    `noise` belongs to the mean over `seeds`; its seed variance and its residual shrink as 1 / n, the variance gains a
-    degree of freedom with each seed, and the items' share does not change. None: more than 1000 seeds (more
-    items are needed), or there is one seed and its noise is unknown.
+    `noise` is that of the mean over `seeds`; only its item variance does not shrink with more seeds. None if more than
+    1,000 seeds are needed, which means that more items are, or if the noise over seeds is unknown.
     """
     if not noise.seeds_known or effect == 0:
         return None

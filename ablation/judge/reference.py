@@ -1,8 +1,8 @@
-"""One new run against the runs that we have: does it lie below what they predict?
+"""Compares a new run with the prediction interval of past runs, as a nightly check does.
 
-A new run is compared with the prediction interval of the past ones, so a false alarm has the stated probability however
-few runs there are. Hand-made thresholds do not have this property: docs/explanation/evidence.md shows how often each of
-them fails. From `MIN_IN_ORDER` nights on, the prediction follows their trend and what carries over from night to night.
+A false alarm has the stated probability, however few past runs there are. Hand-made thresholds do not have this
+property: docs/explanation/evidence.md shows how often each of them fails. From `MIN_IN_ORDER` nights on, the prediction
+follows their trend and their autocorrelation.
 """
 
 import math
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 ALARM = 0.10
-"""Chance that a run without any change asks for reruns, over all watched metrics together."""
+"""Probability that a run without any change requires reruns, over all watched metrics together."""
 CONFIRM, CONFIRM_IN_ORDER = 0.05, 0.02
-"""Level at which the mean of the reruns alone must be outside the prediction interval: of independent past runs, and of
+"""Levels at which the mean of the reruns must be outside the prediction interval: for independent past runs, and for
 past runs in order."""
 MIN_RUNS = 5
 MIN_IN_ORDER = 15
-"""Past runs from which a trend and an autocorrelation are estimated; with fewer, too few drops would be found."""
+"""Fewest past runs for an estimate of trend and autocorrelation; with fewer, too few drops would be found."""
 RERUNS = 2
 
 _ROUNDING = 1e-6  # values that differ less, relative to their mean, are the same run in float32
@@ -29,19 +29,21 @@ _AUTOCORRELATIONS = np.linspace(0, 0.9, 10)
 
 Outcome = Literal["passed", "undecided", "worse"]
 Direction = Literal["max", "min", "both"]
-"""Which values are better: `max` watches for a fall, `min` for a rise, `both` for either."""
+"""Values that are better: `max` watches for a fall, `min` for a rise, `both` for either."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """The answer for one metric.
+    """The answer for one watched metric.
 
     Attributes:
+        metric: its name.
+        direction: which values are better.
         outcome: passed, undecided (reruns or past runs are missing) or worse.
         why: one sentence.
-        value: of the new run; once there are reruns that decide, their mean.
-        mean, sd, runs: of the past runs.
-        low, high: bounds of the prediction interval that was used; infinite if it is not watched.
+        value: of the new run; if reruns decide, their mean.
+        mean, sd, runs: mean, standard deviation and number of the past runs.
+        low, high: bounds of the prediction interval; infinite on a side that is not watched.
         p: of the value under the past runs, times the number of watched metrics (Bonferroni), at most 1.
         trend: change of the metric from night to night; NaN if the past runs count as independent.
         autocorrelation: of the deviations of successive nights (the coefficient of an AR(1)); NaN without an estimate.
@@ -76,10 +78,10 @@ def watch(
     """Judge the values of one metric in a new run and its reruns.
 
     The new run raises an alarm if it lies outside the prediction interval of the past runs at `ALARM`. Then the mean of
-    its reruns, without the run that raised the alarm, is tested at `CONFIRM`, or at `CONFIRM_IN_ORDER`.
+    its reruns, without the run that raised the alarm, is tested at `CONFIRM` or, in order, at `CONFIRM_IN_ORDER`.
 
     Args:
-        metric: its name, for the answer.
+        metric: name of the metric.
         direction: which values are better.
         past: finite values, one of each past run.
         new: finite values of the new run and then of its reruns, in the order in which they were made.
@@ -139,12 +141,12 @@ def watch(
 
 @dataclass(frozen=True)
 class _Prediction:
-    """What past runs predict of the new night: the mean of m runs has the variance `shared` + `own` / m.
+    """A prediction for the runs of a new night: the mean of m runs has the variance `shared` + `own` / m.
 
     Attributes:
-        own: variance of what is new in each run.
-        shared: variance of what all runs of the night have in common, and of the estimated mean.
-        freedom: degrees of freedom of these variances.
+        own: variance between runs of one night.
+        shared: variance of the estimated mean, and of what all runs of the night have in common.
+        freedom: degrees of freedom of both variances.
     """
 
     mean: float
@@ -157,11 +159,11 @@ class _Prediction:
 
 
 def _of_nights(past: NDArray[np.float64]) -> _Prediction:
-    """Return the prediction of the night after the past ones, in order: a line, and deviations from it that carry over.
+    """Return the prediction of the night after the past ones, in order: a trend line with autocorrelated deviations.
 
-    The deviation of a night is c times that of the night before, plus something new (AR(1)). Reruns of a night
-    have the share c of what is new in common: a state that lasts until the next night also lasts until a rerun. Every c
-    of a grid counts by its restricted likelihood, so that its uncertainty is in the variance, too.
+    The deviation of a night is c times that of the night before, plus an innovation (AR(1)). Reruns of a night share
+    the fraction c of the innovation's variance: a state that lasts until the next night also lasts until a rerun. The
+    prediction is averaged over a grid of c, weighted by restricted likelihood, so its variance includes that of c.
 
     Source: Goldberger (1962), "Best linear unbiased prediction in the generalized linear regression model";
     Harville (1974), "Bayesian inference for variance components using only error contrasts".
@@ -204,7 +206,7 @@ class _Interval:
 def _interval(
     predicted: _Prediction, new: Sequence[float], *, direction: Direction, alpha: float, metrics: int
 ) -> _Interval:
-    """Return mean -+ t sqrt(shared + own / m), for the mean of m new runs.
+    """Return the prediction interval of the mean of m new runs, mean -+ t sqrt(shared + own / m), and the p-value.
 
     Source: Hahn and Meeker, Statistical Intervals (1991), section 4.8.
     """

@@ -1,8 +1,7 @@
-"""Remarks on a comparison that do not change its verdict: no effect, other environments, added seeds, imports.
+"""Remarks on a comparison that do not change its verdict, such as changes without effect or different environments.
 
-Changes without effect are known from the plan (the study's configuration says that a change cannot matter), or from the
-digests of trained weights (`weights.json` of a stage): training ended with equal weights although the configurations
-differ.
+A change has no effect if the study's configuration says so, or if training ended with equal weights although the
+configurations differ (`weights.json` of a stage has digests of the weights).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
 from ablation.store.database import Run
 
-_TELLING, _FEW = 20, 0.1  # items in which seeds differ, that tell what is usual; share of it that a copy differs in
+_TELLING, _FEW = 20, 0.1  # fewest items in which pairs of seeds usually differ; share of it in which a copy may differ
 NEARLY = 0.01  # relative distance of two trainings up to which their weights are nearly equal
 _WORDS = {"device": "on different processors", "devices": "on different numbers of devices"} | {
     name: f"with different versions of {name}" for name in PACKAGES
@@ -26,7 +25,7 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 
 
 def comparison_remarks(study: Measurements, child: str, parent: str, runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return one phrase per remark; `runs`: the compared runs, the parent's first."""
+    """Return the remarks on a comparison, as clauses; `runs`: the compared runs, the parent's first."""
     common = [seed for name, seed in runs if name == child and (parent, seed) in runs]
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (
@@ -41,7 +40,7 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
 
 
 def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a remark if final metrics are from different steps, for example because some runs ended earlier."""
+    """Yield a remark if the final metrics of runs are from different steps, because some runs ended earlier, say."""
     steps = {run: study.steps[run] for run in runs if run in study.steps}
     if len({tuple(run_steps) for run_steps in steps.values()}) < 2:
         return
@@ -56,9 +55,7 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Yield a remark on two seeds that differ in far fewer items than others: one may be a copy with a few items
-    changed.
-    """
+    """Yield a remark on two seeds that differ in far fewer items than others, since one may be an edited copy."""
     for variant, seeds in seeds_of.items():
         if len(seeds) < 3:
             continue
@@ -80,7 +77,7 @@ def _span(steps: Sequence[int]) -> str:
 
 
 def _planned(changes: Sequence[Change]) -> Iterator[str]:
-    """Yield remarks on changes that cannot matter according to the study's configuration."""
+    """Yield remarks on changes that cannot have an effect, according to the study's configuration."""
     idle = [change for change in changes if change.no_effect]
     yield from (f"{change.key} cannot have any effect: {change.no_effect}" for change in idle)
     yield from (
@@ -93,7 +90,7 @@ def _planned(changes: Sequence[Change]) -> Iterator[str]:
 def _trained(
     weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str, seeds: Sequence[int]
 ) -> Iterator[str]:
-    """Yield remarks on stages that both variants trained on their own to equal or nearly equal weights."""
+    """Yield remarks on stages that ended with equal or nearly equal weights in both variants."""
     distances: dict[str, list[float]] = {}
     for seed in seeds if weights else ():
         child_weights, parent_weights = weights.get((child, seed), {}), weights.get((parent, seed), {})
@@ -115,7 +112,7 @@ def _trained(
 
 
 def _distance(one: Weights, other: Weights) -> float:
-    """Return the distance of two trainings relative to the parent's change from the start; 0 only for equal weights."""
+    """Return the distance of two trained weights relative to the parent's change in training; 0 only if equal."""
     if one.digest == other.digest:
         return 0.0
     a, b = np.array(one.moved), np.array(other.moved)
@@ -127,8 +124,8 @@ def _distance(one: Weights, other: Weights) -> float:
 def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str, seeds: Sequence[int]) -> bool:
     """Return whether two variants measured the same models in the same way in each of these seeds.
 
-    Their values are then equal on every item, unseen ones included. Stages before the last one count too, as it may
-    pass on their items; but alone they say nothing about the models that the last one measured.
+    Then the values are equal on every item, including unseen ones. Stages before the last one count too, because it may
+    pass on their items, but not without the last one.
     """
 
     def measured(variant: str, seed: int) -> dict[str, str]:
@@ -146,7 +143,7 @@ def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, pare
 def _environments(
     environments: Mapping[Run, Mapping[str, Environment]], child: str, parent: str, seeds: Sequence[int]
 ) -> Iterator[str]:
-    """Yield remarks on stages of one name and seed that ran on different machines or packages in the two variants."""
+    """Yield remarks on stages that ran on different machines or with different packages in the two variants."""
     for name, words in _WORDS.items() if environments else ():
         differing: dict[tuple[int, str], tuple[str, str]] = {}
         for seed in seeds:
@@ -167,9 +164,7 @@ def _environments(
 
 
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
-    """Yield a remark if seeds were added after results without planned interim analyses, which makes false findings
-    likelier.
-    """
+    """Yield a remark if seeds were added after results without interim analyses: false findings are then likelier."""
     added = seeds_added(study.history)
     changes = [
         f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added

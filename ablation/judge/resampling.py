@@ -1,7 +1,7 @@
-"""Resampling of items and seeds, for the noise of a difference. Formulas in docs/explanation/statistics.md.
+"""Resamples items and seeds to estimate the noise of a difference (docs/explanation/statistics.md).
 
-Arrays are [groups, seeds, items], one per subset: items are crossed with seeds, not nested in them. Items come in
-clusters, which are what is drawn; the number of an item's cluster stands in one array [items] per subset.
+Arrays are [groups, seeds, items], one per subset: items are crossed with seeds, not nested in them. Whole clusters of
+items are drawn; one array [items] per subset has the number of each item's cluster.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Clusters of items, which are drawn together; `of_items`: numbers from 0 on, one array [items] per subset."""
+    """Clusters of items that are drawn together; `of_items`: numbers from 0 on, one array [items] per subset."""
 
     of_items: tuple[Numbers, ...]
     count: int
@@ -85,10 +85,9 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
 
 
 def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
-    """Return each cluster's contribution to the deviation of the subset means [clusters, groups, seeds, subsets], with
-    CR2.
+    """Return each cluster's contribution to the deviation of the means [clusters, groups, seeds, subsets], with CR2.
 
-    Its sum over clusters is 0 apart from the correction; its sum of squares is the variance of the mean.
+    The sum over clusters is 0 apart from the correction; the sum of squares is the variance of the mean.
     """
     scale = clusters.corrections
     columns = []
@@ -99,7 +98,7 @@ def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
 
 
 def item_degrees(clusters: Clusters, together: float) -> float:
-    """Return the degrees of freedom of the items' variance (Satterthwaite, after Bell and McCaffrey, 2002).
+    """Return the degrees of freedom of the variance over items (Satterthwaite, after Bell and McCaffrey, 2002).
 
     `together`: the correlation of items of one cluster in the working model (Imbens and Kolesar, 2016, Review of
     Economics and Statistics 98, 701-712). The variance is a quadratic form with the matrix M, the covariance of the
@@ -115,7 +114,7 @@ def item_degrees(clusters: Clusters, together: float) -> float:
 
 @lru_cache(maxsize=256)
 def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
-    """Return tr(M) and tr(M^2)."""
+    """Return tr(M) and tr(M^2) of the matrix M in `item_degrees`."""
     shares, scale = clusters.shares, clusters.corrections
     items = np.array([len(of_items) for of_items in clusters.of_items])
     # Covariance [clusters, subsets, subsets] of a cluster's sums, over the subset's number of items.
@@ -133,7 +132,7 @@ def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
 
 
 def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
-    """Return the correlation, in [0, 1], of values between two items of one cluster; 0 if there are no such pairs."""
+    """Return the correlation, in [0, 1], of the values of two items of one cluster; 0 if there are no such pairs."""
     centred = [subset - subset.mean() for subset in values]
     sums = sum(clusters.sums(subset, index) for index, subset in enumerate(centred))
     sizes = clusters.sizes
@@ -149,7 +148,7 @@ def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
 def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
     """Return how often each bootstrap replicate draws each cluster, minus 1: [replicates, clusters].
 
-    All contrasts of as many clusters meet the same draws.
+    All contrasts with the same number of clusters use the same draws.
     """
     return _draw_counts(np.random.default_rng([seed, clusters]), clusters, replicates)
 
@@ -181,8 +180,7 @@ def _sums(counts: Array, values: Array) -> Array:
 
 
 def unfolding(values: Sequence[Array], means: Array) -> Array:
-    """Return the share [groups, subsets], in [0, 1], of the subset means' deviations between seeds that is not
-    seed-by-item noise.
+    """Return the share [groups, subsets], in [0, 1], of the means' deviations over seeds that is not item noise.
 
     |mean - target| of a noisy mean is too large on average. The items distinguish noise that differs from seed to seed
     from true seed-to-seed spread, so each group's means are shrunk until their variance over seeds is the true spread's
@@ -205,9 +203,7 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
 
 
 def draw_together(means: Array, share: Array) -> Array:
-    """Return the means [..., groups, seeds, subsets] with their deviations from the mean over seeds multiplied by
-    `share`.
-    """
+    """Return means [..., groups, seeds, subsets] with deviations from their mean over seeds multiplied by `share`."""
     centre = means.mean(axis=-2, keepdims=True)
     return centre + share[:, None, :] * (means - centre)
 
@@ -219,16 +215,15 @@ def unseen(
     apart: Sequence[Array],
     per_item: Sequence[Array],
 ) -> float:
-    """Return what one changed cluster that was not among those drawn would add to the contrast.
+    """Return what a changed cluster that is not among the sampled ones would add to the contrast; 0 for a single group.
 
     If none of n clusters changed, the share that would change is below -ln(alpha / 2) / n, on either side (rule of
     three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound. An item
     can change by the range of its subset's values. Changed clusters show how much clusters change: after m of them
     (counted in whole changes), the next is larger than all with a probability of about 1 / m. So the change is the
-    largest seen plus a share 1 / m of the range, at most the range. It is needed only for clusters that hardly differ:
-    where all differ, their spread shows it. A single item counts as differing by a tenth of the range, in the mean over
-    seeds; a cluster of several if a tenth of its items do, in any seed. The worst subset, of few clusters, counts. 0
-    for a single group: its mean has no such items.
+    largest seen plus a share 1 / m of the range, at most the range. The bound is needed only for clusters that hardly
+    differ: if all differ, their spread shows it. A single item counts as differing if its mean over seeds differs by a
+    tenth of the range; a cluster of several, if a tenth of its items do in any seed. The worst subset counts.
     """
     if np.count_nonzero(weights) < 2:
         return 0.0
@@ -249,12 +244,11 @@ def unseen(
 
 
 def variation_shown(values: Sequence[Sequence[Array]], per_item: Sequence[Array]) -> float:
-    """Return how well, in [0, 1], the observed differences show the variation of items, so that a larger one is
-    unlikely.
+    """Return how well, in [0, 1], the observed differences show how much items vary; at 1, a larger one is unlikely.
 
-    For values without bounds, whose range is that of a single outlier: no difference is common beside it. Differences
-    show it if they are common beside the spread of the values, and no few of them outweigh the others. The subset that
-    shows the least counts.
+    This is for values without bounds, whose range may be that of a single outlier. Differences show the variation if
+    they are large beside the spread of the values, and no few of them outweigh the others. The subset that shows least
+    counts.
 
     Args:
         values: [1, seeds, items] of each group, by subset.
@@ -272,9 +266,7 @@ def variation_shown(values: Sequence[Sequence[Array]], per_item: Sequence[Array]
 
 
 def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], per_item: Sequence[Array]) -> Array:
-    """Return how far, in [0, 1], each cluster's items differ between the groups [clusters]; `per_item`: means over
-    seeds.
-    """
+    """Return how much, in [0, 1], each cluster's items differ between the groups [clusters]; `per_item`: means."""
     differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(apart):
         change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)
@@ -286,7 +278,7 @@ def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Arra
 
 
 def _range(low: float, high: float) -> float:
-    """Return the range of the values of a subset; if all are equal, their distance from 0, or 1 if they are 0 or 1."""
+    """Return the range of a subset's values; if all are equal, their distance from 0, or 1 if they are 0 or 1."""
     if high > low:
         return high - low
     return 1.0 if high in (0.0, 1.0) else abs(high)

@@ -1,7 +1,6 @@
-"""The root of a function of one number, as scipy.optimize.brentq finds it.
+"""Finds the root of a function, as scipy.optimize.brentq does.
 
-Importing scipy.optimize takes a sixth of the time in which two small files are compared, and this is all of it that a
-verdict needs.
+Verdicts need nothing else of scipy.optimize, whose import takes a sixth of the time for comparing two small files.
 """
 
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from math import inf
 
 
 def brentq(function: Callable[[float], float], a: float, b: float, *, xtol: float, rtol: float = 2.0**-50) -> float:
-    """Return where a function is 0 between `a` and `b`, bit for bit as scipy does (Brent 1973, chapter 4).
+    """Return the root of a function between `a` and `b`, bit for bit as scipy does (Brent 1973, chapter 4).
 
     Raises:
         ValueError: the signs at `a` and `b` are the same.

@@ -1,7 +1,7 @@
-"""Whether the values of a comparison are on one scale, and whether any of them could exceed the margin.
+"""Checks whether the values of a comparison are on one scale, and whether any difference could exceed the margin.
 
-A study that fails here can look like a pass: shares beside percent are a large gain, and within a margin as wide as
-the scale nothing is worse.
+Otherwise a gate would pass: percentages beside shares look like a large gain, and no value is worse by a margin that is
+as wide as the scale.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from ablation.judge.measurements import Measurements
 from ablation.judge.statistics import Array, gain
 from ablation.store.database import Run
 
-_FEW = 8  # items of a run from which their range tells the scale
-_BEYOND = 5.0  # times that the least value above 1 exceeds the largest share, where they are on two scales
-_LARGER = 4.0, 2.0  # times that one run's largest value, and its mean, exceed another's on one scale, at most
-_FAR = 100  # times that a metric without an end can exceed the largest value that was seen
+_FEW = 8  # items from which on a run's range shows its scale
+_BEYOND = 5.0  # on two scales, the least value above 1 is so many times the largest share
+_LARGER = 4.0, 2.0  # on one scale, one run's largest value and mean are at most so many times another's
+_FAR = 100  # an unbounded metric can reach so many times the largest value so far
 
 
 def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield reasons why the values of a comparison's runs, or its margin, cannot support an answer."""
+    """Yield the reasons why the values of a comparison's runs, or its margin, do not allow an answer."""
     if why := unlike_units(study, runs):
         yield why
     if study.analysis.margin is not None and (why := margin_is_the_scale(study, parent)):
@@ -29,9 +29,9 @@ def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Itera
 
 
 def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
-    """Return why the values of some runs seem to be on two scales; empty if they do not.
+    """Return why the values of runs seem to be on two scales; empty if they do not.
 
-    Runs of a plan were measured by one program, and are not asked about.
+    Runs of a plan are not checked, because one program measured all of them.
     """
     if "scale" in study.allowed or not (study.imported or not study.planned):
         return ""
@@ -56,7 +56,7 @@ def unlike(by_size: Sequence[Array]) -> str:
     below = every[every <= 1].max(initial=0.0)
     if above >= _BEYOND * below and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
         gap = f"no value lies between {stated(below)} and {stated(above)}"
-        return f"{ranges}, and {gap}, so they may mix shares with percent or ratings"
+        return f"{ranges}, and {gap}, so they may mix shares with percentages or ratings"
     if least.max() <= 0 or min(len(least), len(most)) < _FEW:
         return ""
     larger = most.max() >= _LARGER[0] * least.max() and most.mean() >= _LARGER[1] * least.mean()
@@ -72,8 +72,8 @@ def _range(values: Array) -> str:
 def margin_is_the_scale(study: Measurements, parent: str) -> str:
     """Return a message if even the worst values would lie within the margin of a parent; else an empty string.
 
-    The worst value of items is the worst that was seen. Of logged metrics it is 0, or 1 of shares; if there is no
-    such end, a hundred times the largest.
+    The worst value is the worst so far of items; of a logged metric, the end of its scale: 0, or 1 for shares, or a
+    hundred times the largest value for an unbounded metric.
     """
     margin, logged = study.analysis.margin, study.analysis.protocol == LOGGED
     if margin is None:

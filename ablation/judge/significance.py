@@ -1,7 +1,7 @@
-"""Intervals and p-values of an effect with two variances, over interim analyses and over seeds.
+"""Computes intervals and p-values of an effect whose variance has a part of the seeds and a part of the items.
 
-Formulas are in docs/explanation/statistics.md. `scipy.special` has the functions behind `scipy.stats`, which takes 0.6
-s longer to import.
+Formulas are in docs/explanation/statistics.md. `scipy.special` has the functions of `scipy.stats`, which takes 0.6 s
+longer to import.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _APART = (log(2.0), log(5.0))  # ratios of the two t up to which their mean hold
 
 @dataclass(frozen=True)
 class GroupNoise:
-    """The noise of one group's mean over runs that the other groups do not share."""
+    """The noise of the weighted mean of one group, whose runs no other group shares."""
 
     variance: float  # of the weighted mean
     df: float
@@ -42,25 +42,25 @@ class GroupNoise:
 
 @dataclass(frozen=True)
 class Noise:
-    """The components of an effect's uncertainty: two variances, each with its degrees of freedom.
+    """The variances of an effect over seeds and over items, each with its degrees of freedom.
 
     An infinite number of degrees of freedom stands for a known variance, whose quantiles are the normal's.
     """
 
     seed_variance: float  # of the mean over seeds; NaN with one seed
-    seed_df: float  # seeds - 1 of the variance's own; 0 where it is not known, as with one seed
+    seed_df: float  # seeds - 1, and more if it is moderated; 0 if the variance is not known, as with one seed
     item_variance: float  # of the mean, from the items that all seeds share
     item_df: float = inf
-    unseen: float = 0.0  # what a changed cluster that was not among the items would add to the effect
+    unseen: float = 0.0  # what a changed cluster that is not among the sampled ones would add to the effect
     residual: float = 0.0  # of the mean, by item and seed: what was subtracted to get `item_variance`
-    groups: tuple[GroupNoise, ...] = ()  # of independent runs: what `seed_variance` is the sum of
+    groups: tuple[GroupNoise, ...] = ()  # of independent runs; `seed_variance` is the sum of their variances
 
     @classmethod
     def independent(cls, groups: Sequence[GroupNoise], item_variance: float = 0.0, item_df: float = inf) -> "Noise":
         """Return the noise of a contrast of groups with independent runs.
 
-        Satterthwaite's degrees of freedom, at most those of as many groups with the fewest runs: for few and unequal
-        numbers of runs his are too many.
+        Satterthwaite's degrees of freedom are too many for few and unequal numbers of runs, so they are limited to
+        those of as many groups with the fewest runs.
         """
         variance = sum(group.variance for group in groups)
         least = min((group.df for group in groups), default=0.0)
@@ -71,14 +71,14 @@ class Noise:
 
     @property
     def by_group(self) -> tuple[tuple[float, float], ...]:
-        """(variance, df) of each component with its own quantile: groups with unequal numbers of runs, two in one."""
+        """(variance, df) of each part of the seed variance: one per group if unequal groups include one of 2 runs."""
         runs = {group.runs for group in self.groups}
         if len(runs) > 1 and min(runs) == 2:
             return tuple((group.variance, group.df) for group in self.groups)
         return ((self.seed_variance, self.seed_df),)
 
     def after(self, runs: int, now: int) -> "Noise":
-        """Return the noise with this many runs in each group instead of `now`, if further runs vary as these do."""
+        """Return the noise with `runs` runs in each group instead of `now`, if further runs vary as these do."""
         if not self.groups:
             fewer = now / runs
             variance, residual = self.seed_variance * fewer, self.residual * fewer
@@ -93,7 +93,7 @@ class Noise:
 
     @property
     def seeds_known(self) -> bool:
-        """Whether the seeds' noise could be estimated."""
+        """Whether the noise over seeds could be estimated."""
         return self.seed_df > 0
 
     @property
@@ -106,10 +106,10 @@ class Noise:
         return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
 
     def allowance(self, alpha: float, sides: int = 2) -> float:
-        """Return the term, for unseen changes and few items, that is added to the square that an effect must reach.
+        """Return the allowance for unseen changes and few items, which is added to the square of the critical effect.
 
-        The items' variance is a difference of two mean squares, and only the first has few degrees of freedom: it
-        counts by Student's t, and what is subtracted, by the normal quantile.
+        The variance over items is a difference of two mean squares, of which only the first has few degrees of freedom:
+        the first gets the quantile of Student's t, the second that of the normal.
         """
         by_item, least = student_isf(self.item_df, alpha / sides), normal_isf(alpha / sides)
         return self.hidden(alpha) ** 2 + self.residual * (by_item**2 - least**2)
@@ -126,7 +126,7 @@ def student_isf(df: float, probability: float) -> float:
 
 
 def half_width(noise: Noise, alpha: float) -> float:
-    """Return half the width of the interval: Cochran and Cox's critical value, and the allowance for unseen changes.
+    """Return half the width of the interval at 1 - alpha: Cochran and Cox's critical value, and `Noise.allowance`.
 
     t = (v_seed t_seed + v_item t_item) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14), each t
     of its variance's degrees of freedom. Satterthwaite's degrees of freedom cover 87% with two seeds; this covers
@@ -145,9 +145,9 @@ def half_width(noise: Noise, alpha: float) -> float:
 
 @lru_cache(maxsize=1024)  # an estimate asks again for each of its intervals
 def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
-    """Return the two-sided p of no effect: the level at which effect^2 = critical_square.
+    """Return the p-value of no effect: the level at which effect^2 = critical_square; NaN with one seed.
 
-    With `sides=1`, p of an effect of 0 or less; the allowance for unseen changes stays two-sided. NaN with one seed.
+    With `sides=1`, the p-value of an effect of at most 0; the allowance for unseen changes stays two-sided.
     """
     if not noise.seeds_known:
         return float("nan")
@@ -170,14 +170,14 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
 
 
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
-    """Return the square that an effect must reach at level alpha with scaled variances (also arrays).
+    """Return the square that an effect must reach at level alpha; the ratios scale the variances and may be arrays.
 
-    (v_seed + v_item) times the mean of t_seed^q and t_item^q, weighted by the variances, to the power 2 / q. With q = 1
-    this is Cochran and Cox's critical value, with q = 2 Banerjee's (1960, Sankhya 22, 357-358), whose error is at most
-    its level for every level and ratio of the variances, but which finds less. The former errs too often
-    where the two t are far apart: at small levels, which corrections ask for, and few degrees of freedom. So q rises
-    from 1 to 2 where one t is two to five times the other: the error is at most 1.06 times the level, for levels from
-    0.05 to 0.0002, degrees of freedom from 1 on and every ratio (numerically; docs/explanation/statistics.md).
+    It is (v_seed + v_item) times m^(2 / q), with m the mean of t_seed^q and t_item^q weighted by the variances. With
+    q = 1 this is Cochran and Cox's critical value; with q = 2 Banerjee's (1960, Sankhya 22, 357-358), which keeps every
+    level but has less power. The former errs too often if the two t are far apart, as at the small levels of
+    corrections and with few degrees of freedom. So q rises from 1 to 2 as one t rises from two to five times the other:
+    the error is at most 1.06 times the level, for levels from 0.05 to 0.0002, degrees of freedom from 1 on and every
+    ratio (numerically; docs/explanation/statistics.md).
     """
     by_item = student_isf(noise.item_df, alpha / sides)
     squares = sum(variance * student_isf(df, alpha / sides) ** 2 for variance, df in noise.by_group)
@@ -193,7 +193,7 @@ def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_rati
 def sign_flip(differences: Sequence[float] | Array) -> float:
     """Return the two-sided p of the sign-flip test of a sum of differences, one per seed; items are taken as fixed.
 
-    All 2^n flips up to 16 differences, else 65,536 random ones, the observed one among them.
+    It counts all 2^n flips up to 16 differences, else 65,536 random ones, among them the observed one.
     """
     observed = np.asarray(differences, dtype=float)
     least = abs(observed.sum()) - 1e-12 * np.abs(observed).sum()
@@ -202,12 +202,12 @@ def sign_flip(differences: Sequence[float] | Array) -> float:
 
 
 def flip_p(values: Sequence[float] | Array) -> float:
-    """Return the two-sided sign-flip p of a sum of units [units], for any number of them.
+    """Return the two-sided sign-flip p of a sum of units [units], for any number of units.
 
-    Exact by a binomial where all units that differ do so by the same amount (McNemar's test), by counting up to 16
-    units, by the characteristic function where they are multiples of one step. Else by 65,536 random flips; far out, or
-    of many units, by Lugannani and Rice's (1980, Advances in Applied Probability 12, 475-490) approximation of the
-    tail.
+    It is exact if all units that are not 0 have one size (McNemar's test, a binomial), for up to 16 units (by
+    counting), and for multiples of one step (by the characteristic function). Otherwise it is that of 65,536 random
+    flips or, for small p or many units, Lugannani and Rice's (1980, Advances in Applied Probability 12, 475-490)
+    approximation of the tail.
     """
     units = np.asarray(values, dtype=float)
     size = np.abs(units)
@@ -230,7 +230,7 @@ def flip_p(values: Sequence[float] | Array) -> float:
 
 
 def _in_steps(size: Array) -> NDArray[np.int64] | None:
-    """Return the sizes in whole steps; None if they have no common step, or only a very small one."""
+    """Return the sizes as multiples of a common step; None if there is none, or only a very small one."""
     least = size.min()
     for divisor in range(1, _MOST_PARTS + 1):
         steps = size * (divisor / least)
@@ -241,7 +241,7 @@ def _in_steps(size: Array) -> NDArray[np.int64] | None:
 
 
 def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
-    """Return P(|sum of +-steps| >= observed)."""
+    """Return P(|sum of +-steps| >= observed), exactly, by the characteristic function of the sum."""
     total = int(steps.sum())
     length = 2 * total + 1
     angle = 2 * np.pi * np.arange(length) / length
@@ -253,9 +253,7 @@ def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
 
 
 def _tail(size: Array, observed: float) -> float:
-    """Return an approximate P(|sum of +-size| >= observed); the sum's cumulant generating function is sum log cosh(size
-    t).
-    """
+    """Return P(|sum of +-size| >= observed), approximated by the cumulant generating function sum log cosh(size t)."""
     size, total = size / size.max(), observed / size.max()
     if total >= size.sum() * (1 - 1e-12):
         return 2.0 ** (1 - len(size))
@@ -278,7 +276,7 @@ def _tail(size: Array, observed: float) -> float:
 
 
 def _signs(count: int) -> Iterator[Array]:
-    """Yield blocks [flips, count] of all flips, or of random ones."""
+    """Yield blocks [flips, count] of signs: all flips of up to 16 values, else random ones."""
     exact, generator, rows = count <= EXACT_FLIPS, np.random.default_rng(0), max(1, _MOST_SIGNS // count)
     total = 2 ** min(count, EXACT_FLIPS)
     for start in range(0, total, rows):
@@ -308,9 +306,7 @@ def skewed_p(units: Array) -> float:
 
 
 def holm(p: Sequence[float]) -> Array:
-    """Return Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and is not
-    counted.
-    """
+    """Return Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN is not counted."""
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
     tested = np.flatnonzero(~np.isnan(raw))
@@ -321,9 +317,9 @@ def holm(p: Sequence[float]) -> Array:
 
 
 def benjamini_hochberg(p: Sequence[float]) -> Array:
-    """Return step-up adjusted p-values (Journal of the Royal Statistical Society B 57, 289-300, 1995).
+    """Return Benjamini and Hochberg's step-up adjusted p-values (JRSS B 57, 289-300, 1995).
 
-    Of those at most alpha, an expected share of at most alpha is false.
+    Among those of at most alpha, the expected share of false ones is at most alpha.
     """
     raw = np.asarray(p, dtype=float)
     adjusted, order = np.empty_like(raw), np.argsort(raw, kind="stable")[::-1]
@@ -333,14 +329,13 @@ def benjamini_hochberg(p: Sequence[float]) -> Array:
 
 
 def interim_weights(interims: Sequence[int]) -> dict[int, float]:
-    """Return {number of seeds: share of alpha} for interim analyses, fewest seeds first; the shares sum to 1; {} for
-    none.
+    """Return {number of seeds: share of alpha} for interim analyses; the shares sum to 1; {} for none.
 
-    Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along ln(1 + (e - 1) t) at the fraction t of the most
-    seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves an interim analysis at 3 of
-    10 seeds a 150th of alpha, which a t of two degrees of freedom never reaches. Each is tested at what it alone
-    spends, a weighted Bonferroni rule, valid under any dependence between them. Their recursion would spend what is
-    left over, but only for independent normal increments (docs/explanation/statistics.md).
+    Alpha is spent along ln(1 + (e - 1) t) at the fraction t of the most seeds (Lan and DeMets, 1983, Biometrika 70,
+    659-663): evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves an interim analysis at 3
+    of 10 seeds a 150th of alpha, which a t of two degrees of freedom never reaches. Each interim analysis is tested at
+    its own share, a weighted Bonferroni rule that is valid under any dependence between them. Lan and DeMets' recursion
+    would use alpha better, but only for independent normal increments (docs/explanation/statistics.md).
     """
     spent = [0.0, *(log(1 + (e - 1) * (interim / interims[-1])) for interim in interims)]
     return {interim: b - a for interim, (a, b) in zip(interims, pairwise(spent), strict=True)}
@@ -357,29 +352,27 @@ def sequential_p(p_by_interim: Mapping[int, float], weights: Mapping[int, float]
 
 
 def max_undetected_share(seeds: int, alpha: float) -> float:
-    """Return the largest share of seeds that may behave differently although no seed that ran did, at confidence 1 -
-    alpha.
+    """Return the largest share of seeds that may behave differently although none that ran did (confidence 1 - alpha).
 
-    If a share q of seeds does (a collapse, an early stop), none of S does with probability (1 - q)^S; the bound is the
-    q for which that is alpha (Clopper and Pearson, 1934, Biometrika 26, 404-413). The spread of the seeds that were run
-    does not show it.
+    If a share q of seeds behaves differently (a collapse, an early stop), none of S does with probability (1 - q)^S;
+    the bound is the q at which this is alpha (Clopper and Pearson, 1934, Biometrika 26, 404-413).
     """
     return 1 - float(alpha ** (1 / seeds))
 
 
 def seeds_for(rare: float, alpha: float) -> int:
-    """Return how many seeds are needed so that at most a share `rare` may behave differently."""
+    """Return the number of seeds with which at most a share `rare` of seeds may behave differently."""
     return ceil(log(alpha) / log(1 - rare) - 1e-9)
 
 
 def units_for(level: float) -> int:
-    """Return how many clusters of items a sign-flip test needs to reach a level."""
+    """Return the number of clusters of items with which a sign-flip test can reach a level."""
     return ceil(1 - log2(level) - 1e-9)
 
 
 def enough_seeds_for_equivalence(seeds: int, analysis: Analysis) -> bool:
-    """Return whether this many seeds bound the share that may behave differently by the plan's `rare`.
+    """Return whether this many seeds are enough for the verdict `equivalent` of a plan; checkpoints need only one.
 
-    Verdicts on checkpoints say nothing of other seeds.
+    Enough seeds bound the share of seeds that may behave differently by the plan's `rare`.
     """
     return analysis.claim == "checkpoints" or max_undetected_share(seeds, analysis.alpha) <= analysis.rare

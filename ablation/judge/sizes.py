@@ -1,4 +1,4 @@
-"""The search for numbers of seeds and items that detect an effect, and what they cost."""
+"""Searches for numbers of seeds and items that detect an effect, and states what they cost."""
 
 import math
 import sys
@@ -44,8 +44,8 @@ _STATED = ("seed_sd", "item_sd", "sample_sd", "checkpoint_sd")
 class Request:
     """An effect to detect and the sizes to try.
 
-    Where these are empty: the seeds of the interim analyses, else 3 to 20; the pilot's items, and two and four times as
-    many; the pilot's samples and checkpoints.
+    By default the sizes are the seeds of the interim analyses, else 3 to 20; one, two and four times the pilot's items;
+    and the pilot's samples and checkpoints.
 
     Raises:
         ConfigError: a value is not a valid number.
@@ -84,7 +84,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Source:
-    """The results from which the noise is estimated."""
+    """Results from which the noise is estimated, and the cost of more of them."""
 
     study: Measurements
     cost: Callable[[Sequence[Comparison], Evaluated], Cost | None]
@@ -92,7 +92,7 @@ class Source:
 
 
 def study_source(store: Store, name: str) -> Source:
-    """Return a study of a database as a source, with the cost of its stages."""
+    """Return a study of a database as the source of noise and cost."""
     study, stages, definition = read_measurements(store, name), read_seeded_stages(store, name), store.study(name)
 
     def cost(comparisons: Sequence[Comparison], evaluated: Evaluated) -> Cost | None:
@@ -107,7 +107,7 @@ def study_source(store: Store, name: str) -> Source:
 
 
 def evaluations_source(baseline: Path, candidate: Path, metric: str | None = None, item: str | None = None) -> Source:
-    """Return evaluations of a baseline and a candidate by other tools as a source; their cost is not known."""
+    """Return evaluations of a baseline and a candidate by other tools as the source of noise; the cost is unknown."""
     from ablation.judge.compare.comparison import Rules, compare_files
     from ablation.judge.compare.groups import expand
 
@@ -119,41 +119,41 @@ def evaluations_source(baseline: Path, candidate: Path, metric: str | None = Non
 
 
 class Smallest(NamedTuple):
-    """The fewest seeds that detect the effect on one pilot."""
+    """The fewest seeds that detect the effect, for one pilot."""
 
     name: str
-    seeds: int | None  # None: not even `MOST_SEEDS` do
+    seeds: int | None  # None: not even `MOST_SEEDS` are enough
     low: float = math.nan  # minimum detectable effect of these seeds for small and for large true noise
     high: float = math.nan
-    hours: float | None = None  # device-hours to run; None: not known, or of another pilot than the one in the middle
-    more_items: int | None = None  # that the most seeds to try would need, where no number of seeds is enough
+    hours: float | None = None  # device-hours to run, for the pilot in the middle; None: unknown
+    more_items: int | None = None  # if no number of seeds is enough, the items that the most seeds to try would need
 
 
 @dataclass(frozen=True)
 class Search:
-    """The sizes to try on some pilots, at the levels that the correction leaves to one comparison."""
+    """A search for sizes that detect an effect, given the noise of pilots and the level of one comparison."""
 
     request: Request
     pilots: Sequence[Pilot]  # ordered by their noise
     level: Level
-    noise: str  # where the noise comes from
+    noise: str  # its source, in words
     seeds: Sequence[int]
     evaluated: Sequence[Evaluated]
     cost: Cost | None = None
     price: float | None = None  # of a device-hour
-    one_run: bool = False  # of each side, which says nothing of the noise between seeds
+    one_run: bool = False  # whether the pilot has one run per side, so that the noise between seeds is unknown
 
     @property
     def middle(self) -> Pilot:
-        """The pilot in the middle, for which sizes are sought."""
+        """The pilot with the median noise, for which sizes are sought."""
         return middle(self.pilots)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool = False) -> float | None:
-        """Return the device-hours that are still to run, or all of them; None if not known."""
+        """Return the device-hours that are still to run, or all of them; None if unknown."""
         return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each size: what the middle and the noisiest pilot detect, and what it costs."""
+        """Return a row for each size: the effects that the middle and the noisiest pilot detect, and the cost."""
         rows = []
         for evaluated in self.evaluated:
             items, *draws = evaluated
@@ -171,7 +171,7 @@ class Search:
 
     @cached_property
     def plans(self) -> dict[Evaluated, int]:
-        """The fewest seeds that detect the effect on the pilot in the middle, by what is evaluated; sizes that do."""
+        """The fewest seeds that detect the effect, by size of the evaluation; sizes that never do are left out."""
         return {
             evaluated: seeds
             for evaluated in self.evaluated
@@ -180,7 +180,7 @@ class Search:
 
     @cached_property
     def cheapest(self) -> tuple[float, int, Evaluated] | None:
-        """(device-hours to run, seeds, evaluated) of the cheapest plan, as far as costs are known."""
+        """The cheapest plan, as (device-hours to run, seeds, size of the evaluation); None if no cost is known."""
         costs = [
             (hours, seeds, evaluated)
             for evaluated, seeds in self.plans.items()
@@ -190,12 +190,12 @@ class Search:
 
     @property
     def first(self) -> Evaluated:
-        """The sizes at which all pilots are compared: the middle pilot's, if they are to be tried."""
+        """The size of the evaluation at which pilots are compared: the middle pilot's if it is tried, or the first."""
         middle_sizes = (self.middle.items, self.middle.samples, self.middle.checkpoints)
         return middle_sizes if middle_sizes in self.evaluated else self.evaluated[0]
 
     def smallest(self) -> Iterator[Smallest]:
-        """Yield the fewest seeds that detect the effect on each pilot."""
+        """Yield the fewest seeds that detect the effect, for each pilot."""
         items, *draws = self.first
         for pilot in () if self.one_run else self.pilots:
             seeds = self._fewest_seeds(pilot, self.first)
@@ -217,7 +217,7 @@ class Search:
         return fewest_items(self.middle, effect, 1, level, power)
 
     def if_seeds_vary(self) -> list[tuple[float, int | None]]:
-        """Return (SD between seeds of the difference of two runs, seeds needed with the most items), for some SDs."""
+        """Return [(SD, seeds needed with the most items)] for some SDs between seeds of the difference of two runs."""
         effect = self.request.effect
         pilots = [(sd, with_seed_sd(self.middle, sd)) for sd in (effect / 2, effect, 2 * effect)]
         return [(sd, self._fewest_seeds(pilot, self.evaluated[-1])) for sd, pilot in pilots]
@@ -228,8 +228,9 @@ class Search:
 
 
 def search_sizes(request: Request, source: Source | None, comparisons: Sequence[str] = ()) -> Search:
-    """Return the search, with the noise of some or all comparisons of a source; without a source, with the stated
-    noise.
+    """Return a search with the noise of comparisons of a source or, without a source, with the stated noise.
+
+    comparisons: names of comparisons; none for all.
 
     Raises:
         ConfigError: the noise is not known, or samples or checkpoints are requested whose noise is unknown.
@@ -291,7 +292,7 @@ def with_seed_sd(pilot: Pilot, sd: float) -> Pilot:
 
 
 def middle(pilots: Sequence[Pilot]) -> Pilot:
-    """Return the middle one of pilots that are ordered by noise."""
+    """Return the pilot with the median noise, from pilots in the order of their noise."""
     return pilots[(len(pilots) - 1) // 2]
 
 
@@ -307,7 +308,7 @@ def _by_noise(pilots: Sequence[Pilot], level: float) -> list[Pilot]:
 
 
 def _stated(request: Request) -> Pilot:
-    """Return the pilot with stated noise, at the first of `items`, `samples` and `checkpoints`."""
+    """Return a pilot with the stated noise, at the first of `items`, `samples` and `checkpoints`."""
     assert request.seed_sd is not None
     assert request.item_sd is not None
     items, samples, checkpoints = ((given or [1])[0] for given in (request.items, request.samples, request.checkpoints))
@@ -317,7 +318,7 @@ def _stated(request: Request) -> Pilot:
 
 
 def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
-    """Return the noise of a comparison of a source."""
+    """Return the pilot of a comparison of a source."""
     study, averaged = source.study, source.averaged
     if request.samples and comparison.child not in study.samples and not study.imported:
         problem = f"{study.name} does not state how many samples each item's value averages"
@@ -328,9 +329,9 @@ def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
 
 
 def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None, request: Request) -> Pilot:
-    """Return the pilot with the noise that its samples and checkpoints add, estimated or as the request states it.
+    """Return the pilot with the noise that samples and checkpoints add, estimated (`drawn`) or stated by the request.
 
-    Raises ConfigError if samples or checkpoints are requested whose effect on the noise is not known.
+    Raises ConfigError if samples or checkpoints are requested and their effect on the noise is not known.
     """
     if request.sample_sd is not None:
         drawn = request.sample_sd**2 / (pilot.items * samples * checkpoints)
@@ -362,10 +363,7 @@ def _tells_noise(comparison: Comparison) -> bool:
 
 
 def findable(store: Store, seeds: Mapping[str, int]) -> Iterator[str]:
-    """Yield lines such as `gad: 5 seeds detect an effect of 0.02 with 80% power`, for studies with at least two seeds.
-
-    `seeds`: how many each study will have.
-    """
+    """Yield lines such as `gad: 5 seeds detect an effect of 0.02 with 80% power`; `seeds`: each study's number."""
     for name in store.studies():
         if (count := seeds.get(name, 0)) < 2:
             continue

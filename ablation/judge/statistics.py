@@ -1,8 +1,8 @@
-"""Effect of one comparison: estimate, interval, p-value. Formulas in docs/explanation/statistics.md.
+"""Estimates the effect of one comparison, its interval and its p-value (docs/explanation/statistics.md).
 
 `values` is one array [groups, seeds, items] per subset: the same items for every group and seed, the same seeds for
-every group. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense:
-larger is better.
+every group. Items are crossed with seeds, not nested in them. A *gain* is the statistic with a sign that makes larger
+values better.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,10 +45,10 @@ _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 @dataclass(frozen=True)
 class Crossing:
-    """A guard, valid at every level, for means whose side of the target is uncertain given the items."""
+    """A second test, valid at every level, for means that may lie on either side of a target."""
 
-    p_value: float  # of the folded draws: twice the share on the smaller side of 0
-    chance: float  # that some mean lies on the other side of its target than it seems to
+    p_value: float  # twice the share of draws on the smaller side of 0
+    chance: float  # of a mean that lies on the other side of its target than it seems to
     reach: Array  # the effect in each draw
 
     def percentiles(self, alpha: float) -> tuple[float, float]:
@@ -59,15 +59,14 @@ class Crossing:
         return float(low), float(high)
 
     def p(self, p: float) -> float:
-        """Return the smallest level at which the effect's own test and, if the guard is on, the draws exclude 0.
+        """Return the smallest level at which the effect's own test (its p is given) and the draws both exclude 0.
 
-        At level alpha the guard is on where the chance is above alpha / 4, so it asks nothing of levels of at least
-        four times the chance.
+        At level alpha the draws count only if the chance is above alpha / 4.
         """
         return max(p, min(self.p_value, 4 * self.chance, 1.0))
 
     def p_above(self, bound: float, p: float) -> float:
-        """Return the p of an effect of `bound` or less: at a target errors lie on one side, so it counts twice."""
+        """Return the p of an effect of at most `bound`; doubled, because errors at a target lie on one side."""
         below = 2 * (int(np.sum(self.reach <= bound)) + 1) / (len(self.reach) + 1)
         return max(p, min(below, 4 * self.chance, 1.0))
 
@@ -77,13 +76,13 @@ class Estimate:
     """A contrast of groups, in units of the statistic; a positive effect is an improvement."""
 
     effect: float  # mean over seeds of the contrast of the runs' statistics: the difference of two table cells
-    centre: float  # the same freed of the folding of seed-by-item noise at a target; equals effect for max and min
+    centre: float  # the effect without the bias of |mean - target| for noisy means; equals effect for max and min
     confidence: float
-    noise: Noise  # of the centre; moderated where the study's other variants say something of it
+    noise: Noise  # of the centre; moderated if the study's other variants inform it
     seeds: int
     items: int
     clusters: int  # of items
-    items_only: bool  # one cluster, or a subset of one, shows no noise: the effect is about these items only
+    items_only: bool  # whether a subset has only one cluster, whose noise is unknown: the effect is of these items only
     own_df: float  # of the seeds' variance, before it was moderated
     item_noise: Noise  # the items' alone, as if these very seeds were the population
     per_seed: tuple[float, ...]
@@ -106,7 +105,7 @@ class Estimate:
 
     @property
     def least_p(self) -> float:
-        """Smallest value that `exact_p` can have with this many clusters, for any seeds; 0 if it is not used."""
+        """Smallest value that `exact_p` can have with this many clusters; 0 if it is not used."""
         return 2.0 ** (1 - len(self.units)) if self.units and not self.items_only else 0.0
 
     @property
@@ -121,11 +120,7 @@ class Estimate:
 
     @cached_property
     def p(self) -> float:
-        """Two-sided unadjusted p; NaN with one seed.
-
-        1 if effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
-        shown, so neither direction may be called.
-        """
+        """Two-sided unadjusted p; NaN with one seed; 1 if effect and centre have opposite signs."""
         if not self.noise.seeds_known:
             return float("nan")
         if self.effect * self.centre < 0:
@@ -134,21 +129,20 @@ class Estimate:
 
     @property
     def item_p(self) -> float:
-        """P of the items alone; NaN if `items_only`."""
+        """P-value that allows for the noise of items alone; NaN if that noise is unknown."""
         if self.items_only:
             return float("nan")
         return self._p(self.item_noise)
 
     @cached_property
     def item_draws(self) -> Array:
-        """Bootstrap draws over the items, made when a family needs them; a single comparison does not."""
+        """Bootstrap draws over the items; only a family of comparisons needs them."""
         return self.draw_items()
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Return the interval at 1 - alpha.
+        """Return the interval at 1 - alpha, which contains the effect; NaN if neither seeds nor items show noise.
 
-        It holds the effect, and 0 unless `p` is at most alpha: then it ends there at the latest. NaN if neither seeds
-        nor items show noise.
+        It agrees with `p`: 0 lies inside it if p is above alpha, else outside or at its end.
         """
         low, high = self._ends(self.noise, alpha)
         if not self.noise.seeds_known:
@@ -158,7 +152,7 @@ class Estimate:
         return (max(low, 0.0), high) if self.effect > 0 else (low, min(high, 0.0))
 
     def _ends(self, noise: Noise, alpha: float) -> tuple[float, float]:
-        """Return the interval, which need not agree with the p about 0."""
+        """Return the ends of the interval, which need not agree with the p about 0."""
         if self.items_only and not noise.seeds_known:
             return float("nan"), float("nan")
         half = half_width(noise, alpha)
@@ -168,10 +162,8 @@ class Estimate:
     def within(self, margin: float | None, alpha: float) -> bool:
         """Return whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
 
-        Without a margin, nothing does.
-
-        The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed. With one seed
-        nothing is shown.
+        False without a margin, or with one seed. The allowance for unseen changes stays two-sided at alpha, because
+        few changes are counts, which are skewed.
         """
         if margin is None or not self.noise.seeds_known:
             return False
@@ -180,7 +172,7 @@ class Estimate:
         return -margin <= low and high <= margin
 
     def _p(self, noise: Noise) -> float:
-        """Return p, allowing for unseen changes only if no exact sign-flip test keeps the level without that."""
+        """Return p; it allows for unseen changes unless an exact sign-flip test makes that unnecessary."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
         p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))
@@ -188,12 +180,12 @@ class Estimate:
 
     @property
     def verdict_noise(self) -> Noise:
-        """Noise by which better and worse are judged."""
+        """The noise with which the verdicts better and worse are tested."""
         return replace(self.noise, unseen=self.unseen_share * self.noise.unseen)
 
     @property
     def mcnemar(self) -> bool:
-        """Whether McNemar's exact test suffices: one run per side, and items scored right or wrong without clusters."""
+        """Whether McNemar's exact test is enough: one run per side, and right or wrong items without clusters."""
         about_runs = self.design.claim == "checkpoints" and self.seeds == 1
         return about_runs and self.counts and len(self.units) == self.items
 
@@ -217,14 +209,14 @@ def gain(means: Array, direction: Direction) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The runs of one variant, with the statistics that all of its contrasts share; they are computed once."""
+    """The runs of one variant, with statistics that are computed once for all contrasts of the variant."""
 
     values: Sequence[Array]  # [1, seeds, items] per subset
     direction: Direction
     clusters: Clusters
     replicates: int = REPLICATES
-    samples: int = 1  # of an item, whose mean its value is
-    planned: bool = True  # a plan gave each run its seed; else one run may stand under several
+    samples: int = 1  # of an item; the item's value is their mean
+    planned: bool = True  # whether a plan gave each run its seed; else one run may be listed under several seeds
 
     @cached_property
     def means(self) -> Array:
@@ -236,9 +228,9 @@ class Group:
 
     @cached_property
     def copied(self) -> bool:
-        """Whether all seeds have the same values on several items, as if one run had several numbers.
+        """Whether all seeds have the same values on several items, as if one run were listed under several seeds.
 
-        Not if all items have one value, such as a perfect score.
+        False if all items have one value, such as a perfect score.
         """
         varied = any(high > low and values.shape[2] > 1 for (low, high), values in self._with_ranges)
         if self.means.shape[1] < 2 or not varied:
@@ -254,7 +246,7 @@ class Group:
 
     @cached_property
     def copy(self) -> tuple[int, int] | None:
-        """Positions of two runs with the same values, if other runs differ on many items."""
+        """Positions of two runs with the same values although other runs differ on many items, or None."""
         if self.planned or self.copied:
             return None
         first: dict[bytes, int] = {}
@@ -271,14 +263,14 @@ class Group:
 
     @cached_property
     def gains(self) -> Array:
-        """Values in the tables [seeds]: the gain of each subset's mean, averaged over subsets."""
+        """Gain of each run [seeds]: the gain of each subset's mean, averaged over subsets."""
         return gain(self.means[0], self.direction).mean(axis=1)
 
     @cached_property
     def one_run(self) -> bool:
-        """Whether the runs are single values that are equal in all seeds except for rounding, so they count as one run.
+        """Whether each run is a single value, and all seeds have the same value except for rounding.
 
-        Every seed may reach 0 or 1, the ends of a scale, so a value there says nothing.
+        False for a value of 0 or 1, because every seed may reach an end of the scale.
         """
         values = np.concatenate([subset[0] for subset in self.values], axis=1)  # [seeds, subsets]
         if len(values) < 2 or values.shape[1] > len(self.values) or np.isin(values, (0, 1)).all():
@@ -287,13 +279,13 @@ class Group:
 
     @cached_property
     def centres(self) -> Array:
-        """Gains [seeds] of the unfolded means."""
+        """Gain of each run [seeds] from means without the bias of |mean - target| (`unfolded`)."""
         folds = isinstance(self.direction, dict)
         return gain(self.unfolded[0], self.direction).mean(axis=1) if folds else self.gains
 
     @cached_property
     def readings(self) -> list[Array]:
-        """Gains [seeds] with each mean on its own side of the target, and with all means on their average's side."""
+        """Gains [seeds] with each mean on its own side of the target, and with all on the side of their average."""
         if not isinstance(self.direction, dict):
             return [self.gains]
         common = _slopes(self.means.mean(axis=1, keepdims=True), self.direction)
@@ -302,12 +294,12 @@ class Group:
 
     @cached_property
     def share(self) -> Array:
-        """Share of the means' spread over seeds that is not item noise [1, subsets]; used only with a target."""
+        """Share of the means' spread over seeds that is not item noise [1, subsets]; only targets need it."""
         return unfolding(self.values, self.means)
 
     @cached_property
     def unfolded(self) -> Array:
-        """Means without the item noise in their spread [1, seeds, subsets]."""
+        """Means shrunk towards their average so that their spread is without item noise [1, seeds, subsets]."""
         return draw_together(self.means, self.share)
 
     @cached_property
@@ -327,7 +319,7 @@ class Group:
 
     @cached_property
     def least_step(self) -> float:
-        """Smallest step between values of the first run, per item of the subset; the largest over subsets."""
+        """Smallest step between values of the first run divided by the number of items; the largest over subsets."""
         return max(_step(np.sort(subset[0, 0])) / subset.shape[2] for subset in self.values)
 
     @property
@@ -338,7 +330,7 @@ class Group:
 
     @cached_property
     def counts(self) -> bool:
-        """Whether all values are 0 or 1, or shares of an item's samples, or such in percent if some item has 100."""
+        """Whether all values are 0 or 1, or shares of an item's samples; in percent if some item has 100."""
         percent = self.samples / 100 if any(high == 100 for _, high in self.ranges) else self.samples
         if any(low < 0 or high * percent > self.samples for low, high in self.ranges):
             return False
@@ -373,9 +365,9 @@ class Group:
 
     @cached_property
     def draws(self) -> tuple[Array, Array]:
-        """Gains [replicates, seeds] under draws of the items: as drawn, and with the means drawn together.
+        """Gains [replicates, seeds] under draws of the items: from the means as drawn, and from the shrunk means.
 
-        A draw may move a mean across the target, which the slopes do not know.
+        Unlike the slopes, draws may move a mean across the target.
         """
         moved = self.means[0] + draw_sums(self.by_cluster[:, 0], self.replicates, BOOTSTRAP_SEED)
         unfolded = draw_together(moved[:, None], self.share)[:, 0]
@@ -391,7 +383,7 @@ def contrast(
     clusters: Clusters | Sequence[Numbers] | None = None,
     replicates: int = REPLICATES,
 ) -> Estimate:
-    """Estimate the weighted sum of groups, which are the first axis of the values: see `contrast_groups`.
+    """Estimate a weighted sum of groups, given as the first axis of arrays (`contrast_groups`).
 
     `clusters`: the number of each item's cluster, one array [items] per subset; None: each item is one of its own.
     """
@@ -404,13 +396,13 @@ def contrast(
 def contrast_groups(
     groups: Sequence[Group], weights: Sequence[float], confidence: float = 0.95, design: Design = _PAIRED
 ) -> Estimate:
-    """Estimate the weighted sum of groups: its noise over training seeds and over clusters of items, crossed.
+    """Estimate a weighted sum of groups, and its noise over training seeds and clusters of items, which are crossed.
 
     `weights`: one per group; (1, -1) for child and parent. If the groups' runs are independent, all of them count. The
-    variance of a mean over seeds is s^2 / S. The items' is the covariance between seeds of the clusters' contributions:
-    the noise that more seeds do not remove. Adding the two counts the seed-by-item residual once, where one joint
+    variance of a mean over seeds is s^2 / S. The items' variance is the covariance between seeds of the clusters'
+    contributions: the noise that more seeds do not remove. Their sum counts the seed-by-item residual once; a joint
     bootstrap of crossed factors counts it three times (Owen, 2007, Annals of Applied Statistics 1, 386-411). With one
-    seed the interval holds item noise only, as it does where the verdict is about these checkpoints.
+    seed, or if the verdict is about these checkpoints, the interval covers item noise only.
     """
     weighed, (first, *_) = np.asarray(weights, dtype=float), groups
     direction, drawn = first.direction, first.clusters
@@ -487,22 +479,21 @@ def contrast_groups(
 
 
 def _varying(weights: Array, arrays: Sequence[Array], design: Design) -> tuple[list[Array], Array]:
-    """Return the arrays of runs that vary independently, and their weights: one difference if runs are paired, else
-    each group.
+    """Return the arrays that vary independently, and their weights: the difference if runs are paired, else each group.
 
-    `arrays`: one of each group, whose last axis is of runs.
+    `arrays`: one per group, with the runs as last axis.
     """
     return ([_weigh(weights, arrays)], np.ones(1)) if design.paired else (list(arrays), weights)
 
 
 def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array]:
-    """Return the items' variance, and each cluster's part of the contrast [clusters]."""
+    """Return the variance of a contrast over items, and each cluster's part of the contrast [clusters]."""
     linear, scales = _varying(weights, [group.linear for group in groups], design)
     return item_variance(linear, scales), _mean(scales, [array.T for array in linear])
 
 
 def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Noise:
-    """Return the part of the noise that comes from the seeds."""
+    """Return the noise of a contrast that comes from the seeds; the items' part is 0."""
     if design.paired:
         variance = _seed_variance(groups, weights)
         return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
@@ -518,9 +509,9 @@ def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Nois
 
 
 def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array, Array]:
-    """Return the variance of a contrast under draws of the items, and each replicate's mean over seeds.
+    """Return the variance of a contrast under draws of the items, and two results of each draw [replicates].
 
-    The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
+    These are the effect minus the observed one, and the effect from the shrunk means.
     """
     drawn, scales = _varying(weights, [group.draws[0] for group in groups], design)
     together, _ = _varying(weights, [group.draws[1] for group in groups], design)
@@ -531,7 +522,7 @@ def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[It
 
 
 def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
-    """Return the guard from the draws [replicates], widened by the seed noise."""
+    """Return the second test at a target from the draws [replicates], widened by the seed noise."""
     if seed_variance > 0 and reach.var() > 0:
         reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
     least = min(int(np.sum(reach <= 0)), int(np.sum(reach >= 0)))
@@ -540,9 +531,7 @@ def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
 
 
 def _chance(means: Array, sd: Array, direction: dict[str, float]) -> float:
-    """Return the chance that item noise moved a mean across its target, as a sum of normal tails over groups and
-    subsets.
-    """
+    """Return a bound of the chance that item noise moved a mean across its target: a sum of normal tails."""
     with np.errstate(divide="ignore", invalid="ignore"):
         away = np.where(sd > 0, np.abs(means - direction["target"]) / sd, inf)
     return float(special.ndtr(-away).max(axis=1).sum())
@@ -568,12 +557,11 @@ def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
 
 
 def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
-    """Return the variance of the mean over seeds; NaN if it is not known: with one seed, or runs of one value that do
-    not vary.
+    """Return the variance of a contrast's mean over paired seeds; NaN if it is unknown.
 
-    They show none if those of one group are all equal, or all differences are. Seeds on both sides of the target may
-    be noise around one side: the larger spread of the two readings counts. A group whose seeds are equal on every
-    item is one run: it is taken to vary as the others do, and is not averaged.
+    It is unknown with one seed, and for runs of single values if those of one group, or all differences, are equal.
+    Seeds on both sides of a target may be noise around one side, so the larger spread of the two readings counts. A
+    group whose seeds are equal on every item counts as one run that varies as the others do.
     """
     seeds = len(groups[0].gains)
     if seeds < 2 or any(group.one_run for group in groups):
@@ -600,11 +588,10 @@ def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
 
 
 def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
-    """Return the square of the statistic's step over whole items; a 12th of it is variance that rounding hides
-    (Sheppard).
+    """Return the square of the smallest step of the statistic; rounding hides a 12th of it as variance (Sheppard).
 
-    Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
-    matter. 0 if a run is one value, whose step is unknown, and where it is negligible beside the spread.
+    Without it, two seeds that happen to have the same number of right items would show that seeds do not matter. 0 if
+    the step is unknown, because a run is one value, or if it is negligible beside the spread.
     """
     first = groups[0].values
     if all(array.shape[2] == 1 for array in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * variance:
@@ -617,9 +604,6 @@ def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
 
 
 def _step(ordered: Array) -> float:
-    """Return the smallest step between sorted values; infinite if there is none.
-
-    Values apart by less than 1e-9 of their range are one value.
-    """
+    """Return the smallest step between sorted values, infinite if there is none; 1e-9 of their range is no step."""
     between = ordered[1:] - ordered[:-1]
     return float(between[between > 1e-9 * (ordered[-1] - ordered[0])].min(initial=inf))

@@ -1,4 +1,4 @@
-"""The frames of one study's runs, read from the database."""
+"""Reads the measurements of one study from the database."""
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,14 @@ from ablation.judge.measurements import (
 )
 from ablation.store.database import Run, Store
 
-_MEAN = {"samples": None, "pass_at": None, "cons_at": None, "transform": None}  # of another value than the plan's
+_MEAN = {"samples": None, "pass_at": None, "cons_at": None, "transform": None}  # keys of a plan that judges a mean
 
 
 def read_measurements(store: Store, name: str, value: str | None = None, *, helpers: bool = False) -> Measurements:
-    """Read one study from the database; `value` names another item value than the analysis plan's, as its mean.
+    """Read one study from the database.
 
-    `helpers`: with the variants that `explain` wrote between two others, which change no verdict of the study.
+    value: name of the item value whose mean is judged, instead of the analysis plan's.
+    helpers: include variants that `explain` wrote between two others; they do not count for the study's verdicts.
     """
     definition = store.study(name)
     analysis = definition.analysis.model_copy(update={"value": value} | _MEAN if value else {})
@@ -86,7 +87,7 @@ numbered AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (
 
 
 def _items(store: Store, name: str, analysis: Analysis) -> Items:
-    """Return the items of the runs that succeeded."""
+    """Return the item values of the runs that succeeded."""
     # Runs, subsets and items are read as numbers: the names of millions of rows would take gigabytes.
     subsets = sorted(analysis.subsets)
     where = [name, subsets, analysis.protocol, analysis.value, subsets]
@@ -114,7 +115,7 @@ def _clusters(store: Store, name: str, analysis: Analysis) -> list[tuple[str, st
 
 
 def _steps(store: Store, name: str, analysis: Analysis) -> dict[Run, list[int]]:
-    """Return the steps of the final metrics on which verdicts rest; {} if they rest on items."""
+    """Return the steps of the final metrics that are judged, by run; {} if items are judged."""
     if analysis.protocol != LOGGED:
         return {}
     query = """SELECT variant, seed, step FROM finals JOIN metrics USING (key)

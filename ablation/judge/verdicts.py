@@ -1,4 +1,4 @@
-"""Judged studies from the database, each read and judged once for all of its uses."""
+"""Reads studies from the database and judges their comparisons, combinations and guardrails."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,35 +22,16 @@ from ablation.judge.stored import read_measurements
 from ablation.store.database import Run, Store
 
 COMPARISON_COLUMNS = ["study", "parent", "child", "verdict", "detail", "in_seeds", "effect", "low", "high", "joint_low"]
-COMPARISON_COLUMNS += [
-    "joint_high",
-    "p",
-    "p_adjusted",
-    "p_sign_flip",
-    "mde",
-    "seeds",
-    "items",
-    "seeds_needed",
-    "variance",
-]
-COMPARISON_COLUMNS += [
-    "prior_df",
-    "cost_hours",
-    "confounded",
-    "factors",
-    "root",
-    "root_effect",
-    "root_low",
-    "root_high",
-]
-COMPARISON_COLUMNS += ["reason"]
+COMPARISON_COLUMNS += ["joint_high", "p", "p_adjusted", "p_sign_flip", "mde", "seeds", "items", "seeds_needed"]
+COMPARISON_COLUMNS += ["variance", "prior_df", "cost_hours", "confounded", "factors", "root", "root_effect"]
+COMPARISON_COLUMNS += ["root_low", "root_high", "reason"]
 INTERACTION_COLUMNS = ["study", "combination", "parts", "baseline", "effect", "low", "high", "p", "seeds", "items"]
 INTERACTION_COLUMNS += ["reason"]
 
 
 @dataclass(frozen=True)
 class JudgedStudy:
-    """A study's measurements, with the verdicts on its comparisons and combinations."""
+    """A study's measurements, with the verdicts on its comparisons, combinations and guardrails."""
 
     measurements: Measurements
     comparisons: list[Comparison]
@@ -76,11 +57,12 @@ def judge_study(
     allow: frozenset[str] = frozenset(),
     since: str | None = None,
 ) -> JudgedStudy:
-    """Read one study and judge it; `without`: runs that may be missing or have failed. Raises ConfigError.
+    """Read one study from the database and judge it. Raises ConfigError.
 
-    allow: `identical`, two imported variants may have the same values; `scale`, values of another size. Otherwise
-        these pass no gate.
-    since: compare each of this variant's descendants with it, instead of what the plan compares.
+    without: runs that may be missing or have failed.
+    allow: what a gate does not reject: imported variants with the same values (`identical`), or values on different
+        scales (`scale`).
+    since: compare each descendant of this variant with it, instead of the comparisons that the plan declares.
     """
     study = replace(permitting(read_measurements(store, name), without), allowed=allow)
     rails = [permitting(rail, without) for rail in read_guardrails(store, name)]
@@ -97,7 +79,7 @@ def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
 def judge_interactions(study: Measurements) -> list[dict[str, Any]]:
     """Return one row of INTERACTION_COLUMNS per declared combination that is planned.
 
-    The effect is the combination's minus the sum of its parts', all against the parts' common parent.
+    The interaction is the combination's effect minus the sum of its parts' effects, all against their common parent.
     """
     combinations = study.analysis.combinations.items()
     return [_interaction(study, name, parts) for name, parts in combinations if name in study.parents]
@@ -124,13 +106,11 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
         groups, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha, study.design
     )
     row |= {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
-    return row | {"p": float("nan")} if problem else row  # as a comparison of the runs that are left has none
+    return row | {"p": float("nan")} if problem else row
 
 
 def comparison_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per comparison, with the columns COMPARISON_COLUMNS and `guardrails`, what these add to the
-    verdict.
-    """
+    """Return one row per comparison: COMPARISON_COLUMNS, and `guardrails`, a clause on the study's guardrails."""
     pairs = [(study, comparison) for study in judged for comparison in study.comparisons]
     guardrails = [rails_in_words(study.guarded.get(comparison.pair, ())) for study, comparison in pairs]
     return comparison_rows(comparison for _, comparison in pairs).assign(guardrails=guardrails)
