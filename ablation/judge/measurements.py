@@ -1,14 +1,12 @@
-"""Makes the measurements of a study from frames of runs and items, and checks which runs may be compared."""
+"""Makes the measurements of a study from its runs and items, and checks which runs may be compared."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.display import listed, one_line
@@ -47,47 +45,6 @@ class Column:
     values: Array
 
 
-class RunRow(NamedTuple):
-    """A run with its state; a frame of runs lists them in the order in which they were added."""
-
-    variant: str
-    seed: int
-    state: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Items:
-    """The values of all items in all runs, with numbers for the names, which would take gigabytes."""
-
-    runs: Sequence[Run]
-    subsets: Sequence[str]
-    names: pd.Index  # of items, sorted
-    places: NDArray[np.int64]  # (number of the run * subsets + number of the subset) * items + number of the item
-    values: Array
-
-    def by_run(self) -> tuple[dict[Run, dict[str, Column]], frozenset[Run]]:
-        """Return {run: {subset: values by item, sorted}}, and the runs in which an item occurs twice."""
-        values, places = self.values, self.places
-        if (places[1:] < places[:-1]).any():
-            order = np.argsort(places, kind="stable")
-            values, places = values[order], places[order]
-        groups = places // max(len(self.names), 1)
-        numbers = (places - groups * max(len(self.names), 1)).astype(np.int32)
-        ends = np.flatnonzero(groups[1:] != groups[:-1]) + 1
-        columns: dict[Run, dict[str, Column]] = {}
-        duplicates: set[Run] = set()
-        lists: dict[bytes, pd.Index] = {}  # most runs have the same items
-        for start, end in pairwise([0, *ends.tolist(), len(values)] if len(values) else []):
-            key = numbers[start:end].tobytes()
-            index = lists[key] if key in lists else lists.setdefault(key, self.names[numbers[start:end]])
-            run, subset = divmod(int(groups[start]), len(self.subsets))
-            columns.setdefault(self.runs[run], {})[self.subsets[subset]] = Column(index, values[start:end])
-            if index.has_duplicates:
-                duplicates.add(self.runs[run])
-        return columns, frozenset(duplicates)
-
-
 class Environment(NamedTuple):
     """The environment of a stage of a run, from its provenance; None if unknown."""
 
@@ -118,7 +75,7 @@ class Measurements:
     variants: Sequence[PlannedVariant]
     states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason); seeds in the order they were added
     values: Mapping[Run, Mapping[str, Column]]  # subset: value by item, sorted
-    duplicates: frozenset[Run]
+    duplicates: frozenset[Run] = frozenset()  # runs in which an item occurs twice
     aborted: Mapping[Run, str] = field(default_factory=dict)  # why a run is unhealthy: rules of severity abort
     stages: pd.DataFrame = field(default_factory=lambda: _NO_STAGES)
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
@@ -227,8 +184,8 @@ def measurements_of(
     name: str,
     analysis: Analysis,
     variants: Sequence[PlannedVariant],
-    runs: Sequence[RunRow],
-    items: Items,
+    states: Mapping[Run, tuple[str, str]],
+    values: dict[Run, dict[str, Column]],
     *,
     samples: Mapping[str, int],
     clusters: Iterable[tuple[str, str, str]] = (),
@@ -240,22 +197,20 @@ def measurements_of(
         name: of the study.
         analysis: its analysis plan.
         variants: its variants, parents before children.
-        runs: all runs, in the order in which they were added.
-        items: their values.
+        states: {run: (state, reason)} of all runs, in the order in which they were added.
+        values: {run: {subset: values by item, sorted}}; replaced by the plan's outcome or transform.
         samples: {variant: samples of which an item's value is the mean}.
         clusters: (subset, item, cluster); repetitions are allowed.
         further: other fields of Measurements, which only a grid or an import knows.
     """
-    values, duplicates = items.by_run()
     not_judgeable = _logarithms(values, analysis) if analysis.transform else _outcomes(values, analysis, samples)
     named, fault = _named_clusters(clusters)
     return Measurements(
         name=name,
         analysis=analysis,
         variants=variants,
-        states={(row.variant, row.seed): (row.state, row.reason) for row in runs},
+        states=states,
         values=values,
-        duplicates=duplicates,
         not_judgeable=not_judgeable,
         samples={} if analysis.k or analysis.transform else samples,
         clusters=named,

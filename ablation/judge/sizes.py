@@ -114,7 +114,7 @@ def evaluations_source(baseline: Path, candidate: Path, metric: str | None = Non
     a, b = (expand([str(path)]) for path in (baseline, candidate))
     allow = frozenset({"prompt", "target", "task"})
     wanted = Wanted(metric, item=item, errors="leave-out")
-    rules = Rules(wanted, weight="tasks", allow=allow, changed_items=0, try_others=False)
+    rules = Rules(wanted, weight="tasks", allow=allow)
     return Source(compare_files([a, b], None, rules).measured, lambda *_: None)
 
 

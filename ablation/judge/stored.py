@@ -1,5 +1,7 @@
 """Reads the measurements of one study from the database."""
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -7,16 +9,7 @@ import pyarrow as pa
 from ablation.config.study_schema import Analysis
 from ablation.contract.display import one_line
 from ablation.contract.rows import LOGGED
-from ablation.judge.measurements import (
-    PACKAGES,
-    Environment,
-    Items,
-    Measurements,
-    Rule,
-    RunRow,
-    Weights,
-    measurements_of,
-)
+from ablation.judge.measurements import PACKAGES, Column, Environment, Measurements, Rule, Weights, measurements_of
 from ablation.store.database import Run, Store
 
 _MEAN = {"samples": None, "pass_at": None, "cons_at": None, "transform": None}  # keys of a plan that judges a mean
@@ -42,12 +35,14 @@ def read_measurements(store: Store, name: str, value: str | None = None, *, help
         [name],
     )
     broken = _broken_rules(store, name)
+    values, duplicates = _items(store, name, analysis)
     return measurements_of(
         name,
         analysis,
         variants,
-        [RunRow(r["variant"], int(r["seed"]), r["state"], r["reason"] or "") for r in runs.to_dict("records")],
-        _items(store, name, analysis),
+        {(r["variant"], int(r["seed"])): (r["state"], r["reason"] or "") for r in runs.to_dict("records")},
+        values,
+        duplicates=duplicates,
         samples={variant.name: count for variant in variants if (count := analysis.samples_in(variant.resolved))},
         clusters=_clusters(store, name, analysis),
         aborted={run: "; ".join(map(str, rules)) for run, rules in broken["abort"].items()},
@@ -86,8 +81,8 @@ numbered AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (
 """
 
 
-def _items(store: Store, name: str, analysis: Analysis) -> Items:
-    """Return the item values of the runs that succeeded."""
+def _items(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run, dict[str, Column]], frozenset[Run]]:
+    """Return {run: {subset: values by item, sorted}} of runs that succeeded, and the runs with an item twice."""
     # Runs, subsets and items are read as numbers: the names of millions of rows would take gigabytes.
     subsets = sorted(analysis.subsets)
     where = [name, subsets, analysis.protocol, analysis.value, subsets]
@@ -100,7 +95,20 @@ def _items(store: Store, name: str, analysis: Analysis) -> Items:
     order = np.argsort(places, kind="stable")
     values, places = values[order], places[order]
     pa.default_memory_pool().release_unused()  # Arrow would keep what held the rows
-    return Items(ended, subsets, names, places, values)
+    groups, numbers = np.divmod(places, max(len(names), 1))
+    numbers = numbers.astype(np.int32)
+    ends = np.flatnonzero(groups[1:] != groups[:-1]) + 1
+    columns: dict[Run, dict[str, Column]] = {}
+    duplicates: set[Run] = set()
+    lists: dict[bytes, pd.Index] = {}  # most runs have the same items
+    for start, end in pairwise([0, *ends.tolist(), len(values)] if len(values) else []):
+        key = numbers[start:end].tobytes()
+        index = lists[key] if key in lists else lists.setdefault(key, names[numbers[start:end]])
+        run, subset = divmod(int(groups[start]), len(subsets))
+        columns.setdefault(ended[run], {})[subsets[subset]] = Column(index, values[start:end])
+        if index.has_duplicates:
+            duplicates.add(ended[run])
+    return columns, frozenset(duplicates)
 
 
 def _clusters(store: Store, name: str, analysis: Analysis) -> list[tuple[str, str, str]]:

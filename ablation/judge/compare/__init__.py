@@ -1,1 +1,1 @@
-"""Evaluations by other tools, paired and judged: `ablation compare`. Documented in docs/how-to/compare.md."""
+"""Pairs and judges evaluations by other tools, for `ablation compare` (docs/how-to/compare.md)."""

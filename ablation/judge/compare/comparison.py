@@ -1,23 +1,22 @@
-"""A comparison, from its groups to its verdicts: the source of the command's output and of the page.
+"""Judges evaluations that other tools wrote: reads, checks and pairs them, as the command `compare` does.
 
-The judge reads Measurements, as for a grid, and judges by the same rules.
+The judge gets Measurements, as for a grid, and applies the same rules.
 """
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
 
 from ablation.config.names import known_direction, suggest
 from ablation.config.study import Change
-from ablation.config.study_schema import Analysis, Target
+from ablation.config.study_schema import Analysis, Target, read_direction
 from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
 from ablation.contract.numbers import estimate, rough, stated
@@ -39,20 +38,22 @@ from ablation.judge.compare.groups import (
 from ablation.judge.compare.leaderboard import Standing, standings
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
+from ablation.judge.design import Claim, Seeds
 from ablation.judge.judged import NOT_COMPARED
-from ablation.judge.measurements import Items, Measurements, RunRow, measurements_of, permitting
+from ablation.judge.measurements import Column, Measurements, measurements_of, permitting, runs_named
+from ablation.judge.outcomes import Outcome
 from ablation.judge.resampling import number_clusters
 from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
-from ablation.readers.sheet import ItemText, Sheet, Wanted
+from ablation.readers.sheet import Errors, ItemText, Sheet, Wanted
 from ablation.store.database import Run
 
 
 @dataclass(frozen=True)
 class QuotedItem:
-    """An item that changed, with its texts in the pair of runs in which it changed most."""
+    """A changed item, with its texts in the pair of runs in which it changed most."""
 
     changed: ChangedItem
     seed: int  # of the candidate's run
@@ -61,7 +62,7 @@ class QuotedItem:
 
 
 def _quoted(parent: Group, child: Group, changes: Sequence[ChangedItem]) -> tuple[QuotedItem, ...]:
-    """Return the items with their texts; each file is read once."""
+    """Return changed items with their texts; each file is read once for all of its items."""
     pairs = [changed.telling()[0] for changed in changes]
     places: dict[tuple[int, int, str], list[str]] = {}
     for changed, beside in zip(changes, pairs, strict=True):
@@ -78,16 +79,8 @@ def _quoted(parent: Group, child: Group, changes: Sequence[ChangedItem]) -> tupl
     return tuple(quoted)
 
 
-def _paired_runs(parent: Group, child: Group, *, paired: bool) -> list[list[dict[str, Sheet]]]:
-    """Return the sheets of the compared runs of both groups."""
-    common = parent.runs.keys() & child.runs.keys()
-    return [
-        [group.runs[seed] for seed in sorted(group.runs) if not paired or seed in common] for group in (parent, child)
-    ]
-
-
 PROTOCOL = "evaluated"
-_MOST_OTHERS = 4  # metrics, or filters, that are tried beside the first
+_MOST_OTHERS = 4  # other metrics, or filters, with which the comparison is repeated
 FACTOR = "what was evaluated"
 Direction = Literal["max", "min"] | Target
 Weight = Literal["tasks", "items"]
@@ -95,7 +88,7 @@ Weight = Literal["tasks", "items"]
 
 @dataclass(frozen=True)
 class TreeNode:
-    """The place of one variant in the tree: its parent, and why the variant exists."""
+    """A variant's parent, and why the variant exists."""
 
     parent: str | None
     why: str = ""
@@ -103,30 +96,27 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class Rules(Options):
-    """Rules of reading and judging a comparison; None: as stated by the files."""
+    """Rules of reading and judging evaluations; None: as the files state."""
 
     direction: Direction | None = None
     margin: float | None = None
     allow: Set[str] = frozenset()
     common_items: bool = False
     without: frozenset[Run] = frozenset()  # runs that may be missing
-    weight: Weight | None = None  # what counts equally; None: tasks, as long as nobody chose
+    weight: Weight | None = None  # what counts equally; None: tasks, because nobody chose
     changed_items: int = 3
-    try_others: bool = True  # metrics, filters and weights that nobody chose
-    analysis: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # further keys of the analysis plan: alpha, comparisons, ...
+    analysis: Mapping[str, Any] = field(default_factory=dict)  # further keys of the plan: alpha, comparisons, ...
 
 
 @dataclass(frozen=True)
 class SubsetRow:
-    """One task: the value of each group, lm-eval's own standard errors, and the difference on this task alone."""
+    """One task: the value of each group, reported standard errors, and the difference on this task alone."""
 
     subset: str
     items: int
     before: float  # means over the paired seeds
     after: float
-    stderr_before: float | None  # that the evaluation's writer gives for one run, mean over the seeds
+    stderr_before: float | None  # as the evaluation tool reports it for one run, mean over the seeds
     stderr_after: float | None
     effect: float
     low: float  # interval for this task alone, uncorrected
@@ -135,15 +125,47 @@ class SubsetRow:
 
 @dataclass(frozen=True)
 class Compared:
-    """One comparison, with what the command says about it besides the verdict."""
+    """A comparison of two evaluations; what is shown besides the verdict is computed on demand."""
 
     comparison: Comparison
-    measured: Measurements
-    runs: Sequence[Sequence[dict[str, Sheet]]]  # that are compared, the parent's first
-    changed_items: ChangedItems
-    best: tuple[QuotedItem, ...]  # the largest improvement first
-    worst: tuple[QuotedItem, ...]
-    stderr: float  # of the effect, from seeds and items (items alone with one seed)
+    parent: Group
+    child: Group
+    most_quoted: int  # changed items, at each end
+
+    @property
+    def measured(self) -> Measurements:
+        """The measurements that the comparison is one of."""
+        return self.comparison.of
+
+    @cached_property
+    def runs(self) -> list[list[dict[str, Sheet]]]:
+        """The sheets of the runs that are compared, the parent's first."""
+        paired, common = self.measured.design.paired, self.parent.runs.keys() & self.child.runs.keys()
+        groups = (self.parent, self.child)
+        return [[group.runs[seed] for seed in group.seeds if not paired or seed in common] for group in groups]
+
+    @cached_property
+    def changed_items(self) -> ChangedItems:
+        """The items that changed between the two evaluations."""
+        return find_changed_items(self.measured, self.parent.name, self.child.name, self.most_quoted)
+
+    @cached_property
+    def best(self) -> tuple[QuotedItem, ...]:
+        """The items that improved most, with their texts, the largest improvement first."""
+        return _quoted(self.parent, self.child, self.changed_items.gained[: self.most_quoted])
+
+    @cached_property
+    def worst(self) -> tuple[QuotedItem, ...]:
+        """The items that worsened most, with their texts, the largest loss first."""
+        return _quoted(self.parent, self.child, self.changed_items.lost[: self.most_quoted])
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of the effect, from seeds and items (items alone with one seed); NaN if it is unknown."""
+        noise, estimate = self.comparison.noise, self.comparison.estimate
+        if estimate is None or (estimate.items_only and not noise.seeds_known):
+            return float("nan")
+        return float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance])))
 
     @cached_property
     def subsets(self) -> tuple[SubsetRow, ...]:
@@ -152,7 +174,7 @@ class Compared:
 
     @cached_property
     def stderr_unpaired(self) -> float | None:
-        """The standard error that the writers' own ones lead to; None if they give none."""
+        """Standard error of the effect from the reported ones, which ignore the pairing; None if none are reported."""
         errors = [(row.stderr_before, row.stderr_after) for row in self.subsets]
         if any(None in pair for pair in errors):
             return None
@@ -161,17 +183,33 @@ class Compared:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """The result of `compare`: its comparisons, notes and measurements."""
+    """The result of `compare`: its comparisons, measurements and notes; notes are computed on demand."""
 
     name: str
     groups: Mapping[str, Group]
     measured: Measurements
     compared: tuple[Compared, ...]
-    notes: tuple[str, ...]  # the doubts among them
-    doubts: tuple[str, ...] = ()  # why no answer may rest on it
-    unstated: tuple[ConfigError, ...] = ()  # what a requirement needs to be told, and was not
-    turned: tuple[str, ...] = ()  # other choices, not made by the caller, that turn a sign or a verdict
+    checked: tuple[str, ...]  # notes of reading and checking
+    lost: tuple[str, ...]  # doubts of reading and checking
+    turns: Callable[["ComparisonResult"], Iterator[str]] = field(repr=False)  # what other choices would change
+    unstated: tuple[ConfigError, ...] = ()  # what a requirement needs and nobody stated
     leaderboard: tuple[Standing, ...] = ()  # of more than two systems
+
+    @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """Reasons why no answer may rest on the result."""
+        found = (scale_doubts(self.measured, each.parent.name, each.comparison.compared_runs) for each in self.compared)
+        return (*self.lost, *dict.fromkeys(chain.from_iterable(found)))
+
+    @cached_property
+    def turned(self) -> tuple[str, ...]:
+        """Other choices, which the caller left open, that change a sign or a verdict."""
+        return tuple(self.turns(self))
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Notes for the reader: other choices that change a verdict, doubts, and notes of reading and checking."""
+        return (*self.turned, *dict.fromkeys([*self.doubts, *self.checked]))
 
     @property
     def sheets(self) -> list[Sheet]:
@@ -191,68 +229,14 @@ def compare(
     rules: Rules,
     read_as: Callable[[Rules], Sequence[Group]],
 ) -> ComparisonResult:
-    """Check, pair and judge evaluations, and say which other choices would change a sign or a verdict.
+    """Check, pair and judge evaluations.
 
     read_as: reads the groups again, by another metric or filter.
 
     Raises:
         ConfigError: groups that cannot be paired, or no way to judge them.
     """
-    result = _compare(name, groups, variant_tree, rules)
-    turned = []
-    for words, option, choice in _other_choices(result, rules) if rules.try_others else ():
-        with suppress(ConfigError):  # what cannot be compared so says nothing
-            read = groups if choice.wanted == rules.wanted else read_as(choice)
-            other = _compare(name, read, variant_tree, replace(choice, changed_items=0))
-            turned += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(result, other)]
-    by_items = any("--weight items" in line for line in turned)
-    if rules.weight is None and not by_items:
-        for compared in result.compared:
-            parent, child = (result.groups[each] for each in reversed(compared.comparison.pair))
-            turned += task_groups_that_disagree(parent, child)
-    return replace(result, notes=(*turned, *result.notes), turned=tuple(turned))
-
-
-def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Rules]]:
-    """Yield the choices that the caller left open, in words, as an option, and as rules."""
-    if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
-        yield "with items counted equally", "--weight items", replace(rules, weight="items")
-    for kind in ("metric", "filter"):
-        if getattr(rules.wanted, kind) is not None:
-            continue
-        for name in _others(result.sheets, kind)[:_MOST_OTHERS]:
-            if kind == "filter":
-                other = replace(rules, wanted=replace(rules.wanted, filter=name))
-            else:  # what was stated is about the first metric
-                plan = {**rules.analysis, "transform": None}
-                wanted = replace(rules.wanted, metric=name)
-                other = replace(rules, wanted=wanted, direction=None, margin=None, analysis=plan)
-            yield f"by {kind} {name}", f"--{kind} {shlex.quote(name)}", other
-
-
-def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
-    """Yield the comparisons whose sign or verdict differs in another result, unless its direction is unknown."""
-    same_metric = result.measured.analysis.value == other.measured.analysis.value
-    if not same_metric and any(error.key == "--direction" for error in other.unstated):
-        return
-    for first, second in zip(result.compared, other.compared, strict=True):
-        before, after = first.comparison, second.comparison
-        decided = {"better", "worse"} & {before.verdict, after.verdict}
-        if after.verdict in NOT_COMPARED:
-            continue
-        if before.effect * after.effect < 0 or (decided and before.verdict != after.verdict):
-            effect, _ = estimate(after.effect, after.low, after.high)
-            yield f"{after.child} against {after.parent} is {after.verdict} ({effect})"
-
-
-def _compare(
-    name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeNode], rules: Rules
-) -> ComparisonResult:
-    """Check, pair and judge by one choice of metric, filter and weighting.
-
-    Raises:
-        ConfigError: groups that cannot be paired, or no way to judge them.
-    """
+    read = groups
     notes = [note for group in groups for note in group.notes]
     groups, more = without_errors(groups, rules.wanted.errors, common_items=rules.common_items)
     notes += more
@@ -280,18 +264,61 @@ def _compare(
         analysis = analysis.model_copy(update={"subsets": [ALL]})
     measured = permitting(measurements(name, groups, analysis, variant_tree), rules.without)
     measured = replace(measured, allowed=frozenset(rules.allow))
-    comparisons = judge_comparisons(measured)
-    found = (scale_doubts(measured, each.parent, each.compared_runs) for each in comparisons)
-    doubts += dict.fromkeys(chain.from_iterable(found))
-    notes = [*doubts, *notes]
-    results = tuple(_beside(comparison, named, measured, rules.changed_items) for comparison in comparisons)
-    return ComparisonResult(name, named, measured, results, tuple(dict.fromkeys(notes)), tuple(doubts), tuple(unstated))
+    results = tuple(
+        Compared(comparison, named[comparison.parent], named[comparison.child], rules.changed_items)
+        for comparison in judge_comparisons(measured)
+    )
+
+    def turns(result: ComparisonResult) -> Iterator[str]:
+        lines = []
+        for words, option, choice in _other_choices(result, rules):
+            with suppress(ConfigError):  # what cannot be compared so says nothing
+                same = choice.wanted == rules.wanted
+                other = compare(name, read if same else read_as(choice), variant_tree, choice, read_as)
+                lines += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(result, other)]
+        yield from lines
+        if rules.weight is None and not any("--weight items" in line for line in lines):
+            for each in result.compared:
+                yield from task_groups_that_disagree(each.parent, each.child)
+
+    return ComparisonResult(name, named, measured, results, tuple(notes), tuple(doubts), turns, tuple(unstated))
+
+
+def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Rules]]:
+    """Yield the choices that the caller left open: each in words, as an option, and as rules."""
+    if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
+        yield "with items counted equally", "--weight items", replace(rules, weight="items")
+    for kind in ("metric", "filter"):
+        if getattr(rules.wanted, kind) is not None:
+            continue
+        for name in _others(result.sheets, kind)[:_MOST_OTHERS]:
+            if kind == "filter":
+                other = replace(rules, wanted=replace(rules.wanted, filter=name))
+            else:  # a stated direction, margin or transform is that of the first metric
+                wanted, plan = replace(rules.wanted, metric=name), {**rules.analysis, "transform": None}
+                other = replace(rules, wanted=wanted, direction=None, margin=None, analysis=plan)
+            yield f"by {kind} {name}", f"--{kind} {shlex.quote(name)}", other
+
+
+def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
+    """Yield the comparisons whose sign or verdict differs in another result with a known direction, as clauses."""
+    same_metric = result.measured.analysis.value == other.measured.analysis.value
+    if not same_metric and any(error.key == "--direction" for error in other.unstated):
+        return
+    for first, second in zip(result.compared, other.compared, strict=True):
+        before, after = first.comparison, second.comparison
+        decided = {"better", "worse"} & {before.verdict, after.verdict}
+        if after.verdict in NOT_COMPARED:
+            continue
+        if before.effect * after.effect < 0 or (decided and before.verdict != after.verdict):
+            effect, _ = estimate(after.effect, after.low, after.high)
+            yield f"{after.child} against {after.parent} is {after.verdict} ({effect})"
 
 
 def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the design to use if the caller does not declare it: runs are paired if all files name their seeds.
+    """Return the keys of the design that the caller did not declare.
 
-    One run each says something of these checkpoints only.
+    Runs are paired if all files name their seeds. With one run each, the claim is about these checkpoints only.
     """
     declared = {}
     alone = all(len(group.runs) == 1 for group in groups)
@@ -306,7 +333,7 @@ def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, st
 def compare_files(
     sides: Sequence[Evaluated], names: Sequence[str] | None, rules: Rules, *, all_pairs: bool = False
 ) -> ComparisonResult:
-    """Compare evaluations with the first of them, or each with each. Raises as `compare`."""
+    """Compare several evaluations with the first, or every pair of them. Raises ConfigError as `compare`."""
     given = sides
     if rules.at is not None and not at_place([path for side in sides for path in side.paths], rules.at):
         problem = "no file is in a folder with this name"
@@ -360,14 +387,14 @@ def compare_files(
 
 
 def _others(sheets: Sequence[Sheet], kind: str) -> list[str]:
-    """Return the metrics or filters of the files that were not taken."""
+    """Return the metrics or filters (`kind`) that the files have but the sheets do not use."""
     taken = {getattr(sheet, kind) for sheet in sheets}
     offered = dict.fromkeys(name for sheet in sheets for name in getattr(sheet.facts, f"{kind}s"))
     return [name for name in offered if name not in taken]
 
 
 def _first_taken(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
-    """Yield notes on other metrics and filters of the files if the caller chose none and the first was taken."""
+    """Yield notes on other metrics and filters of the files, if the caller chose none."""
     for kind in ("metric", "filter"):
         if getattr(chosen, kind) is None and (left := _others(sheets, kind)):
             taken = sorted({getattr(sheet, kind) for sheet in sheets})
@@ -375,31 +402,20 @@ def _first_taken(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
 
 
 def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Yield notes on items that share a text, and so are correlated, if no cluster is declared."""
+    """Yield notes on items that share a text, and so are correlated, if no cluster is chosen."""
     for subset, shared in {sheet.subset: sheet.facts.shared for sheet in sheets if sheet.facts.shared}.items():
         together = f"items of {subset} share {shared}, so they are correlated and the intervals are too narrow"
         yield f"{together}; pass --cluster {shared.split(',')[0]}"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Yield a note if a file's own number is not the mean of its items: no paired test covers such an aggregate."""
+    """Yield a note if the number that a file reports is not the mean of its items."""
     for sheet in sheets:
         said, mean = sheet.facts.reported, float(sheet.values.mean())
         if said is not None and abs(said - mean) > 1e-6 * max(1.0, abs(said)):
             reported = f"{sheet.source.name} reports {stated(said)} for {sheet.metric}"
             yield f"{reported}, but the mean of its items is {stated(mean)}"
             return
-
-
-def _beside(comparison: Comparison, groups: Mapping[str, Group], measured: Measurements, count: int) -> Compared:
-    parent, child = groups[comparison.parent], groups[comparison.child]
-    runs = _paired_runs(parent, child, paired=measured.design.paired)
-    noise, estimate = comparison.noise, comparison.estimate
-    any_noise = estimate is not None and (noise.seeds_known or not estimate.items_only)
-    stderr = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
-    changes = find_changed_items(measured, parent.name, child.name, count)
-    best, worst = (_quoted(parent, child, end[:count]) for end in (changes.gained, changes.lost))
-    return Compared(comparison, measured, runs, changes, best, worst, stderr)
 
 
 def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
@@ -430,7 +446,7 @@ def _as_judged(sheet: Sheet, analysis: Analysis) -> Sheet:
 def plan_analysis(
     sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
 ) -> tuple[Analysis, list[str], list[ConfigError]]:
-    """Return the rules for judging the sheets, notes on what was assumed, and errors for what a gate needs stated.
+    """Return the analysis plan of sheets, notes on assumptions, and the errors that a gate raises for them.
 
     Raises:
         ConfigError: metrics differ, or have different directions.
@@ -492,15 +508,18 @@ def plan_analysis(
 def measurements(
     name: str, groups: Sequence[Group], analysis: Analysis, variant_tree: Mapping[str, TreeNode]
 ) -> Measurements:
-    """Return the measurements of checked groups, for the judge."""
+    """Return the measurements of groups that `check` accepted."""
     named = {group.name: group for group in groups}
     runs = {(group.name, seed): run for group in groups for seed, run in group.runs.items()}
     measured = measurements_of(
         name,
         analysis,
         [_planned(named, variant, place) for variant, place in variant_tree.items()],
-        [RunRow(*run, "ok") for run in runs],
-        _items(runs),
+        dict.fromkeys(runs, ("ok", "")),
+        {
+            run: {task: Column(sheet.items, sheet.values) for task, sheet in sorted(by.items())}
+            for run, by in runs.items()
+        },
         samples={group.name: min(sheet.facts.repeats for sheet in group.sheets) for group in groups},
         clusters=_clusters(runs),
         planned=False,
@@ -512,22 +531,8 @@ def measurements(
     return measured
 
 
-def _items(runs: Mapping[Run, Mapping[str, Sheet]]) -> Items:
-    """Return the frame of the sheets' items."""
-    indexes = list({id(sheet.items): sheet.items for run in runs.values() for sheet in run.values()}.values())
-    names = indexes[0] if all(index.equals(indexes[0]) for index in indexes) else reduce(pd.Index.union, indexes)
-    subsets = sorted({subset for run in runs.values() for subset in run})
-    places, values = [], []
-    for number, run in enumerate(runs.values()):
-        for subset, sheet in sorted(run.items()):
-            positions = np.arange(len(names)) if len(sheet.items) == len(names) else names.get_indexer(sheet.items)
-            places.append((number * len(subsets) + subsets.index(subset)) * len(names) + positions)
-            values.append(sheet.values)
-    return Items(list(runs), subsets, names, np.concatenate(places), np.concatenate(values))
-
-
 def _planned(groups: Mapping[str, Group], name: str, place: TreeNode) -> PlannedVariant:
-    """Return the variant for judge and page; its changes are differences between the evaluations' own settings."""
+    """Return a variant for the judge; its changes are the differences between the settings of the evaluations."""
     changes = _changes(groups[place.parent], groups[name]) if place.parent is not None else []
     settings = [dict(sheet.facts.settings) for sheet in groups[name].sheets]
     common = {key: value for key, value in settings[0].items() if all(values.get(key) == value for values in settings)}
@@ -557,6 +562,87 @@ def _changes(parent: Group, child: Group) -> list[Change]:
 
 
 def _clusters(runs: Mapping[Run, Mapping[str, Sheet]]) -> Iterator[tuple[str, str, str]]:
-    """Yield (subset, item, cluster); sheets of one file share the mapping."""
+    """Yield (subset, item, cluster) of all sheets, once for sheets of one file, which share their mapping."""
     named = {id(s.clusters): (s.subset, s.clusters) for run in runs.values() for s in run.values()}
     yield from ((subset, *pair) for subset, clusters in named.values() for pair in clusters.items())
+
+
+def compare_evaluations(
+    sides: Sequence[Evaluated],
+    names: Sequence[str] | None = None,
+    *,
+    by: Sequence[str] = (),
+    all_pairs: bool = False,
+    metric: str | None = None,
+    filter: str | None = None,
+    tasks: Sequence[str] = (),
+    cluster: str | None = None,
+    item: str | None = None,
+    direction: str | None = None,
+    margin: float | None = None,
+    transform: Literal["log"] | None = None,
+    alpha: float = 0.05,
+    seed_from: str | None = None,
+    seeds: Seeds | None = None,
+    claim: Claim | None = None,
+    without: Sequence[str] = (),
+    at: str | None = None,
+    allow: Sequence[str] = (),
+    common_items: bool = False,
+    latest: bool = False,
+    weight: Weight | None = None,
+    changed_items: int = 3,
+    pass_at: int | None = None,
+    cons_at: int | None = None,
+    all_at: int | None = None,
+    errors: Errors | None = None,
+) -> ComparisonResult:
+    """Judge evaluations against the first of them, with the options of the command `compare`.
+
+    Raises:
+        ConfigError: an option that is not valid, evaluations that cannot be read or paired, or no way to judge them.
+    """
+    if margin is not None and not 0 < margin < 1e100:
+        raise ConfigError("compare", "--margin", margin, "is not a valid margin", "give a number above 0")
+    if not 0 < alpha < 0.5:
+        raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 0.5")
+    if changed_items < 0:
+        problem = "is not a valid number of items"
+        raise ConfigError("compare", "--changed-items", changed_items, problem, "give 0 or more")
+    for name, given, choices in (
+        ("--seeds", seeds, get_args(Seeds)),
+        ("--claim", claim, get_args(Claim)),
+        ("--errors", errors, get_args(Errors)),
+        ("--transform", transform, ("log",)),
+    ):
+        if given is not None and given not in choices:
+            raise ConfigError("compare", name, given, "is not a valid choice", f"choose {' or '.join(choices)}")
+    rules = Rules(
+        Wanted(metric, filter, tuple(tasks), cluster, item, tuple(by), errors or "refuse"),
+        seed_from,
+        latest,
+        at,
+        _outcome(pass_at, cons_at, all_at),
+        independent=seeds == "independent" and seed_from is None,
+        direction=read_direction("compare", direction) if direction else None,
+        margin=margin,
+        allow=frozenset(allow),
+        without=runs_named("compare", without),
+        common_items=common_items,
+        weight=weight,
+        changed_items=changed_items,
+        analysis={"alpha": alpha, "seeds": seeds, "claim": claim, "transform": transform},
+    )
+    return compare_files(sides, names, rules, all_pairs=all_pairs)
+
+
+def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Outcome | None:
+    """Return the statistic of an item's samples that is compared; None for their mean. Raises ConfigError."""
+    kinds: dict[Literal["pass", "cons", "all"], int | None] = {"pass": pass_at, "cons": cons_at, "all": all_at}
+    given = [Outcome(kind, k) for kind, k in kinds.items() if k is not None]
+    if len(given) > 1:
+        problem = f"cannot be combined with {given[0].option}"
+        raise ConfigError("compare", given[1].option, given[1].k, problem, "leave one out")
+    if given and given[0].k < 1:
+        raise ConfigError("compare", given[0].option, given[0].k, "is not a valid number of samples", "give 1 or more")
+    return given[0] if given else None

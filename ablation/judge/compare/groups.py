@@ -1,7 +1,6 @@
-"""Sorts files into runs of groups, and checks whether two groups may be paired.
+"""Reads evaluations as groups of runs, and checks whether two groups may be paired by seed and by item.
 
-Groups are paired by seed and by item. An item's prompt must be the same in both, unless the caller says that the
-prompt is the change under comparison.
+An item's prompt must be the same in both groups, unless the caller says that the prompt is the change under comparison.
 """
 
 import glob
@@ -64,14 +63,14 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of reading evaluation files."""
+    """Options for reading evaluation files."""
 
     wanted: Wanted = ANY
-    seed_from: str | None = None  # a regular expression with one group
-    latest: bool = False  # of several evaluations of one run, the newest file
-    at: str | None = None  # only files in a folder of this name, a checkpoint say, in a group that has it
-    outcome: Outcome | None = None  # of an item's samples, in place of their mean
-    independent: bool = False  # runs share nothing: each file, or folder of several tasks' files, is one
+    seed_from: str | None = None  # a regular expression whose group matches the seed in a path
+    latest: bool = False  # whether the newest of several evaluations of one run counts
+    at: str | None = None  # name of the only folders to read, such as a checkpoint, if the group has one
+    outcome: Outcome | None = None  # of an item's samples, instead of their mean
+    independent: bool = False  # whether each file (or folder, if tasks have separate files) is a run of its own
 
 
 @dataclass(frozen=True)
@@ -80,13 +79,13 @@ class Group:
 
     name: str
     runs: dict[int, dict[str, Sheet]]  # {seed: {subset: sheet}}
-    seeded: bool  # whether its files tell seeds; else it is one run
+    seeded: bool  # whether its files state seeds; else it is one run
     notes: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()  # why no answer may rest on it
+    doubts: tuple[str, ...] = ()  # reasons why no answer may rest on the group
 
     @property
     def seeds(self) -> list[int]:
-        """The group's seeds, in order."""
+        """The seeds of the group's runs, sorted."""
         return sorted(self.runs)
 
     @property
@@ -97,26 +96,29 @@ class Group:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one group, and notes on what was left out of their folders."""
+    """The files of one group, and notes on the files of their folders that are left out."""
 
     paths: Sequence[Path]
     notes: Sequence[str] = ()
 
     def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
-        """Yield the sheets of all files."""
-        return _sheets(self.paths, wanted)
+        """Yield the sheets of all files; lm-eval's results are read with their samples."""
+        samples = any(path.name.startswith("samples_") for path in self.paths)
+        for path in self.paths:
+            if not (samples and re.fullmatch(r".*results_.*\.json", path.name)):
+                yield from (table if wanted.item and path.is_file() else reader_of(path)).sheets(path, wanted)
 
 
 @dataclass(frozen=True)
 class Side:
-    """The sheets of one system, if several are in the same files."""
+    """The sheets of one system, if the same files hold several systems."""
 
     read: Sequence[Sheet]
     paths: Sequence[Path] = ()  # shared with the others
     notes: Sequence[str] = ()
 
     def sheets(self, name: str, wanted: Wanted) -> list[Sheet]:
-        """Return the sheets that were read."""
+        """Return the sheets, which have been read already."""
         return list(self.read)
 
 
@@ -124,22 +126,17 @@ Evaluated = Files | Frame | Values | Side
 
 
 def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
-    """Return a side for each value of the columns of a table, or settings of an evaluation, named by `wanted.by`.
+    """Return a side for each value of the columns or settings named by `wanted.by`.
 
-    Raises ConfigError if a file has none of this name, or there is one value only.
+    Raises ConfigError if a file has no such column or setting, or if there is only one value.
     """
     by = options.wanted.by
     sheets: dict[str, list[Sheet]] = {}
     for sheet in itertools.chain.from_iterable(each.sheets("table", options.wanted) for each in given):
         settings = sheet.facts.settings
         if absent := [name for name in by if name not in settings]:
-            raise ConfigError(
-                sheet.source,
-                "--by",
-                absent[0],
-                "the file has no column or setting of this name",
-                suggest(absent[0], settings),
-            )
+            problem, remedy = "the file has no column or setting with this name", suggest(absent[0], settings)
+            raise ConfigError(sheet.source, "--by", absent[0], problem, remedy)
         sheets.setdefault(" ".join(one_line(settings[name], 60) for name in by), []).append(sheet)
     if len(sheets) < 2:
         problem = f"separates the files into only one system, {next(iter(sheets), '')}"
@@ -149,9 +146,9 @@ def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
 
 
 def sides_of(words: Sequence[str]) -> list[Files]:
-    """Return a side for each path or match of a pattern; none if all are runs of one system.
+    """Return a side for each path or match of a pattern.
 
-    Raises ConfigError as `expand`, or if the paths differ in their seeds only.
+    Raises ConfigError as `expand`, or if the paths differ only in their seeds.
     """
     places = [
         place for word in words for place in ([word] if Path(word).exists() else sorted(glob.glob(word)) or [word])
@@ -165,7 +162,10 @@ def sides_of(words: Sequence[str]) -> list[Files]:
 
 
 def expand(words: Iterable[str], base: Path = Path()) -> Files:
-    """Return the files behind the arguments: each is a file, a folder with evaluations below it, or a pattern."""
+    """Return the evaluations that the words name: each word is a file, a folder with evaluations, or a pattern.
+
+    Raises ConfigError if there are none.
+    """
     files: dict[Path, None] = {}
     notes: list[str] = []
     for word in words:
@@ -191,7 +191,7 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
 
 
 def read_group(name: str, files: Evaluated, options: Options) -> Group:
-    """Read one group's files, or array, and find which run each is.
+    """Read one group's evaluations, and find the run of each.
 
     Raises:
         ConfigError: a file cannot be read, its seed cannot be determined, or a run was evaluated twice.
@@ -221,9 +221,8 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
         if other is not None and not (options.latest and other.source != sheet.source):
             if other.source == sheet.source and (apart := _apart([s for s in sheets if s.source == sheet.source])):
                 problem = f"holds several systems, which differ in {', '.join(apart)}"
-                raise ConfigError(
-                    sheet.source, "", None, problem, f"compare them with --by {','.join((*wanted.by, *apart))}"
-                )
+                remedy = f"compare them with --by {','.join((*wanted.by, *apart))}"
+                raise ConfigError(sheet.source, "", None, problem, remedy)
             which = "" if seed is None else f", seed {seed},"
             problem = f"{name}{which} was also evaluated on {sheet.subset} in {other.source}"
             remedy = _one_of([each.source for each, s in zip(sheets, seeds, strict=True) if s == seed])
@@ -234,25 +233,24 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     for seed, run in runs.items():
         if missing := sorted(subsets - run.keys()):
             problem = f"seed {seed} was not evaluated on {', '.join(missing)}, but other seeds were"
-            raise ConfigError(
-                name, "", None, problem, "evaluate it on these tasks, too, or choose other tasks with --tasks"
-            )
+            remedy = "evaluate it on these tasks, too, or choose other tasks with --tasks"
+            raise ConfigError(name, "", None, problem, remedy)
     return Group(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
 
 
 def _apart(sheets: Sequence[Sheet]) -> list[str]:
-    """Return the settings in which the systems of one file differ."""
+    """Return the names of the settings in which the sheets of one file differ."""
     settings = [sheet.facts.settings for sheet in sheets]
     return [name for name in settings[0] if len({str(values.get(name)) for values in settings}) > 1]
 
 
 def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
-    """Return the files in a folder with this name, or with this name before the suffix."""
+    """Return the files that are in a folder with this name, or have this name before their suffix."""
     return [path for path in paths if place in (*path.parts, path.stem)]
 
 
 def _one_of(sources: Sequence[Path]) -> str:
-    """Return the remedy for several evaluations of one run: choose one, or name the seeds."""
+    """Return the remedy for several evaluations of one run: choose one of them, or say what their seeds are."""
     sources = list(dict.fromkeys(sources))
     if len(sources) < 2:
         return REPEATED
@@ -269,9 +267,7 @@ def _one_of(sources: Sequence[Path]) -> str:
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
-    """Return a regular expression that finds the last number of each of these names in the paths; None if there is
-    none.
-    """
+    """Return a regular expression that finds the last number of each of the names in the paths, or None."""
     split = [re.fullmatch(r"(|.*\D)(\d+)(\D*)", name) for name in names]
     around = {(match[1], match[3]) for match in split if match}
     if None in split or len(around) != 1:
@@ -285,18 +281,8 @@ def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
     return None
 
 
-def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
-    samples = [path for path in paths if path.name.startswith("samples_")]
-    for path in paths:
-        if samples and re.fullmatch(r".*results_.*\.json", path.name):  # they are read with their samples
-            continue
-        yield from (table if wanted.item and path.is_file() else reader_of(path)).sheets(path, wanted)
-
-
 def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
-    """Return the seed of each sheet: found by the pattern, stated by its file, or in its path (`seed_in`); None for
-    each if there is one run.
-    """
+    """Return the seed of each sheet, from the pattern, the file or the path (`seed_in`); None if there is one run."""
     if pattern is not None:
         return [_by_pattern(sheet.source, pattern) for sheet in sheets]
     seeds = [_seed_of(sheet) for sheet in sheets]
@@ -304,13 +290,8 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
         return seeds
     if any(seed is not None for seed in seeds):
         lacking = next(sheet.source for sheet, seed in zip(sheets, seeds, strict=True) if seed is None)
-        raise ConfigError(
-            lacking,
-            "",
-            None,
-            "the seed of this file is unknown, although other files state theirs",
-            "pass --seed-from REGEX",
-        )
+        problem = "the seed of this file is unknown, although other files state theirs"
+        raise ConfigError(lacking, "", None, problem, "pass --seed-from REGEX")
     if len({sheet.subset for sheet in sheets}) == len(sheets):
         return seeds
     named = _by_other_words(list(dict.fromkeys(sheet.source for sheet in sheets)))
@@ -318,7 +299,7 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
 
 
 def _numbered(sheets: Sequence[Sheet]) -> list[int | None]:
-    """Return numbers of runs that share nothing: one per file, or one per folder if tasks are in separate files."""
+    """Return the number of each sheet's run: one run per file, or per folder if tasks are in separate files."""
     subsets = {sheet.subset for sheet in sheets}
     subsets_by_source: dict[Path, set[str]] = {}
     for sheet in sheets:
@@ -341,27 +322,21 @@ def _seed_of(sheet: Sheet) -> int | None:
 
 
 def _by_pattern(path: Path, pattern: str) -> int:
+    remedy = "put one group around the digits, such as 'run(\\d+)'"
     try:
         match = re.search(pattern, str(path))
     except re.error as error:
-        raise ConfigError(
-            "compare",
-            "--seed-from",
-            pattern,
-            f"is not a valid regular expression ({error})",
-            "put one group around the digits, such as 'run(\\d+)'",
-        ) from None
+        problem = f"is not a valid regular expression ({error})"
+        raise ConfigError("compare", "--seed-from", pattern, problem, remedy) from None
     number = match.group(1) if match and match.re.groups else ""
     if not (number or "").isdigit():
         problem = f"finds no number in {one_line(str(path), 200)}"
-        raise ConfigError(
-            "compare", "--seed-from", pattern, problem, "put one group around the digits, such as 'run(\\d+)'"
-        )
+        raise ConfigError("compare", "--seed-from", pattern, problem, remedy)
     return int(number)
 
 
 def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
-    """Return seeds found after words such as `run-3`, in the part that differs between paths; {} if a path has none."""
+    """Return seeds from words such as `run-3` in the parts in which paths differ; {} if a path has no such word."""
     shared = os.path.commonpath([source.parent.absolute() for source in sources])
     names = {source: seed_in(source.absolute().relative_to(shared).as_posix()) for source in sources}
     seeds = {source: int(named["seed"]) for source, named in names.items() if named}
@@ -369,9 +344,7 @@ def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
 
 
 def name_groups(*sides: Sequence[Path]) -> list[str]:
-    """Return names from the first part of the paths in which the sides differ; else `baseline`, `candidate`, or
-    numbers.
-    """
+    """Return names from the first part of the paths in which the sides differ, else `baseline`, `candidate`, ..."""
     columns = [zip(*(path.parts for path in paths)) for paths in sides]  # noqa: B905
     for parts in zip(*columns):  # noqa: B905
         part_sets = [set(part) for part in parts]
@@ -384,7 +357,7 @@ def name_groups(*sides: Sequence[Path]) -> list[str]:
 
 
 def _common_name(parts: Set[str]) -> str:
-    """Return the beginning that these parts of paths share: `base` for base-seed0.csv and base-seed1.csv."""
+    """Return the common beginning of parts of paths, such as `base` for base-seed0.csv and base-seed1.csv."""
     if len(parts) > 1:
         columns = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*parts, strict=False))
         shared = "".join(letters[0] for letters in columns)
@@ -395,7 +368,7 @@ def _common_name(parts: Set[str]) -> str:
 
 
 def pairs_of(parent: Group, child: Group, *, paired: bool) -> list[tuple[int, int]]:
-    """Return the runs (parent's, child's) to show side by side: of one seed, or in order if seeds are independent."""
+    """Return pairs of runs (parent's, child's): of one seed, or in order if seeds are independent."""
     if paired:
         return [(seed, seed) for seed in sorted(parent.runs.keys() & child.runs.keys())]
     return list(zip(parent.seeds, child.seeds, strict=False))
@@ -405,68 +378,43 @@ def check(parent: Group, child: Group, allow: Set[str] = frozenset(), *, paired:
     """Refuse groups that cannot be paired; return notes for the reader.
 
     Raises:
-        ConfigError: other seeds, subsets, metrics or items, or other prompts, targets or tasks that are not in `allow`.
+        ConfigError: no common seed, different subsets, metrics or items, or different prompts, targets or tasks that
+            are not in `allow`.
     """
-    if paired:
-        _check_seeds(parent, child)
-    notes: list[str] = []
     runs = pairs_of(parent, child, paired=paired)
+    if not runs:
+        seeds = (f"{group.name}: {', '.join(map(str, group.seeds))}" for group in (parent, child))
+        problem = f"{parent.name} and {child.name} have no common seed ({'; '.join(seeds)})"
+        remedy = "find the seeds with --seed-from REGEX, or pass --seeds independent if the runs share nothing"
+        raise ConfigError("compare", "seeds", None, problem, remedy)
+    notes: list[str] = []
     first = parent.runs[runs[0][0]]
     if not paired:  # every run beside the first one
         runs = [*((parent.seeds[0], seed) for seed in child.seeds), *((seed, child.seeds[0]) for seed in parent.seeds)]
     for one, other in runs:
         parent_run, child_run = parent.runs[one], child.runs[other]
-        _subsets(parent, child, parent_run, child_run)
+        _check_subsets(parent, child, parent_run, child_run)
         for subset, sheet in parent_run.items():
-            notes += _pair(sheet, child_run[subset], allow)
-            _items(first[subset], sheet)  # items are drawn once for all seeds
+            notes += _check_pair(sheet, child_run[subset], allow)
+            _check_items(first[subset], sheet)  # items are drawn once for all seeds
     return list(dict.fromkeys(notes))
 
 
-def _check_seeds(parent: Group, child: Group) -> None:
-    common = parent.runs.keys() & child.runs.keys()
-    if not common:
-        seeds = f"{parent.name} has {_list(parent.seeds)} and {child.name} has {_list(child.seeds)}"
-        problem = f"{seeds}, so they have no common seed"
-        raise ConfigError(
-            "compare",
-            "seeds",
-            None,
-            problem,
-            "find the seeds with --seed-from REGEX, or pass --seeds independent if the runs share nothing",
-        )
-
-
-def _list(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
-
-
-def _subsets(parent: Group, child: Group, parent_run: dict[str, Sheet], child_run: dict[str, Sheet]) -> None:
-    if parent_run.keys() != child_run.keys():
-        only = [
-            f"only {group.name} has {', '.join(sorted(left))}"
-            for group, left in (
-                (parent, parent_run.keys() - child_run.keys()),
-                (child, child_run.keys() - parent_run.keys()),
-            )
-            if left
-        ]
+def _check_subsets(parent: Group, child: Group, parent_run: dict[str, Sheet], child_run: dict[str, Sheet]) -> None:
+    left = {parent.name: parent_run.keys() - child_run.keys(), child.name: child_run.keys() - parent_run.keys()}
+    if any(left.values()):
+        only = [f"only {name} has {', '.join(sorted(subsets))}" for name, subsets in left.items() if subsets]
         remedy = "name files of the same tasks for both, or choose common tasks with --tasks"
         raise ConfigError("compare", "tasks", None, "; ".join(only), remedy)
 
 
-def _pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
+def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
     for key in ("metric", "filter"):
         a, b = getattr(parent, key), getattr(child, key)
         if a != b:
-            raise ConfigError(
-                child.source,
-                key,
-                b,
-                f"differs from {parent.source}, which has {a!r}",
-                f"use --{key} to choose one that both have",
-            )
-    _items(parent, child)
+            problem, remedy = f"differs from {parent.source}, which has {a!r}", f"use --{key} to choose a common one"
+            raise ConfigError(child.source, key, b, problem, remedy)
+    _check_items(parent, child)
     versions = parent.facts.version, child.facts.version
     if "task" not in allow and None not in versions and versions[0] != versions[1]:
         problem = f"task {parent.subset} has version {versions[1]}, but version {versions[0]} in {parent.source}"
@@ -481,11 +429,9 @@ def _pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         have = "has" if len(differing) == 1 else "have"
         share = f"{len(differing)} of {len(parent.items)} items of {parent.subset} {have} a different {name}"
         if name not in allow:
-            named = some(parent.items[differing].tolist())
-            problem = f"{share} than in {parent.source} ({named})"
-            raise ConfigError(
-                child.source, "", None, problem, f"evaluate both with the same {name}s, or pass --allow {name}"
-            )
+            problem = f"{share} than in {parent.source} ({some(parent.items[differing].tolist())})"
+            remedy = f"evaluate both with the same {name}s, or pass --allow {name}"
+            raise ConfigError(child.source, "", None, problem, remedy)
         yield f"{share} in baseline and candidate, as --allow {name} permits"
     hashes = parent.facts.task_hash, child.facts.task_hash
     if not parent.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
@@ -496,7 +442,7 @@ def _pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         yield f"{parent.subset}: each item has {often}"
 
 
-def _items(parent: Sheet, child: Sheet) -> None:
+def _check_items(parent: Sheet, child: Sheet) -> None:
     if parent.items.equals(child.items):
         return
     only_ours, only_theirs = parent.items.difference(child.items), child.items.difference(parent.items)
@@ -513,7 +459,7 @@ def _items(parent: Sheet, child: Sheet) -> None:
 def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: bool) -> tuple[Sequence[Group], list[str]]:
     """Return the groups without the items that have no value in some run because a sample failed, and notes.
 
-    Raises ConfigError, which counts them, unless they are to be left out.
+    Raises ConfigError, which counts these items, unless the caller chose to leave them out.
     """
     failed = {group.name: sum(sheet.facts.failed for sheet in group.sheets) for group in groups}
     notes = []
@@ -534,11 +480,8 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
     said = f"item {short(item)}{rest} of {first.subset} {have} no score: {one_line(why, 200)}"
     counts = "; errors: " + ", ".join(f"{name} {len(lost[name])} of {len(asked[name])}" for name in lost)
     if errors != "leave-out" and not common_items:
-        remedy = (
-            "evaluate again, leave these items out on both sides (--errors leave-out), or count them as "
-            "0 (--errors fail)"
-        )
-        raise ConfigError(first.source, "", None, said + counts, remedy)
+        remedy = "evaluate again, leave these items out on both sides (--errors leave-out), or count them as 0"
+        raise ConfigError(first.source, "", None, said + counts, f"{remedy} (--errors fail)")
     everywhere = set().union(*lost.values())
     kept = [
         _kept(group, lambda sheet: sheet.items[[(sheet.subset, i) not in everywhere for i in sheet.items]])
@@ -548,15 +491,13 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
 
 
 def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
-    """Refuse to count failed samples as 0 if 0 is not the value of a failure."""
+    """Raise ConfigError if failed samples count as 0 although 0 is not the value of a failure."""
     if not any(sheet.facts.failed for sheet in sheets):
         return
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
     if direction != "max" or low < 0 or high > 1:
-        span = f"{stated(low)} and {stated(high)}"
-        problem = (
-            f"0 does not always mean a failure, because values lie between {span} and the direction is {direction}"
-        )
+        why = f"values lie between {stated(low)} and {stated(high)} and the direction is {direction}"
+        problem = f"0 does not always mean a failure, because {why}"
         raise ConfigError("compare", "--errors", "fail", problem, "pass --errors leave-out")
 
 
@@ -574,9 +515,7 @@ def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
 
 
 def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[str]]:
-    """Return the groups with the items that all runs have, notes on how many were left out, and doubts if those were
-    most.
-    """
+    """Return the groups with the items that all runs have, notes on items that are left out, and doubts."""
     notes, doubts = [], []
     kept = {}
     for subset in dict.fromkeys(sheet.subset for group in groups for sheet in group.sheets):
@@ -591,15 +530,15 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
         lost = {item for group in groups for sheet in group.sheets if sheet.subset == subset for item in sheet.unscored}
         every = len(lost.union(*indexes))
         if left := every - len(items):
-            lacking = f"{counted(left, 'item')} that some run lacks {'is' if left == 1 else 'are'} left out"
-            said = filter(None, (_of_left_out(group, subset, items) for group in groups))
+            scores = filter(None, (_of_left_out(group, subset, items) for group in groups))
+            lacking = f"--common-items leaves out {counted(left, 'item')} that some run lacks"
             remaining = f"{percent(len(items) / every)} of {every} remain"
-            notes.append("; ".join([f"{subset}: {lacking} (--common-items) and {remaining}", *said]))
+            notes.append("; ".join([f"{subset}: {lacking}, and {remaining}", *scores]))
     return [_kept(group, lambda sheet: kept[sheet.subset]) for group in groups], notes, doubts
 
 
 def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
-    """Return, in words, a group's scores on the items that only it has and on the common items."""
+    """Return, in words, a group's scores on the items that are left out and on the common items; empty if it has none."""
     means = []
     for sheet in [run[subset] for run in group.runs.values()]:
         common = sheet.items.isin(kept)

@@ -1,4 +1,4 @@
-"""Several systems in the order of their means: simultaneous intervals, and which of them cannot be told apart."""
+"""Orders several systems by their means, with simultaneous intervals and groups of systems that do not differ."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,12 @@ from ablation.judge.statistics import contrast_groups
 class Standing:
     """One system: its mean, a simultaneous interval, and the letters of its groups.
 
-    Two systems that share a letter cannot be told apart: none is shown to be better than the other, corrected for all
-    pairs.
+    Two systems that share a letter do not differ significantly, corrected for all pairs.
     """
 
     system: str
     mean: float
-    low: float  # NaN where the noise is not known
+    low: float  # NaN if the noise is not known
     high: float
     groups: str
 
@@ -30,8 +29,8 @@ class Standing:
 def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[Standing, ...]:
     """Return the systems, the best first; `pairs`: (child, parent) for every two systems.
 
-    Intervals are at 1 - alpha / n for n systems (Bonferroni). Pairs are judged by the rules of the study, and corrected
-    for all of them.
+    Intervals are at 1 - alpha / n for n systems (Bonferroni). Pairs are judged by the rules of the study, with a
+    correction for all pairs.
     """
     judged = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"comparisons": list(pairs)})))
     apart = {frozenset((each.child, each.parent)) for each in judged if each.verdict in ("better", "worse")}
@@ -53,7 +52,7 @@ def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[St
 
 
 def letters_of(names: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
-    """Return the letters of each name: two names share one if and only if they are not apart.
+    """Return {name: its letters}, so that two names share a letter if and only if they are not `apart`.
 
     Insert and absorb (Piepho, 2004, Journal of Computational and Graphical Statistics 13, 456-466).
     """
@@ -71,8 +70,5 @@ def letters_of(names: Sequence[str], apart: set[frozenset[str]]) -> dict[str, st
                 if not any(column < each or (column == each and at > n) for n, each in enumerate(cut))
             ]
     columns.sort(key=lambda column: [names.index(name) for name in names if name in column])
-    return {name: "".join(_letter(at) for at, column in enumerate(columns) if name in column) for name in names}
-
-
-def _letter(number: int) -> str:
-    return chr(ord("a") + number) if number < 26 else f"({number + 1})"
+    letters = [chr(ord("a") + at) if at < 26 else f"({at + 1})" for at in range(len(columns))]
+    return {name: "".join(a for a, column in zip(letters, columns, strict=True) if name in column) for name in names}

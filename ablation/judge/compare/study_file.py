@@ -1,4 +1,4 @@
-"""`compare --study`: many variants in one file, the `study.yaml` that `ablation import` reads."""
+"""Compares the variants that a study file names (`compare --study`), the `study.yaml` that `ablation import` reads."""
 
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -25,11 +25,11 @@ _BY_NAME = "name:"  # where runs.seed is a regular expression
 def compare_study(
     path: Path, *, allow: Set[str], without: frozenset[Run], common_items: bool, latest: bool, changed_items: int
 ) -> ComparisonResult:
-    """Read the evaluations of all variants, and judge; `allow` and `common_items` add to what the file says.
+    """Read and judge the evaluations of all variants; `allow` and `common_items` add to the rules of the file.
 
     Raises:
-        ConfigError: a key that is not known or is for `import` alone, a parent or comparison that is not there, or as
-            `compare`.
+        ConfigError: a key that is unknown or works only with `import`, a parent or comparison that does not exist, or
+            as `compare`.
     """
     _, file = read_import_file(path)
     given, plan = file.evaluations, _rules(file.analysis, path)
@@ -59,7 +59,7 @@ def compare_study(
 
 
 def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the part of an analysis plan that the file states, validated as a whole plan, without the values."""
+    """Return the keys of an analysis plan that the file states, apart from the values, validated as a whole plan."""
     stated = {key: value for key, value in given.items() if value is not None and key not in _VALUES}
     if wrong := [key for key in stated if key not in _ANALYSIS]:
         remedy = suggest(wrong[0], (*_VALUES, *_ANALYSIS))
@@ -70,20 +70,18 @@ def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _wanted(file: ImportFile, path: Path) -> Wanted:
-    """Return the values to compare: `metric`, or items by the names that imported evaluations give them.
+    """Return the values to compare: `metric`, or items with the names of imported evaluations.
 
     Raises:
-        ConfigError: both, several metrics, or items that are not of evaluation files.
+        ConfigError: both are given, several metrics, or items of other files.
     """
     given, chosen = {key: file.analysis[key] for key in _VALUES if key in file.analysis}, file.evaluations
     metric, filter, tasks = given.get("metric"), chosen.filter, chosen.tasks
     if metric is None and given:
         items = {"protocol": "", "value": "", "subsets": tasks} | given
         if items["protocol"] != EVALUATION or not isinstance(items["value"], str):
-            problem = "does not name values of evaluation files"
-            raise ConfigError(
-                path, "analysis", given, problem, f"write `metric`, or `value` and `protocol: {EVALUATION}`"
-            )
+            remedy = f"write `metric`, or `value` and `protocol: {EVALUATION}`"
+            raise ConfigError(path, "analysis", given, "does not name values of evaluation files", remedy)
         metric, _, of_lm_eval = items["value"].partition(",")
         filter, tasks = filter or of_lm_eval or None, items["subsets"]
     elif metric is not None and (len(given) > 1 or not isinstance(metric, str)):
@@ -93,7 +91,7 @@ def _wanted(file: ImportFile, path: Path) -> Wanted:
 
 
 def _seed_from(file: ImportFile, path: Path) -> str | None:
-    """Return the expression that finds the seed in a path. Raises ConfigError for rules that only `import` follows."""
+    """Return the regular expression for the seed in a path. Raises ConfigError for keys that only `import` uses."""
     for name in sorted(file.runs.model_fields_set - {"seed", "allow"}):
         problem = "works only with `ablation import`, because evaluations have no configurations"
         raise ConfigError(path, f"runs.{name}", None, problem, "name each variant's files in variants.NAME.runs")
@@ -105,7 +103,7 @@ def _seed_from(file: ImportFile, path: Path) -> str | None:
 
 
 def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, TreeNode]:
-    """Return the variants, parents before children. Raises ConfigError."""
+    """Return {variant: its place in the tree}, parents before children. Raises ConfigError."""
     for name, variant in file.variants.items():
         if variant.where or not variant.runs:
             problem = "works only with `ablation import`" if variant.where else "is missing"
@@ -119,9 +117,8 @@ def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, T
             raise ConfigError(path, key, name, "the variant does not exist", suggest(name, parents))
     if not comparisons and not named:
         problem = "no variant has a parent, so there is nothing to compare"
-        raise ConfigError(
-            path, "variants", None, problem, "give a variant a `parent`, or list comparisons in `analysis`"
-        )
+        remedy = "give a variant a `parent`, or list comparisons in `analysis`"
+        raise ConfigError(path, "variants", None, problem, remedy)
     tree = {place.name: TreeNode(place.parent, file.variants[place.name].why or "") for place in walk(parents)}
     if circle := [name for name in parents if name not in tree]:
         problem = f"the variants' parents form a cycle: {', '.join(circle)}"

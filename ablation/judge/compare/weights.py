@@ -1,4 +1,4 @@
-"""Whether tasks or items count equally: the mean of all items of a variant, and what lm-eval's groups of tasks say."""
+"""Compares with equal weights of items instead of tasks: pools all items, and checks lm-eval's groups of tasks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ ALL = "all"  # the subset that holds the items of all tasks
 
 
 def pooled(group: Group) -> Group:
-    """Return the group with the items of all tasks in one subset, each named by its task."""
+    """Return the group with the items of all tasks in one subset; an item's name begins with that of its task."""
     return replace(group, runs={seed: {ALL: _pooled(list(run.values()))} for seed, run in group.runs.items()})
 
 
@@ -47,9 +47,7 @@ def _pooled(sheets: Sequence[Sheet]) -> Sheet:
 
 
 def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
-    """Yield notes on groups of tasks in which lm-eval's value, weighted by items, has the opposite sign of the tasks'
-    mean.
-    """
+    """Yield notes on groups of tasks whose item-weighted difference by lm-eval has another sign than their mean."""
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     groups = {name: tasks for run, _ in pairs for s in run.values() for name, (_, tasks) in s.facts.groups.items()}
     for group, tasks in groups.items():
@@ -62,8 +60,6 @@ def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
         else:
             if np.mean(said) * np.mean(means) < 0:
                 by_items, by_tasks = together([np.mean(said), np.mean(means)], "+")
-                yield (
-                    f"lm-eval, which weights items equally, says that {group} of {child.name} differs from "
-                    f"{parent.name} by {by_items}, but the mean of the tasks differs by "
-                    f"{by_tasks}; for lm-eval's weights, pass --weight items"
-                )
+                differs = f"{group} of {child.name} differs from {parent.name} by {by_items}"
+                but = f"but the mean of the tasks differs by {by_tasks}; for lm-eval's weights, pass --weight items"
+                yield f"lm-eval, which weights items equally, says that {differs}, {but}"

@@ -299,8 +299,8 @@ def test_start_times_order_runs_of_any_names():
 @pytest.mark.parametrize(
     "tried",
     [
-        ([v / 2 for v in GOOD], 35.0, 12, "so they may mix shares with percent or ratings"),
-        ([*GOOD[:5], 70.1], 0.35, 2, "so they may mix shares with percent or ratings"),
+        ([v / 2 for v in GOOD], 35.0, 12, "so they may mix shares with percentages or ratings"),
+        ([*GOOD[:5], 70.1], 0.35, 2, "so they may mix shares with percentages or ratings"),
         (GOOD * 2, 0.2, 2, "have the same value to the last digit, so they may be copies"),
         (
             [*GOOD[:4], *[0.212345678] * 4],

@@ -153,7 +153,7 @@ TREE = {
 
 @pytest.mark.parametrize(
     ("seeds", "interims", "said"),
-    [(1, [], "seed-to-seed noise is unknown"), (2, [3, 5], "before the first interim analysis at 3 seeds")],
+    [(1, [], "seed-to-seed noise is unknown"), (2, [3, 5], "the first interim analysis, at 3 seeds, is still to come")],
 )
 def test_a_comparison_that_is_not_tested_has_no_interval_for_all_comparisons_at_once(seeds, interims, said):
     first = {name: (parent, shares[: seeds if name == "v3" else 3]) for name, (parent, shares) in TREE.items()}
@@ -260,7 +260,7 @@ def test_a_verdict_beside_an_interval_that_holds_0_says_why():
     runs = {"v0": (None, base), "v1": ("v0", [of + 0.3 for of in base])}
     runs["v2"] = ("v0", [of + more for of, more in zip(base, gains, strict=True)])
     large, small = judge_comparisons(of_seeds(runs, correction="holm", variance="own"))
-    said = "the interval for all comparisons at once still includes 0, because it is more conservative than this p"
+    said = "the interval for all comparisons at once is more conservative than this p and still includes 0"
     assert (small.verdict, small.joint_low < 0, said in small.reason) == ("better", True, True)
     assert (large.verdict, large.joint_low < 0, said in large.reason) == ("better", False, False)
 

@@ -149,7 +149,7 @@ def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_groups_
     for groups in ((a, b), (b, a)):
         found = read(capsys, groups[0], "--with", groups[1], "--common-items")
         assert (found["items"], abs(found["effect"])) == (2, 0.5)  # of b and c, in both epochs
-        assert any("letters: 1 item that some run lacks is left out" in note for note in found["notes"])
+        assert any("letters: --common-items leaves out 1 item that some run lacks" in note for note in found["notes"])
     content["samples"][1] |= {"scores": {"match": {"value": "I"}}}  # --score-on-error
     assert "the scores of samples that ended with an error are used (1)" in str(
         read(capsys, a, "--with", write_log(b, content))["notes"]

@@ -246,7 +246,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
         (
             ((1, 0), (100, -0.2)),
             ["--margin", "1"],
-            "and no value lies between 1 and 100, so they may mix shares with percent or ratings",
+            "and no value lies between 1 and 100, so they may mix shares with percentages or ratings",
         ),
         (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as wide as the scale, because the worst value"),
         (((1, 0), (1, 0.3), 9), ["--common-items", "--margin", "0.1"], "only 9 of 200 items are common to all runs"),

@@ -188,7 +188,7 @@ def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
     words = (tmp_path / "monday", tmp_path / "tuesday", "--by", "provider,prompt")
     assert "choose one with --at tuesday" in refused(capsys, *words)
     assert rows(capsys, *words, "--at", "tuesday")[1] == board
-    assert "the file has no column or setting of this name; did you mean 'provider'" in refused(
+    assert "the file has no column or setting with this name; did you mean 'provider'" in refused(
         capsys, output, "--by", "providers"
     )
 

@@ -565,7 +565,7 @@ def test_percent_beside_shares_is_named(capsys):
     Path("runs.csv").write_text("\n".join(["variant,parent,attempt,acc", *rows]) + "\n")
     assert run("table", "runs.csv", "--study", "s", *ACC) == 0
     capsys.readouterr()
-    assert "so they may mix shares with percent or ratings" in typed.output(capsys, "gate", "s", status=12)
+    assert "so they may mix shares with percentages or ratings" in typed.output(capsys, "gate", "s", status=12)
 
 
 @pytest.mark.parametrize(("second", "count"), [(11, 1), (2, 2)])
