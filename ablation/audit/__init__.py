@@ -1,13 +1,11 @@
-"""Are reported numbers possible, consistent, and larger than chance? Every finding is one sentence with its arithmetic.
+"""Audits a published table: whether its numbers are possible, consistent, and larger than chance.
 
-`published` is an `ablation.config.published_schema.PublishedFile`; `measured` are our own numbers
-(`ablation.audit.measured.measured`). Tests and assumptions: docs/explanation/statistics.md.
-Finding.kind is mean, attainability, share, grimmer, claim, noise or reproduction.
+Every finding is one sentence with its arithmetic; its kind is mean, attainability, share, grimmer, claim, noise or
+reproduction. docs/explanation/statistics.md has the tests and their assumptions.
 """
 
 from ablation.audit.claimed import Claimed, claimed_changes, claimed_standings
-from ablation.audit.claims import claim_findings, standing_findings
-from ablation.audit.noise import noise_findings
+from ablation.audit.claims import claim_findings, noise_findings, standing_findings
 from ablation.audit.possible import attainability_findings, grimmer_findings
 from ablation.audit.reproduction import Measured, cell_findings, delta_findings
 from ablation.audit.table import Finding, Table, mean_findings
@@ -16,7 +14,7 @@ from ablation.config.published_schema import PublishedFile
 
 
 def audit(published: PublishedFile, measured: Measured | None = None) -> list[Finding]:
-    """Check one published table; return the findings in the order of the checks."""
+    """Return the findings on one published table, in the order of the checks; `measured`: our own numbers, if any."""
     table = Table.of(published)
     checks = mean_findings, attainability_findings, grimmer_findings, claim_findings, standing_findings, noise_findings
     findings = [finding for check in checks for finding in check(table)]
@@ -26,7 +24,7 @@ def audit(published: PublishedFile, measured: Measured | None = None) -> list[Fi
 
 
 def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
-    """Compare each claim of a source with what was measured: changes, superlatives, bounds, and training figures."""
+    """Compare each claim of a source with our measurements: changes, superlatives, bounds, and training figures."""
     measurement = measured or Measured({})
     claims = claimed_changes, claimed_standings, claimed_figures
     return [line for claims_of in claims for line in claims_of(published, measurement)]

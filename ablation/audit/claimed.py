@@ -1,16 +1,14 @@
-"""One line for each claim of a source: what it says, what was measured here, and what that says of the claim.
+"""Compares each claim of a source with our measurements, and gives it a verdict.
 
-Each word follows from a rule:
-
-- *reproduced*, *contradicted*: the confidence interval of our mean lies on the claimed side of 0, or on the other one;
-  where no change is claimed, within the study's margin, or off 0.
-- *not seen*: the interval contains 0, and the study would have shown a change as large as the claimed one.
-- *too small to see here*: it would not; the seeds that would are beside it.
+- *reproduced*, *contradicted*: the confidence interval of our difference lies on the claimed side of 0, or on the other
+  side; if no change is claimed, it lies within the study's margin, or does not contain 0.
+- *not seen*: the interval contains 0, although the study has 80% power for a change as large as the claimed one.
+- *too small to see here*: the study could not have shown the claimed change; the number of seeds that could is given.
 - *inert here*: both variants have the same value on every item in every seed, so the change did not reach the metric.
-- *not testable here*: not run, one seed, or seeds that agree to the last digit, which says nothing of other seeds.
+- *not testable here*: not run, only one seed, or seeds that agree to the last digit.
 
-`ablation.audit.training_claims` has the rules for figures of a training. The words are about our models and sizes;
-`Measured.difference` says whether they are the source's.
+`ablation.audit.training_claims` has the rules for figures of a training. A verdict is about our models and sizes;
+`Measured.difference` says whether these are the source's.
 """
 
 from collections.abc import Iterator
@@ -33,14 +31,14 @@ Verdict = Literal[
     "true by construction",
     "set by the scale",
     "not testable here",
-    "not logged",  # an error of the file: the figure names a metric that its runs do not log
+    "not logged",
 ]
-NOT_RUN = "not run"  # what is said of a claim whose variant has no run here
+NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """A claim of the source, what was measured, the smallest change that the study could show, and the verdict."""
+    """A claim of the source, our measurement, the verdict, and the smallest change that the study could show."""
 
     variant: str
     said: str
@@ -50,7 +48,7 @@ class Claimed:
 
 
 def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield claims that a number changes from one variant to another."""
+    """Yield a line for each claim that a number changes from one variant to another."""
     for claim in published.claims:
         said = f"{claim.column} {claim.percent.value:+g}% against {claim.against}: {claim.text}"
         cell = measured.deltas.get((claim.variant, claim.against, claim.column))
@@ -68,7 +66,7 @@ def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Cl
 
 @dataclass(frozen=True)
 class _Unit:
-    """The unit of a claim; one unit of the metric is `per` of these."""
+    """The unit of a claim: `sign`, and how many of it are one unit of the metric."""
 
     sign: str
     per: float
@@ -80,7 +78,7 @@ class _Unit:
 
 @dataclass(frozen=True)
 class _Change:
-    """A claimed change between `low` and `high`, in `unit`, beside our difference."""
+    """A claimed change between `low` and `high`, in `unit`, with our own difference (`cell`)."""
 
     cell: MeasuredCell | None
     unit: _Unit
@@ -90,7 +88,7 @@ class _Change:
     alpha: float
 
     def claimed(self, variant: str, said: str, reached: str) -> Claimed:
-        """Return the line of the table; `reached`: for a change without effect on the metric, what it did change."""
+        """Return the line of the claim; `reached`: a clause on what a change without effect on the metric changed."""
         cell = self.cell
         if cell is None or not cell.seeds:
             return Claimed(variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
@@ -108,7 +106,7 @@ class _Change:
 
     @property
     def _least(self) -> float:
-        """Smallest change that agrees with the claim, in the metric's unit; 0 if it claims only a direction."""
+        """Smallest change that agrees with the claim, in the metric's unit; 0 if the claimed range contains 0."""
         return 0.0 if self.low * self.high <= 0 else min(abs(self.low), abs(self.high)) / self.unit.per
 
     def _verdict(self, cell: MeasuredCell, smallest: float) -> Verdict:
@@ -123,7 +121,7 @@ class _Change:
 
 
 def _known(cell: MeasuredCell) -> bool:
-    """Return whether the seeds show how much runs vary: an interval without width does not."""
+    """Return whether the seeds show how much runs vary, which needs an interval of some width."""
     return isfinite(cell.value) and isfinite(cell.half) and cell.half > 0
 
 
@@ -138,7 +136,7 @@ def _mde(cell: MeasuredCell, alpha: float) -> float:
 
 
 def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
-    """Return, in parentheses, how many seeds would show a claimed effect that these seeds cannot show."""
+    """Return, in parentheses, the number of seeds that would show a claimed effect."""
     if cell.noise is None:
         return ""
     seeds = seeds_needed(effect, cell.noise, cell.seeds, alpha)
@@ -147,7 +145,7 @@ def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
 
 
 def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield the claims that a variant is the best, or below a bound."""
+    """Yield a line for each claim that a variant is the best, or below a bound."""
     for standing in published.standings:
         cell = measured.rows.get(standing.variant, {}).get(standing.column)
         said = f"{standing.column}: {standing.text}"
@@ -167,9 +165,9 @@ def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[
 
 
 def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, said: str, measured: Measured) -> Claimed:
-    """Compare the variant with each other variant, at a level divided by their number.
+    """Return the line of a claim that a variant is the best, from its differences to all other variants (Bonferroni).
 
-    Contradicted by one that is shown better, reproduced where all are shown worse.
+    It is contradicted if one of them is significantly better, and reproduced if all are significantly worse.
     """
     name, column, sign = standing.variant, standing.column, -1 if published.target is not None else 1
     rivals = {
@@ -199,7 +197,7 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
 
 
 def _lead(published: PublishedFile, standing: Standing) -> float:
-    """Return how far the source's number is ahead of the next one; 0 if it is not the best."""
+    """Return how far the source's number is ahead of the next best one; 0 if it is not the best."""
     index = published.columns.index(standing.column)
     numbers = {name: row[index] for name, row in published.rows.items()}
     values = {name: cell.number.value for name, cell in numbers.items() if cell is not None}

@@ -1,15 +1,24 @@
-"""Claimed changes in percent, superlatives and bounds: do they follow from the printed numbers?"""
+"""Checks whether claims follow from the printed numbers, and whether claimed differences exceed sampling noise.
 
-from collections.abc import Iterator
+The noise of a difference is that of rows that share no items; rows that share items differ less.
+"""
 
-from ablation.audit.counts import Evaluation
+from collections.abc import Iterator, Sequence
+from math import ceil, sqrt
+
+from ablation.audit.counts import Evaluation, item_weights
 from ablation.audit.table import Finding, Table, is_wrong_mean
+from ablation.config.printed import Printed
 from ablation.config.published_schema import Claim
-from ablation.contract.numbers import percent
+from ablation.contract.numbers import fixed, p_value, percent
+
+ALPHA = 0.05
+TWO_SIDED = 1.959963984540054  # the number that a standard normal exceeds with probability ALPHA / 2
+_EXACT = 1e-9  # slack for binary floating point, far below any printed digit
 
 
 def claim_findings(table: Table) -> Iterator[Finding]:
-    """Yield claimed changes that rounding cannot explain, or that use a wrong mean."""
+    """Yield a finding for each claimed change that rounding cannot explain, or that uses a wrong mean."""
     for claim in table.claims:
         new, old = table.number(claim.variant, claim.column), table.number(claim.against, claim.column)
         if new is None or old is None or old.low <= 0:
@@ -30,17 +39,17 @@ def claim_findings(table: Table) -> Iterator[Finding]:
             means = [table.mean_of_parts(name) for name in (claim.variant, claim.against)]
             if not wrong or means[0] is None or not means[1]:
                 continue
-            fixed = " / ".join(new.show(float(mean or 0)) for mean in means)
+            ratio = " / ".join(new.show(float(mean or 0)) for mean in means)
             text = (
                 f"{said}: the claimed change of {_signed(claim)}% uses the wrong mean of "
-                f"{' and '.join(wrong)}; the means of the columns give {fixed} - 1 = "
+                f"{' and '.join(wrong)}; the means of the columns give {ratio} - 1 = "
                 f"{percent(float(means[0] / means[1] - 1), 1, '+')}."
             )
             yield Finding("claim", claim.variant, claim.column, "error", text)
 
 
 def standing_findings(table: Table) -> Iterator[Finding]:
-    """Yield numbers that the source wrongly calls the best of their column, or below a bound."""
+    """Yield a finding for each number that the source wrongly calls the best of its column, or below a bound."""
     for standing in table.standings:
         variant, column, number = standing.variant, standing.column, table.number(standing.variant, standing.column)
         if number is None:
@@ -72,3 +81,53 @@ def standing_findings(table: Table) -> Iterator[Finding]:
 def _signed(claim: Claim) -> str:
     text = claim.percent.text.removesuffix("%")
     return text if text[0] in "+-" else f"+{text}"
+
+
+def best_case_p(net_items: float) -> float:
+    """Return the two-sided sign-test p if `net_items` items differ, all in one direction, the smallest possible p."""
+    return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
+
+
+def noise_of_difference(rates: Sequence[float], items: float) -> float:
+    """Return the standard error of the difference of two unpaired rates over `items` items: sqrt(sum p (1 - p) / n)."""
+    return sqrt(sum(max(rate * (1 - rate), 0) for rate in rates) / items)
+
+
+def noise_findings(table: Table) -> Iterator[Finding]:
+    """Yield a finding for each claimed pair of rows whose difference is within 1.96 standard errors in a column."""
+    for variant, against in dict.fromkeys((claim.variant, claim.against) for claim in table.claims):
+        inside, hopeless = [], True
+        for column, items in table.items.items():
+            new, old = table.number(variant, column), table.number(against, column)
+            if new is None or old is None:
+                continue
+            limit = _limit(table, new, old, items)
+            difference = abs(new.value - old.value)
+            if difference > limit:
+                continue
+            hopeless &= _best_case(new, old, items) > ALPHA
+            inside.append(f"{column} {_said(new, old, items, limit)}")
+        if inside:
+            end = "; no sign test can be significant, however the items are paired" if hopeless else ""
+            what = f"the difference is within the sampling noise of the items ({'; '.join(inside)})"
+            text = f"{variant} against {against}: {what}{end}."
+            yield Finding("noise", variant, "", "warn", text)
+
+
+def _limit(table: Table, new: Printed, old: Printed, items: int) -> float:
+    squares = sum(count * float(weight) ** 2 for weight, count in item_weights(items, table.batches).items())
+    return TWO_SIDED * noise_of_difference([table.rate(new.value), table.rate(old.value)], 1 / squares)
+
+
+def _best_case(new: Printed, old: Printed, items: int) -> float:
+    """Return the smallest sign-test p of a difference that the rounding of both numbers allows."""
+    return best_case_p((abs(new.value - old.value) + new.half + old.half) * items if new.exact != old.exact else 0)
+
+
+def _said(new: Printed, old: Printed, items: int, limit: float) -> str:
+    difference = abs(new.value - old.value)
+    finer = min(new, old, key=lambda number: number.exact_half)
+    return (
+        f"{finer.show(difference)} = {fixed(difference * items, 1)} of {items} items, "
+        f"1.96 SE {finer.show(limit)}, best-case p {p_value(_best_case(new, old, items))}"
+    )

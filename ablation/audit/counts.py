@@ -1,6 +1,7 @@
-"""Numbers that counts of items can give: for one run, for the mean of several, for batches (GRIM and extensions).
+"""Computes which numbers counts of items can give: for one run, for the mean of several runs, and for batches.
 
-Sums of runs are sets of integers, kept as the bits of one Python integer: adding a run is one shift per value.
+The possible sums of runs are a set of integers, stored as the bits of one Python integer: adding a run is one shift per
+value.
 """
 
 from collections import Counter
@@ -16,8 +17,8 @@ from ablation.config.printed import Printed
 from ablation.config.published_schema import largest
 
 MOST_RUNS = 50  # runs up to which the smallest number is sought
-MOST_BITS = 30_000_000_000  # to shift for one set of sums: about a second
-MOST_VALUES = 2_000_000  # of batches: with more they are as dense as printed numbers are
+MOST_BITS = 30_000_000_000  # to shift for one set of sums, which takes about a second
+MOST_VALUES = 2_000_000  # of a mean over batches; with more, every printed number is possible
 
 
 class TooLongError(Exception):
@@ -26,7 +27,7 @@ class TooLongError(Exception):
 
 @dataclass(frozen=True)
 class Lattice:
-    """Values that are integers over one denominator, sorted."""
+    """The possible values of a number: integers, sorted, over one denominator."""
 
     numerators: tuple[int, ...]
     denominator: int
@@ -46,13 +47,13 @@ class Lattice:
         return np.array(self.numerators, dtype=np.int64)
 
     def inside(self, low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
-        """Return the values in [low, high]."""
+        """Return the values of the lattice in [low, high]."""
         first = int(np.searchsorted(self._array, ceil(low * self.denominator), side="left"))
         last = int(np.searchsorted(self._array, floor(high * self.denominator), side="right"))
         return tuple(Fraction(number, self.denominator) for number in self.numerators[first:last])
 
     def neighbours(self, value: Fraction) -> list[float]:
-        """Return the nearest values below and above a value that is not in the lattice, if there are any."""
+        """Return the nearest values of the lattice below and above a value, if there are any."""
         place = int(np.searchsorted(self._array, floor(value * self.denominator), side="right"))
         return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
 
@@ -60,7 +61,7 @@ class Lattice:
         """Return whether a mean over `runs` runs, each with a value of the lattice, can lie in [low, high].
 
         Raises:
-            TooLongError: not found in a reasonable time.
+            TooLongError: the search would take too long.
         """
         if runs == 1:
             return bool(self.inside(low, high))
@@ -106,7 +107,7 @@ class Lattice:
 def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, int]:
     """Return {weight in the mean over batches: number of items that have it}; the last batch may be smaller.
 
-    batches: their sizes, the outer first: within each batch the means of its batches of the next size are averaged.
+    batches: sizes of nested batches, the outer first; within a batch, the means of its inner batches are averaged.
     """
     if not batches:
         return {Fraction(1, items): items}
@@ -122,7 +123,7 @@ def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, i
 def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None = None) -> Lattice:
     """Return the values that a rate over `items` yes/no items can take, or its distance from `target`.
 
-    batches: sizes of the batches whose means are averaged, the outer first (`item_weights`); none: the plain rate.
+    batches: sizes of nested batches, as in `item_weights`; none: the plain rate.
     """
     weights = item_weights(items, batches)
     if prod(count + 1 for count in weights.values()) > MOST_VALUES:
@@ -168,9 +169,7 @@ class Evaluation:
         return attainable(self.items)
 
     def can_be_of_mean(self, number: Printed, runs: int) -> bool:
-        """Return whether the mean rate of the runs, or its distance from the target if there is one, prints as
-        `number`.
-        """
+        """Return whether the mean rate of the runs, or its distance from a target, can print as `number`."""
         low, high = number.low, number.high
         if self.target is None:
             return self.plain.can_be_mean(low, high, runs)
@@ -179,11 +178,11 @@ class Evaluation:
         return any(self._rates.can_be_mean(*side, runs) for side in sides)
 
     def fewest_runs_of_mean(self, number: Printed) -> int | None:
-        """Return the smallest number of runs whose mean rate can have the distance `number`; None if there is none."""
+        """Return the fewest runs whose mean rate, or its distance from a target, can print as `number`, or None."""
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:
-        """Return how many values with the digits of `like` one run can give, and how many such values there are."""
+        """Return how many values with as many digits as `like` one run can give, and how many such values exist."""
         unit = 2 * like.exact_half
         total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):
@@ -196,5 +195,5 @@ class Evaluation:
         return min(len(reached), total), total
 
     def gives_all(self, like: Printed) -> bool:
-        """Return whether one run can give every value with the digits of `like`."""
+        """Return whether one run can give every value with as many digits as `like`."""
         return 2 * like.exact_half * self.items >= 1

@@ -1,4 +1,4 @@
-"""Our own numbers for a published table, with prediction intervals, and reasons why they may not be comparable."""
+"""Computes our own numbers for a published table, with prediction intervals and reasons against a comparison."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [groups, seeds, it
 
 
 def measured(store: Store, study: Measurements, published: PublishedFile) -> Measured:
-    """Return one study's cells under the names of the published columns: one per subset, and their mean."""
+    """Return our own table of a study, with the columns of the published table: one per subset, and their mean."""
     rows = {name: _cells(study, [name], published) for name in study.parents if name in published.rows}
     deltas = _deltas(study, published)
     identical = {(variant, against) for (variant, against, _), cell in deltas.items() if cell.identical}
@@ -39,9 +39,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return, for pairs with identical published values, how often the value on which verdicts rest differs, as a
-    clause.
-    """
+    """Return, for pairs with identical published values, a clause on how often the value that is judged differs."""
     plan = store.study(study.name).analysis
     if not pairs or plan.named == study.analysis.named:
         return {}
@@ -55,10 +53,9 @@ def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> 
 
 
 def published_value(store: Store, study: str, published: PublishedFile) -> str | None:
-    """Return the item value whose mean is the published metric (`ss` of `ss_distance`), or None if no item has it.
+    """Return the item value whose mean is the published metric (`ss` for `ss_distance`); None if no item has it.
 
-    A study may be judged by another value than the one that its source prints, for example a graded one with less
-    noise.
+    A study may be judged by another value than its source prints, such as a graded one with less noise.
     """
     name = str(published.metric).removesuffix("_distance")
     query = "SELECT 1 FROM finals JOIN items USING (key) WHERE study = ? AND items.name = ? LIMIT 1"
@@ -66,11 +63,11 @@ def published_value(store: Store, study: str, published: PublishedFile) -> str |
 
 
 def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) -> float:
-    """Return the half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
+    """Return the half width of the prediction interval of a new mean over `runs` runs; NaN with one seed.
 
-    Our mean over `seeds` runs and the new one differ by the variance of one run times (1 / seeds + 1 / runs), known to
-    seeds - 1 degrees of freedom, and by twice the variance of the items, because the new mean may come from different
-    items. `noise` belongs to our mean.
+    The difference between our mean over `seeds` runs and the new one has the variance of one run times
+    (1 / seeds + 1 / runs), with seeds - 1 degrees of freedom, plus twice the variance of the items, since the new mean
+    may come from different items. `noise` is that of our mean.
     """
     if not noise.seeds_known:
         return nan
@@ -81,7 +78,7 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
-    """Return the finite values by step of the runs that succeeded, one array per seed."""
+    """Return the finite values of some metrics by step, one array per seed, of the runs that succeeded."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
               WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)
@@ -93,7 +90,7 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 
 def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
-    """Return our values of the differences that the source reports, claims, or implies by calling a variant best."""
+    """Return our cells for the differences that the source reports, claims, or implies by calling a variant best."""
     comparisons = [(delta.variant, delta.against, delta.column) for delta in published.deltas]
     comparisons += [(claim.variant, claim.against, claim.column) for claim in published.claims]
     for standing in published.standings:
@@ -110,9 +107,9 @@ def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, st
 
 
 def _cells(study: Measurements, variants: Sequence[str], published: PublishedFile) -> dict[str, MeasuredCell]:
-    """Return a variant's cells by column, for each subset and their mean; for two variants, the differences.
+    """Return the cells of a variant by column, one per subset and their mean; for two variants, of their difference.
 
-    Differences are paired by seeds and items, and in the metric's sense, not gains.
+    Differences are paired by seeds and items. They are differences of the metric, not gains.
     """
     values, seeds, problem = paired_values(study, variants)
     if not values:
@@ -128,9 +125,9 @@ def _cells(study: Measurements, variants: Sequence[str], published: PublishedFil
 def _cell(
     study: Measurements, part: Part, weights: tuple[float, ...], published: PublishedFile, problem: str
 ) -> MeasuredCell:
-    """Return the published metric of our items: the distance if the source reports distances, else the mean.
+    """Return the published metric of our items: the distance from a target if the source has one, else the mean.
 
-    The study's own direction does not matter: a source may print SS where the study judges its distance.
+    The study's own direction does not matter: a source may print a mean while the study judges its distance.
     """
     target = None if published.target is None else published.target.value
     direction: Direction = "max" if target is None else {"target": target}

@@ -1,8 +1,8 @@
-"""Whether counts of items can give the printed values (GRIM), with how many runs, and their spread (GRIMMER).
+"""Checks whether counts of items can give the printed means (GRIM) and standard deviations (GRIMMER).
 
-Brown and Heathers 2017, Social Psychological and Personality Science 8, 363-369. Spreads: the analytic form after
-Allard (2018), where sum and sum of squares of integers are of one parity, and the sum of squares gives the standard
-deviation (Anaya 2016, PeerJ Preprints 4:e2400). Known bounds of the counts (0 and the items) limit it further.
+GRIM is by Brown and Heathers (2017, Social Psychological and Personality Science 8, 363-369). GRIMMER (Anaya 2016,
+PeerJ Preprints 4:e2400) is in the analytic form of Allard (2018): the sum and the sum of squares of integers have the
+same parity, and the sum of squares gives the standard deviation. Counts lie between 0 and the items, a further limit.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from ablation.contract.numbers import counted, fixed, percent
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
-    """Yield a finding for each cell that no count gives, and for each column the power of this test."""
+    """Yield a finding for each cell that no count can give, and for each column the power of this test."""
     worth = []
     for column, items in table.items.items():
         numbers = table.column(column)
@@ -28,7 +28,7 @@ def attainability_findings(table: Table) -> Iterator[Finding]:
         for row, number in numbers.items():
             try:
                 finding = _cell(table, evaluation, row, column, number)
-            except TooLongError:  # with this many values, sums are dense
+            except TooLongError:  # with so many values, some sum always fits
                 continue
             if finding is not None:
                 yield finding
@@ -76,7 +76,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
 
 
 def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
-    """Say which smallest numbers of runs could give the number, and return whether any could."""
+    """Return, in words, the fewest runs that could give the number, and whether any could."""
     what = "rates" if evaluation.target is None else "per-run distances"
     said, possible = [], False
     lattices = {"": evaluation.plain} | ({" over batches": evaluation.batched} if evaluation.has_uneven_batches else {})
@@ -103,7 +103,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
 
 
 def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: int) -> Finding:
-    """Return a note on how many printable values one run can give: if it can give all, passing says nothing."""
+    """Return a note on the share of printable values that one run can give; with a large share, the test is weak."""
     finest = max(numbers, key=lambda number: -number.exact_half)
     reached, total = evaluation.share(finest)
     share = Fraction(reached, total)
@@ -120,12 +120,12 @@ def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: 
     return Finding("share", "", column, "note", f"{text}.")
 
 
-MOST_SUMS = 5000  # sums of counts that one mean may stand for; with more, some count always fits
+MOST_SUMS = 5000  # sums of counts that one printed mean may have; with more, some count always fits
 
 
 @dataclass(frozen=True)
 class Step:
-    """Possible values: offset + unit * integer, with integers from 0 to `most` (None: any integers, as in Allard)."""
+    """A grid of possible values: offset + unit * integer, with integers from 0 to `most` (None: any integer)."""
 
     offset: Fraction = Fraction(0)
     unit: Fraction = Fraction(1)
@@ -162,7 +162,7 @@ def _has_squares(total: int, runs: int, low: Fraction, high: Fraction, most: int
 
 
 def grimmer_findings(table: Table) -> Iterator[Finding]:
-    """Yield cells whose mean and spread are impossible together; none if the number of runs is unknown."""
+    """Yield a finding for each cell whose mean and spread are impossible together; none if the runs are unknown."""
     for row, cells in table.rows.items():
         for column, cell in cells.items():
             step = None if cell.spread is None or column not in table.items else _step(table, table.items[column])
@@ -186,7 +186,7 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
 
 
 def _step(table: Table, items: int) -> Step | None:
-    """Return the step of the possible values; None for a target other than 1/2, which gives two lattices.
+    """Return the grid of the possible values; None for a target other than 1/2, whose distances have two grids.
 
     Rates are k/n. Distances from 1/2 are k/n, or (k + 1/2)/n for odd n.
     """

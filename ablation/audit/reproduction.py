@@ -1,7 +1,6 @@
-"""Our own numbers against reported ones: could another run of ours have given the reported number?
+"""Compares reported numbers with prediction intervals of our own: whether another run of ours could give them.
 
-The interval is a prediction interval of a new result, not a confidence interval of our mean: a single honest run lies
-outside of the latter most of the time when there are many seeds.
+A confidence interval of our mean would not do: with many seeds, most single runs lie outside of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +21,16 @@ Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, 
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """Our number for one published cell, in the units and direction of the published metric.
+    """Our number for one published cell, or difference of two, in the units and direction of the published metric.
 
-    `low` to `high` is the prediction interval of a mean over as many runs as the source's; NaN with one seed, which
-    says nothing about another. `problem` says what is wrong with our runs, "" where nothing is. `noise` is that of our
-    own mean, and `half` the half width of its confidence interval; NaN with one seed. `identical`: of a difference,
-    that every item has the same value in both variants, in each seed.
+    Attributes:
+        value: our mean, or difference of two means.
+        low, high: prediction interval of a mean over as many runs as the source's; NaN with one seed.
+        seeds: number of seeds; 0 if there are no runs.
+        problem: what is wrong with our runs; empty for none.
+        half: half width of the confidence interval of `value`; NaN with one seed.
+        noise: of `value`.
+        identical: for a difference, whether every item has the same value in both variants, in each seed.
     """
 
     value: float
@@ -42,11 +45,18 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Our table. `difference` is the reason why it may not be compared with the source; "" if there is none.
+    """Our own table of a study.
 
-    `curves` are of the metrics whose training figures the source states, `settings` the variants' resolved
-    configurations, `ran` the variants with a run that succeeded. `reached`: of a pair with identical published cells,
-    whether the value that verdicts rest on differs. `margin` is the study's, in the metric's unit.
+    Attributes:
+        rows: {variant: {column: cell}}.
+        difference: why the table may not be compared with the source; empty if it may.
+        deltas: differences, {(variant, against, column): cell}.
+        curves: of the metrics for which the source states training figures.
+        scale: at which our runs were made.
+        settings: the variants' resolved configurations.
+        ran: the variants with a run that succeeded.
+        reached: for pairs with identical published cells, a clause on the value that is judged instead.
+        margin, alpha: of the study's analysis plan.
     """
 
     rows: Mapping[str, Mapping[str, MeasuredCell]]
@@ -62,7 +72,7 @@ class Measured:
 
 
 def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
-    """Compare the reported cells with our prediction intervals."""
+    """Yield a finding for each reported cell that we measured: whether it lies in our prediction interval."""
     for variant, row in table.rows.items():
         cells = measured.rows.get(variant, {})
         if problems := {cell.problem for cell in cells.values() if not cell.seeds}:
@@ -88,7 +98,7 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
 
 
 def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Finding]:
-    """Compare the reported ranges of differences with our prediction intervals: do they overlap?"""
+    """Yield a finding for each reported range of a difference: whether it overlaps with our prediction interval."""
     for delta in deltas:
         variant, column = delta.variant, delta.column
         cell = measured.deltas.get((variant, delta.against, column))
@@ -97,7 +107,7 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
         reported = f"{_signed(delta.low)} to {_signed(delta.high)} ({delta.text})"
         start = f"{variant} minus {delta.against}, {column}: reported {reported}"
         if not cell.seeds or not isfinite(cell.value):
-            yield Finding("reproduction", variant, column, "note", f"{start}, which was not measured ({cell.problem}).")
+            yield Finding("reproduction", variant, column, "note", f"{start}: not measured, because {cell.problem}.")
             continue
         effect, interval = estimate(cell.value, cell.low, cell.high)
         start += f", measured {effect}{f' {interval}' if isfinite(cell.low) else ''} on {counted(cell.seeds, 'seed')}"

@@ -1,4 +1,4 @@
-"""A published table as the checks read it, with the digits of the source; findings; the check of means and totals."""
+"""The published table that the checks read, their findings, and the check of means and totals."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ class Table:
     rows: Mapping[str, Mapping[str, Cell]]
     items: Mapping[str, int]
     batches: tuple[int, ...]  # sizes of the batches that the source averages, the outer first; none: over items
-    target: Fraction | None  # the numbers are distances from it; None: they are rates
-    runs: int | None  # that a number is the mean of; None: the source does not say
+    target: Fraction | None  # from which the numbers are distances; None: they are rates
+    runs: int | None  # of which a number is the mean; None: the source does not say
     mean: str
     claims: Sequence[Claim]
     standings: Sequence[Standing]
 
     @classmethod
     def of(cls, published: PublishedFile) -> "Table":
-        """Return the table of a published file; cells without a number are left out."""
+        """Return the table of a published file, without the cells that have no number."""
         sizes = published.batch_size
         return cls(
             rows={
@@ -57,20 +57,20 @@ class Table:
         return {name: cells[column].number for name, cells in self.rows.items() if column in cells}
 
     def parts(self, row: str) -> dict[str, Printed] | None:
-        """Return the numbers that the mean column averages; None if one is missing or there is only one."""
+        """Return the numbers that a row's mean averages; None if one is missing or there is only one."""
         cells = self.rows[row]
         if len(self.items) < 2 or not all(column in cells for column in self.items):
             return None
         return {column: cells[column].number for column in self.items}
 
     def mean_of_parts(self, row: str) -> Fraction | None:
-        """Return the mean of the parts as they are printed."""
+        """Return the mean of a row's parts as they are printed; None if there are no parts."""
         parts = self.parts(row)
         return None if parts is None else sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)
 
     @property
     def ones(self) -> Mapping[str, int]:
-        """Weights of a plain mean."""
+        """Weights {column: 1} of a plain mean."""
         return dict.fromkeys(self.items, 1)
 
     @cached_property
@@ -80,9 +80,7 @@ class Table:
         return sums > means
 
     def fits(self, row: str, weights: Mapping[str, int], *, total: bool = False) -> bool:
-        """Return whether rounding can explain the row's mean or total, given its parts; True if there is nothing to
-        check.
-        """
+        """Return whether rounding can explain a row's mean or total, given its parts; True without parts or mean."""
         parts, cell = self.parts(row), self.rows[row].get(self.mean)
         if parts is None or cell is None or self.mean in self.items:
             return True
@@ -92,7 +90,7 @@ class Table:
         return low <= cell.number.high and cell.number.low <= high
 
     def rate(self, value: float) -> float:
-        """Return a rate that gives the value: the value itself, or the target plus the distance."""
+        """Return a rate with this value: the value itself, or the target plus the distance."""
         return value if self.target is None else float(self.target) + value
 
     def formula(self, items: int) -> str:
@@ -105,7 +103,7 @@ Severity = Literal["error", "warn", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding about one cell, row or group of rows; `column` is "" if it concerns several.
+    """A finding about one cell, row or group of rows; `column` is "" if it concerns several columns.
 
     `severity` is error (impossible or wrong), warn (unsupported) or note.
     """
@@ -118,7 +116,7 @@ class Finding:
 
 
 def mean_findings(table: Table) -> Iterator[Finding]:
-    """Yield means, or totals, that rounding cannot explain."""
+    """Yield a finding for each mean, or total, that rounding cannot explain."""
     for row in table.rows:
         if not is_wrong_mean(table, row):
             continue
@@ -136,7 +134,5 @@ def mean_findings(table: Table) -> Iterator[Finding]:
 
 
 def is_wrong_mean(table: Table, row: str) -> bool:
-    """Return whether the row's mean is not the mean of its parts (or its total not their sum), even allowing for
-    rounding.
-    """
+    """Return whether a row's mean (or total) differs from that of its parts by more than rounding."""
     return not table.fits(row, table.ones, total=table.has_totals)

@@ -1,12 +1,12 @@
 """Compares the figures that a source states about a training with the measured curves.
 
-- A number is *reproduced* where it lies within the interval in which another run of ours would fall: of its median, or
-  of its mean at the place that the figure names, where `at` names one. Else it is *not seen*.
-- A range is *reproduced* where at least half of our steps lie inside, *contradicted* where none does, else *not seen*.
-- *true by construction*: the code can compute nothing outside the figure (`possible`), so that no run can fail it.
+- A number is *reproduced* if it lies in the prediction interval of another run: of its median, or of its mean at the
+  place that the figure names (`at`). Else it is *not seen*.
+- A range is *reproduced* if it contains half of our steps or more, *contradicted* if it contains none, else *not seen*.
+- *true by construction*: the code cannot compute a value outside the figure (`possible`).
 - *set by the scale*: the figure repeats a setting (`set_by`) that has another value here.
-- *not testable here*: not run, one seed, or a length or constant of the source's data (`scale`).
-- *not logged*: an error of the file.
+- *not testable here*: not run, only one seed, or a property of the source's data (`scale`).
+- *not logged*: our runs do not log the metric that the figure names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ from ablation.config.published_schema import Figure, PublishedFile, Reading, Ste
 from ablation.contract.numbers import alone, estimate, percent, stated
 from ablation.judge.significance import Array, student_isf
 
-WINDOW = 0.1  # of a training: what is averaged for a figure at one place
-ZERO = 1e-6  # what counts as 0: rounding of sums of numbers of order 1
+WINDOW = 0.1  # share of a training's steps that is averaged for a figure at one place
+ZERO = 1e-6  # smaller numbers count as 0, because sums of numbers near 1 are rounded
 _UNTESTED: tuple[Verdict, ...] = ("not logged", "set by the scale", "true by construction", "not testable here")
 
 
 def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator[Claimed]:
-    """Yield one line for each reading of the source."""
+    """Yield a line for each reading of a training that the source states."""
     for reading in published.training:
         figures = [_Stated(reading, metric, value) for metric, value in reading.values.items()]
         outcomes = [figure.outcome(measurement) for figure in figures]
@@ -43,7 +43,7 @@ def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator
 
 
 def _together(words: Sequence[Verdict]) -> Verdict:
-    """Return one verdict for several figures: the worst of those that were tested, else why none was."""
+    """Return one verdict for several figures: the worst of the tested ones, else the reason why none was tested."""
     order: tuple[Verdict, ...] = ("contradicted", "not seen", "reproduced", *_UNTESTED)
     if "not logged" in words:
         return "not logged"
@@ -52,7 +52,7 @@ def _together(words: Sequence[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class _Stated:
-    """One stated figure: a range, or a number, which is a range of width 0."""
+    """One figure that a source states: a number or a range."""
 
     reading: Reading
     metric: str
@@ -69,7 +69,7 @@ class _Stated:
         )
 
     def outcome(self, measured: Measured) -> tuple[str, Verdict]:
-        """Return what was measured, and the verdict."""
+        """Return the measurement in words, and the verdict."""
         reading = self.reading
         if reading.variant not in measured.ran:
             return NOT_RUN, "not testable here"
@@ -97,7 +97,7 @@ class _Stated:
         return self._number(parts, measured.alpha) if isinstance(self.value, Printed) else self._range(parts)
 
     def _courses(self, measured: Measured) -> list[Array]:
-        """Return our finite values by step, one array for each seed, with its stages in sequence."""
+        """Return our finite values by step, one array for each seed, with the stages in sequence."""
         name = self.metric.strip("|")
         stages = [
             by_seed
@@ -134,7 +134,7 @@ def bounds(figure: Figure) -> tuple[float, float]:
 
 
 def window(steps: int, at: str | Step | None) -> slice:
-    """Return the steps of a place: all, the first or last tenth, or a tenth around a step's fraction."""
+    """Return the steps of a place in a training: all, the first or last tenth, or a tenth around a step."""
     wide = max(1, round(WINDOW * steps))
     if at is None:
         return slice(0, steps)
@@ -146,12 +146,12 @@ def window(steps: int, at: str | Step | None) -> slice:
 
 
 def _share(values: Array, low: float, high: float) -> float:
-    """Return the share of values within the bounds, which count as inside."""
+    """Return the share of values in [low, high], with a tolerance for rounding."""
     slack = ZERO if low == high else 1e-9 * max(abs(bound) for bound in (low, high, 0.0) if isfinite(bound))
     return float(np.mean((values >= low - slack) & (values <= high + slack)))
 
 
 def stated_metrics(published: PublishedFile) -> list[str]:
-    """Return the names of the metrics with figures in the source, without the bars of an absolute value."""
+    """Return the names of the metrics for which the source states figures, without the bars of an absolute value."""
     names = (name.strip("|") for reading in published.training for name in reading.values)
     return list(dict.fromkeys(names))

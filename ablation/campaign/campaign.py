@@ -1,7 +1,7 @@
-"""A campaign: replays the ledger through the policy, runs and judges a trial, and records the decision.
+"""Replays a campaign's ledger through the policy, runs and judges a trial, and records the decision.
 
-So the state after a crash at any point is that of the ledger: a trial without a decision is finished first, with the
-runs that were recorded.
+After a crash at any point, the state is that of the ledger: a trial without a decision is finished first, with the runs
+that were recorded.
 """
 
 import math
@@ -98,7 +98,7 @@ class Campaign:
         return self.referee
 
     def _word(self, result: Decision | Verification | None) -> str:
-        """Return the word for the outcome of a trial, or of a requested verification."""
+        """Return the word that the ledger records for the result of a trial or verification."""
         if isinstance(result, Decision):
             return result.word
         if result is None:
@@ -106,7 +106,7 @@ class Campaign:
         return "verified" if result.shown else "back" if self.state.provisional == self.state.verified else "step"
 
     def _finish(self, trial: Event, *, make: bool) -> Decision | Verification | None:
-        """Answer a trial's batches from the ledger or, with `make`, also from new runs; return the result."""
+        """Return the result of a trial, from the runs of the ledger and, with `make`, new runs."""
         left = math.inf if trial["left"] is None else trial["left"]
         asked: Asked
         if trial["event"] == "verification":
@@ -153,7 +153,7 @@ class Campaign:
         width = max(1, len(visible_devices()) // max(1, self.settings.gpus))
         slots = list(range(width))
         for verify, code, seed in runs:
-            if log_of(self.repository, (verify, code, seed)).exists():  # who sees its values and kills this draws again
+            if log_of(self.repository, (verify, code, seed)).exists():  # somebody may have seen its value and killed it
                 self.ledger.add({"event": "interrupted", "code": code, "seed": seed, "verify": verify})
 
         def one(run: Run) -> tuple[Run, Outcome]:
@@ -165,7 +165,6 @@ class Campaign:
             except NoResult as error:
                 if purpose != "verify":
                     raise
-                # Another run of the same code would draw again.
                 return run, Outcome(None, why_none=f"{error}; a verification counts such a run as a crash")
             finally:
                 slots.append(slot)
@@ -177,24 +176,24 @@ class Campaign:
                 self.known[verify, code, seed] = event
 
     def seconds(self) -> float:
-        """Return the seconds of all runs."""
+        """Return how long all runs took together, in seconds."""
         return float(sum(run["seconds"] for run in self.known.values()))
 
     def of_a_run(self) -> float:
-        """Return the mean seconds of a run."""
+        """Return how long a run takes on average, in seconds."""
         return max(self.seconds() / max(1, len(self.known)), 1e-3)
 
     def left(self) -> float:
-        """Return how many more runs the budget allows."""
+        """Return the number of runs that are left in the budget; infinite without a budget."""
         budget = math.inf if self.settings.budget is None else 3600 * self.settings.budget
         return max(0.0, (budget - self.seconds()) / self.of_a_run())
 
     def pending(self) -> Event | None:
-        """Return the trial that was interrupted before its decision, if there is one."""
+        """Return the trial that was interrupted before its decision, or None."""
         return self.trials[-1] if self.trials and "decision" not in self.trials[-1] else None
 
     def decide(self, trial: Event) -> None:
-        """Run what a trial needs, and record its decision. Raises NoResult if a run was ended from outside."""
+        """Make the runs of a trial, and record its decision. Raises NoResult if a run was ended from outside."""
         verified, more = self.state.verified, {}
         try:
             result = self._finish(trial, make=True)
@@ -223,24 +222,26 @@ class Campaign:
         return trial
 
     def check_added(self, commit: str) -> None:
-        """Refuse new files that would shadow modules that locked files import. Raises Refused."""
+        """Raise Refused if the commit adds a file that would shadow a module that locked files import."""
         locked = [PurePath(name) for name in self.start["locked"] if name.endswith(".py")]
         names = sys.stdlib_module_names | {*self.start["imported"]} | {path.stem for path in locked}
         for path in map(PurePath, self.repository.added(self.commits["base"], commit)):
             module = path.parent if path.name == "__init__.py" else path
             beside = path.suffix in (".py", ".so") and any(module.parent == each.parent for each in locked)
             if beside and module.name.partition(".")[0] in names:
-                raise Refused(f"adds {path}, which would shadow a module that locked files import; rename it")
+                raise Refused(
+                    f"the commit adds {path}, which would shadow a module that locked files import; rename it"
+                )
 
     def check_settings(self) -> None:
-        """Refuse to go on after an edit of `campaign.toml`. Raises Refused."""
+        """Raise Refused if `campaign.toml` was edited since the start."""
         path = self.repository.root / SETTINGS
         if not path.is_file() or sha256(path) != self.start["settings_sha256"]:
             raise Refused(f"{SETTINGS} has changed since the start; restore it, or {_ANEW}")
 
 
 def machine() -> str:
-    """Return the host and processor of this machine, to recognise another machine."""
+    """Return the host and processor of this machine, by which a change of machines is noticed."""
     from ablation.runner.provenance import describe_hardware
 
     hardware = describe_hardware()
@@ -248,9 +249,9 @@ def machine() -> str:
 
 
 def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
-    """Begin a campaign at HEAD, and measure its baseline. The ledger of an earlier one is kept under another name.
+    """Begin a campaign at HEAD, and measure its baseline. An earlier campaign's ledger is kept under another name.
 
-    Raises ConfigError, and if a run of the baseline has no metric, prints the last lines of its output before.
+    Raises ConfigError; if a run of the baseline has no metric, the last lines of its output are printed first.
     """
     root, seal = repository.root, repository.folder / "seal"
     commit, changed = repository.snapshot()
@@ -285,7 +286,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
         event, first = campaign.known[run], campaign.known[run[0], "base", 0]
         why = event.get("why_none", "")
         if not why and event.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
-            why = "it wrote different items than the first run"
+            why = "the command wrote different items than in the first run"
         if why:
             path.unlink()  # nothing has been measured
             seal.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The ledger of a campaign: `campaign.jsonl`, to which lines are only added, each with the hash of the one before.
+"""The ledger of a campaign: `campaign.jsonl`, which only grows, by lines with the hash of the line before.
 
-It is the campaign's whole state. A line that a killed process or a full disk left half-written was never written. The
-last line's number and hash are kept a second time, so that lines that were removed at the end are missed as well.
+It is the campaign's whole state. A line that a killed process or a full disk left half-written does not count. The last
+line's number and hash are also kept in a second file, so that the removal of lines at the end is noticed, too.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path, seal: Path) -> None:
-        """Read the ledger. `seal` is the file that keeps its last line's number and hash. Raises ConfigError."""
+        """Read the ledger. `seal` is the file with the number and hash of the last line. Raises ConfigError."""
         self.path, self.seal = path, seal
         sealed = read_bytes(seal).decode(errors="replace") if seal.exists() else ""  # first: a line may be added now
         try:

@@ -1,4 +1,4 @@
-"""The report of a campaign as one HTML file that opens offline, with its staircase."""
+"""Writes the report of a campaign as one HTML file that opens offline, with a figure of its champions."""
 
 import html
 import io
@@ -25,7 +25,7 @@ pre {{ overflow-x: auto; font-size: 13px }} svg {{ width: 100%; height: auto }}<
 
 
 def write_page(campaign: Campaign, file: Path) -> None:
-    """Write the page. Raises WriteError."""
+    """Write the report of a campaign as a page. Raises WriteError."""
     metric, text = html.escape(campaign.settings.metric), html.escape(in_words(campaign))
     drawn = io.StringIO()
     staircase(campaign).savefig(drawn, format="svg", metadata={"Date": None})

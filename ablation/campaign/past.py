@@ -1,4 +1,4 @@
-"""Estimates how much of the gain is luck in a table of attempts, one run each, that kept whatever measured better.
+"""Estimates the true gains in a table of attempts with one run each, of which those that measured better were kept.
 
 Keeping the best of many noisy measurements favours lucky runs, so the measured gain of a champion is too large. Here
 the attempts share a distribution of true gains, which is estimated from all of them, the discarded ones included:
@@ -24,8 +24,8 @@ from ablation.campaign.past_table import Attempt
 
 __all__ = ["Attempt", "Kept", "Settled", "copied", "pooled_sd", "settle"]
 RERUNS = 3
-_BY_CHANCE = 0.01  # with which the repeats of a metric of few values may all be equal
-_BROKEN = 6.0  # robust standard deviations of the gains: an attempt further down is no part of their distribution
+_BY_CHANCE = 0.01  # equal repeats that are less likely than this are copies
+_BROKEN = 6.0  # robust standard deviations; an attempt that is further down is left out of the distribution of gains
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 Array = NDArray[np.float64]
@@ -36,10 +36,12 @@ class Kept:
     """An attempt that was kept, compared with the champion before it. Positive gains are improvements.
 
     Attributes:
-        measured: its measured gain.
-        likely, low, high: mean and 95% interval of its true gain, given the whole table.
-        real: probability that its true gain is above 0.
-        noise: whether two single runs without any difference differ so much in more than 5% of cases.
+        attempt: the attempt.
+        parent: name of the champion before it.
+        measured: measured gain.
+        likely, low, high: mean and 95% interval of the true gain, given the whole table.
+        real: probability that the true gain is above 0.
+        noise: whether runs without any true difference differ as much in more than 5% of cases.
     """
 
     attempt: Attempt
@@ -56,8 +58,15 @@ class Kept:
 class Settled:
     """The result for a table: the kept attempts, the champion's total gain, and the most useful reruns.
 
-    `wrong` is the expected number of kept attempts that are not improvements; `wrong_after` is the expected number of
-    wrong decisions if, after the reruns, each kept attempt that is then unlikely to be an improvement is dropped.
+    Attributes:
+        keeps: the kept attempts.
+        sd: standard deviation of one run.
+        measured: measured total gain.
+        likely, low, high: mean and 95% interval of the true total gain.
+        reruns: names of the attempts to rerun.
+        wrong: expected number of kept attempts that are not improvements.
+        wrong_after: expected number of wrong decisions if, after the reruns, each kept attempt is dropped that is then
+            unlikely to be an improvement.
     """
 
     keeps: tuple[Kept, ...]
@@ -72,7 +81,7 @@ class Settled:
 
 
 def pooled_sd(attempts: Sequence[Attempt]) -> float:
-    """Return the standard deviation of repeats, rows of one name, pooled; NaN without any."""
+    """Return the pooled standard deviation of repeats, which are rows of one name; NaN without repeats."""
     values = defaultdict(list)
     for attempt in attempts:
         if attempt.value is not None:
@@ -83,9 +92,9 @@ def pooled_sd(attempts: Sequence[Attempt]) -> float:
 
 
 def copied(attempts: Sequence[Attempt]) -> tuple[str, int, float] | None:
-    """Return name, number of rows and value of repeats that are one run listed several times, or runs of one seed.
+    """Return name, number of rows and value of repeats that seem to be one run listed several times; None without any.
 
-    Three or more rows of one value are, unless this many equal ones are likely by how often other repeats are equal.
+    These are three or more rows of one value, unless other repeats are equal so often that this is not unlikely.
     """
     values = defaultdict(list)
     for attempt in attempts:
@@ -100,7 +109,7 @@ def copied(attempts: Sequence[Attempt]) -> tuple[str, int, float] | None:
 
 
 def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:
-    """Judge a table of attempts.
+    """Estimate the true gains in a table of attempts, and the most useful reruns.
 
     Args:
         attempts: in the order in which they were made; the first that has a value is the baseline. Rows of one name are
@@ -128,18 +137,23 @@ def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:
 
 @dataclass(frozen=True)
 class _Tree:
-    """The attempts with a value, each below the champion of its time: 0 is the baseline, then the kept attempts.
+    """The attempts that have a value, as nodes below the champions from which they were made.
 
-    champions: node of each champion. parent: champion that a node was made from (of the baseline: itself). own: of a
-    node that is a champion, its number, else -1.
+    Attributes:
+        nodes: the attempts.
+        champions: node of each champion: first the baseline, then the kept attempts.
+        parent: number of the champion from which a node was made (0 for the baseline itself).
+        own: number of a node among the champions, or -1.
+        values: means of the repeats; larger is better.
+        counts: numbers of repeats.
     """
 
     nodes: list[Attempt]
     champions: list[int]
     parent: NDArray[np.int64]
     own: NDArray[np.int64]
-    values: Array  # mean of the repeats, larger is better
-    counts: Array  # repeats
+    values: Array
+    counts: Array
 
 
 def _tree(attempts: Sequence[Attempt], sign: int) -> _Tree:
@@ -167,15 +181,16 @@ def _tree(attempts: Sequence[Attempt], sign: int) -> _Tree:
 
 
 def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
-    """Return mean and covariance of the champions' true values, given all measured ones.
+    """Return mean and covariance of the champions' true values, given all measured values.
 
-    One regression: the unknowns are the baseline's value, mu, and by how much each keep's gain differs from mu.
+    They come from one regression, whose unknowns are the baseline's value, mu, and the difference of each kept
+    attempt's gain from mu.
     """
     gains = tree.values - tree.values[np.array(tree.champions)[tree.parent]]
     gain_sd = 1.4826 * float(np.median(np.abs(gains[1:] - np.median(gains[1:])))) + sd
     is_champion, keeps = tree.own >= 0, len(tree.champions) - 1
     used = is_champion | (gains > -_BROKEN * gain_sd)
-    own = np.zeros((keeps + 1, keeps + 2))  # of each champion, which unknowns its value is the sum of
+    own = np.zeros((keeps + 1, keeps + 2))  # each champion's value as a sum of unknowns
     own[:, 0] = 1
     for number, node in enumerate(tree.champions[1:], 1):
         own[number] = own[tree.parent[node]]
@@ -200,7 +215,7 @@ def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
 
 
 def _gain(node: int, parent: int, mean: Array, cov: Array) -> tuple[float, float]:
-    """Return mean and standard deviation of a gain."""
+    """Return mean and standard deviation of the true gain of a node over its parent."""
     variance = cov[node, node] + cov[parent, parent] - 2 * cov[node, parent]
     return float(mean[node] - mean[parent]), math.sqrt(max(float(variance), 0.0))
 
@@ -219,7 +234,7 @@ def _kept(number: int, tree: _Tree, mean: Array, cov: Array, sd: float) -> Kept:
 
 
 def _reruns(tree: _Tree, mean: Array, cov: Array, sd: float) -> tuple[list[int], float, float]:
-    """Choose reruns one by one, each where it lowers the expected number of wrong decisions most."""
+    """Return the reruns that lower the expected number of wrong decisions most, and this number before and after."""
     chosen: list[int] = []
     pairs = [(number, int(tree.parent[node])) for number, node in enumerate(tree.champions) if number]
     wrong = sum(float(special.ndtr(-gain / error)) for gain, error in (_gain(*pair, mean, cov) for pair in pairs))
@@ -234,7 +249,7 @@ def _reruns(tree: _Tree, mean: Array, cov: Array, sd: float) -> tuple[list[int],
 
 
 def _rerun(cov: Array, node: int, sd: float) -> Array:
-    """Return the covariance of the true values after one more run of a node."""
+    """Return the covariance of the champions' true values after one more run of one of them."""
     return cov - np.outer(cov[:, node], cov[node]) / (cov[node, node] + sd**2)
 
 

@@ -1,7 +1,7 @@
-"""The table of a past campaign: TSV or CSV with a row for each attempt, as loops write `results.tsv`.
+"""Reads the table of a past campaign: TSV or CSV with a row for each attempt, as loops write `results.tsv`.
 
-Columns: a metric, a status and perhaps a name (`commit`) and a description. What cannot be understood is left out and
-counted: prose between the rows, rows of another width, statuses that say nothing, values that stand for none.
+Columns are a metric, a status and perhaps a name (`commit`) and a description. What cannot be read is left out and
+counted: prose between the rows, rows of another width, unknown statuses, and values that mean a missing value.
 """
 
 import csv
@@ -29,13 +29,13 @@ _ENDED = ("ok", "done", "success", "complete", "completed", "finished", "partial
 _CRASHES = ("crash", "crashed", "fail", "failed", "error", "timeout", "oom", "nan")
 _DECISIONS = ("status", "decision", "outcome", "verdict", "result")
 _NO_NAMES = ("", "-", "unknown", "none", "n/a", "na", "null", "uncommitted")
-_SENTINELS = (0.0, -1.0, 99.0, 999.0, 9999.0, 99999.0)  # of either sign: what loops write where there is no value
-_FAR = 20.0  # times the spread of all other values
+_SENTINELS = (0.0, -1.0, 99.0, 999.0, 9999.0, 99999.0)  # of either sign; loops write them for a missing value
+_FAR = 20.0  # a sentinel is so many times the spread of all other values away from them
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One row; `value` is None for a crash, `kept` is None if the status says only that the run ended."""
+    """One row of a table; `value` is None for a crash, `kept` is None if the status says only that the run ended."""
 
     name: str
     value: float | None
@@ -45,7 +45,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Table:
-    """The attempts in order, the metric, and the number of rows that were left out for each reason."""
+    """The attempts of a table in order, its metric, and the number of rows left out for each reason."""
 
     attempts: list[Attempt]
     metric: str
@@ -53,7 +53,7 @@ class Table:
 
 
 def read_table(path: Path, metric: str | None) -> Table:
-    """Return the table of the given metric, or of the first column of numbers. Raises ConfigError."""
+    """Read a table with the named metric, else with the first column that looks like one. Raises ConfigError."""
     text = _text(path)
     lines = text.splitlines()
     comma = "\t" not in next(line for line in lines if line.strip())
@@ -134,7 +134,7 @@ def _finite(cell: str) -> float | None:
 
 
 def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[Attempt]:
-    """Turn values such as 0 or -999 that are far from all others into crashes, because they stand for no value."""
+    """Return the attempts with values such as 0 or -999 that are far from all others turned into crashes."""
     values = [each.value for each in attempts if each.value is not None and abs(each.value) not in _SENTINELS]
     if not values:
         return attempts
@@ -154,7 +154,7 @@ def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[
 
 
 def resolved(attempts: Sequence[Attempt], smaller: bool) -> tuple[list[Attempt], int]:
-    """Return the attempts, each kept or not, and how many did not say; these are kept if better than all before."""
+    """Return the attempts, each kept or not, and how many had no such status; these are kept if the best so far."""
     best, out, sign = -math.inf, [], -1 if smaller else 1
     for each in attempts:
         value = -math.inf if each.value is None else sign * each.value

@@ -1,15 +1,14 @@
 """Decides what a campaign runs next and what it may claim: a state machine over values, without files or processes.
 
-Values are larger-is-better here. A trial is a generator: it yields batches of runs, receives their values (None for a
-crash), and returns a decision. So a ledger is replayed, and a campaign simulated, by the code that runs it.
+Larger values are better here. A trial is a generator: it yields batches of runs, receives their values (None for a
+crash), and returns a decision. So the same code runs a campaign, replays a ledger, and simulates a campaign.
 """
 
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import NormalDist, fmean
-
-from ablation.campaign.tail import t_quantile, t_tail
 
 Values = Sequence[float | None]
 _NORMAL = NormalDist()
@@ -18,23 +17,23 @@ MOST_RUNS = 64  # of the verification of one simplification
 
 @dataclass(frozen=True)
 class Rules:
-    """The constants of the policy. docs/how-to/campaigns.md has the simulations that chose them.
+    """The constants of the policy, chosen by simulations (docs/how-to/campaigns.md).
 
     Attributes:
-        baseline: runs of the baseline before the first trial.
-        screen: a trial goes on if its first run is this many sd above the champion's fresh runs.
-        again: fresh runs of a trial that goes on.
-        keep: these must be this many sd above the champion's fresh runs.
-        least, most: pairs of a verification.
-        power: with which a verification should show the gain that fresh runs suggest.
+        baseline: number of runs of the baseline before the first trial.
+        screen: a trial goes on if its first run is this many standard deviations above the champion's fresh runs.
+        again: number of fresh runs of a trial that goes on.
+        keep: a trial is kept if the mean of its fresh runs is this many standard deviations above the champion's.
+        least, most: smallest and largest number of pairs of a verification.
+        power: probability with which a verification should show the gain that fresh runs suggest.
         patience: provisional steps after which a verification is made even if it needs more than `most` pairs.
         alpha: allowed share of false claims.
-        start: the part of it for the first claim: the chance of any false claim where nothing helps.
-        decay: of the levels of later tests.
-        prior: degrees of freedom with which the pooled variance enters the variance of one variant.
-        near: likewise, for the screen.
-        pooled: degrees of freedom of paired differences from which on their own variance is used.
-        confirm: verify each step before the next one.
+        start: chance of any false claim if no trial helps; the level of the first claim is a part of it.
+        decay: exponent with which the levels of later tests fall.
+        prior: degrees of freedom of the pooled variance in the variance of one variant.
+        near: the same, for the screen.
+        pooled: degrees of freedom of paired differences from which on the variance of pairs is used.
+        confirm: whether each step is verified before the next one.
     """
 
     baseline: int = 3
@@ -54,9 +53,37 @@ class Rules:
     confirm: bool = False
 
 
+def t_tail(t: float, freedom: int) -> float:
+    """Return P(T > t) for whole degrees of freedom from 1 on (Abramowitz and Stegun 26.7.3 and 26.7.4).
+
+    The import of scipy takes longer than the rest of `ablation try`.
+    """
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = total = cosine if odd else 1.0
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    inside = sine * total if not odd else 2 / math.pi * (angle + (sine * total if freedom > 1 else 0.0))
+    return (1 - inside) / 2
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(tail: float, freedom: int) -> float:
+    """Return the t with P(T > t) = tail, for a tail below one half."""
+    low, high = 0.0, 1.0
+    while t_tail(high, freedom) > tail and high < 1e9:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, freedom) > tail else (low, middle)
+    return high
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Runs that may be made side by side, in this order: (variant, seed). The purpose is screen, again or verify."""
+    """Runs (variant, seed) that may be made at the same time; the purpose is screen, again or verify."""
 
     purpose: str
     runs: tuple[tuple[str, int], ...]
@@ -66,8 +93,13 @@ class Batch:
 class Verification:
     """A test of the provisional champion against the verified one, from fresh runs of both.
 
-    gain, error and freedom: mean difference, its standard error and degrees of freedom; level: that was spent; p: of
-    the one-sided test, and of a simplification, whose equivalence within the margin is claimed, the larger of the two.
+    Attributes:
+        old, new: the verified and the provisional champion.
+        pairs: number of pairs of runs that have values.
+        gain, error, freedom: mean difference, its standard error, and degrees of freedom.
+        level: of the test.
+        p: of the one-sided test; of a simplification, the larger p of both one-sided tests of equivalence.
+        margin: within which a simplification is claimed to be equivalent; None for other steps.
     """
 
     old: str
@@ -87,9 +119,10 @@ class Verification:
 
     @property
     def stated(self) -> float:
-        """Gain without the luck of having been shown: the d whose mean, if shown, is what was measured.
+        """Gain corrected for selection: the true gain whose expected measurement, given that it is shown, is `gain`.
 
-        Solves d + e h((c - d) / e) = gain for the least gain c that is shown, with h the hazard of the normal.
+        It is the d with d + e h((c - d) / e) = gain, where e is the standard error, c the least gain that is shown, and
+        h the hazard of the normal.
         """
         if not self.shown or self.margin is not None:
             return self.gain
@@ -103,7 +136,7 @@ class Verification:
         return high
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the two-sided interval of the gain."""
+        """Return the two-sided confidence interval of the gain."""
         half = t_quantile((1 - level) / 2, self.freedom) * self.error
         return self.gain - half, self.gain + half
 
@@ -112,9 +145,13 @@ class Verification:
 class Decision:
     """The outcome of a trial.
 
-    word: step, verified; reset; back (to the verified champion); crash; constant (seeds make no difference any more);
-    costly (a simplification that would need `cost` runs). value: the trial's first run; against, error: the champion's
-    fresh mean that it was compared with, and the sd of their difference; again: the mean of the fresh runs.
+    Attributes:
+        word: step, verified, reset, back (to the verified champion), crash, constant (the code no longer uses its
+            seed), or costly (a simplification would need `cost` runs).
+        value: of the trial's first run.
+        against: mean of the champion's fresh runs, with which the value is compared.
+        error: standard deviation of their difference.
+        again: mean of the trial's fresh runs.
     """
 
     word: str
@@ -127,13 +164,13 @@ class Decision:
 
     @property
     def kept(self) -> bool:
-        """Whether the loop goes on from this trial."""
+        """Whether the trial becomes the champion from which the loop goes on."""
         return self.word in ("step", "verified")
 
 
 @dataclass
 class _Runs:
-    """Fresh runs of one variant: their number, mean, and sum of squares about the mean."""
+    """The number, mean, and sum of squares about the mean of the fresh runs of one variant."""
 
     n: int = 0
     mean: float = 0.0
@@ -147,18 +184,18 @@ class _Runs:
 
 
 class Pool:
-    """Fresh runs of all variants with the same command, and their pooled noise."""
+    """The fresh runs of all variants by one command, and their pooled noise."""
 
     def __init__(self, variant: str, values: Sequence[float]) -> None:
         self.of: dict[str, _Runs] = {}
-        self.tied = False  # two runs of a variant gave one value: the metric has few values
+        self.tied = False  # whether two runs of a variant gave the same value, as with a metric of few values
         self._squares, self._freedom = 0.0, 0
         self._seen: set[tuple[str, float]] = set()
         for value in values:
             self.add(variant, value)
 
     def add(self, variant: str, value: float) -> None:
-        """Count a run."""
+        """Add a fresh run of a variant."""
         runs = self.of.setdefault(variant, _Runs())
         squares = runs.squares
         runs.add(value)
@@ -189,7 +226,7 @@ class Levels:
 
     @property
     def spent(self) -> float:
-        """Share of claims that may be false so far, never above `alpha`: sum of levels over claims."""
+        """Bound of the share of false claims so far, never above `alpha`: the sum of all levels over the claims."""
         return self.total / max(1, len(self.rejected))
 
     def next(self) -> float:
@@ -201,33 +238,33 @@ class Levels:
         return level
 
     def spend(self, rejected: bool) -> None:
-        """Count a test."""
+        """Record a test at the next level."""
         self.total += self.next()
         self.tests += 1
         if rejected:
             self.rejected.append(self.tests)
 
     def _weight(self, place: int) -> float:
-        """Return the weight of a place; the weights of all places sum to 1."""
+        """Return the weight of the test that is `place` tests later; all weights sum to 1."""
         return place**-self.rules.decay / _zeta(self.rules.decay)
 
 
 def _zeta(power: float, upto: int = 30) -> float:
-    """Return the sum of k^-power over all k (Euler and Maclaurin)."""
+    """Return Riemann's zeta function, the sum of k^-power over all k (Euler and Maclaurin)."""
     head = sum(k**-power for k in range(1, upto))
     return head + upto ** (1 - power) / (power - 1) + upto**-power / 2 + power * upto ** (-power - 1) / 12
 
 
 class Referee:
-    """The state of a campaign: two champions, the noise, and the levels that are left.
+    """The state of a campaign: two champions, the noise, and the levels of its tests.
 
     Attributes:
         verified: the champion that may be claimed.
         provisional: the champion that trials start from.
-        anchor: the last champion that is no simplification: what later simplifications must not be worse than, so that
-            many small losses do not add up.
+        anchor: the last champion that is not a simplification. Later simplifications are compared with it, so that many
+            small losses do not add up.
         steps: provisional steps since the last verification.
-        verifications: all that were made.
+        verifications: all verifications so far.
     """
 
     def __init__(
@@ -239,9 +276,10 @@ class Referee:
         paired: bool = False,
         held_out: Sequence[float] = (),
     ) -> None:
-        """Begin with runs of the baseline; `held_out`: its runs with the command of verifications.
+        """Begin with the values of the baseline's runs.
 
-        paired: two runs of one seed may have noise in common.
+        paired: whether two runs of one seed may have noise in common.
+        held_out: values of the baseline's runs by the command of verifications, if that is another one.
         """
         self.rules, self.paired = rules, paired
         self.verified = self.provisional = self.anchor = baseline
@@ -263,7 +301,7 @@ class Referee:
         self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant that was made from the provisional champion; `left`: number of runs left in the budget."""
+        """Try a variant of the provisional champion; `left`: number of runs left in the budget."""
         [value] = yield self._batch("screen", [variant])
         decision = self._undecided(value)
         if value is None or self._falls_short(value, self.rules.screen):
@@ -283,7 +321,7 @@ class Referee:
         return replace(decision, word=word, verification=verification)
 
     def simplification(self, variant: str, margin: float, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant that need not be better, but must be equivalent to the champion within the margin."""
+        """Try a variant that need not be better, but must be equivalent to the anchor within the margin."""
         pairs = 0 if self.exact else self.pairs_for(margin, tests=2)
         if 1 + 2 * pairs > min(left, MOST_RUNS):
             return replace(self._undecided(None), word="costly", cost=1 + 2 * pairs)
@@ -311,12 +349,12 @@ class Referee:
         return Decision("crash" if value is None else "reset", value, champion.mean, error)
 
     def _falls_short(self, value: float, threshold: float) -> bool:
-        """Return whether a value is less than this many sd above the champion or, without noise, no higher than it."""
+        """Return whether a value is less than `threshold` sd above the champion's mean; without noise, not above it."""
         above = value - self.pool.of[self.provisional].mean
         return above <= 0 if self.exact else above < threshold * self._sd()
 
     def _sd(self) -> float:
-        """Return the sd of a run of the champion. Its own runs count most: better programs are often less noisy."""
+        """Return the standard deviation of a run of the champion, mostly from its own runs."""
         return math.sqrt(self.pool.variance(self.provisional, self.rules.near)[0])
 
     def _step(self, variant: str, values: Sequence[float], *, simplified: bool = False) -> None:
@@ -329,7 +367,7 @@ class Referee:
         self.provisional = variant
 
     def pairs_for(self, gain: float, tests: int = 1) -> int:
-        """Return how many pairs show a gain in each of `tests` tests, with the policy's power at the next level."""
+        """Return the number of pairs that show a gain in each of `tests` tests, with the policy's power."""
         sides = [self._verifying.variance(each, self.rules.prior) for each in (self.verified, self.provisional)]
         freedom = max(2, int(sum(nu for _, nu in sides)))
         z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(1 - (1 - self.rules.power) / tests)
@@ -346,11 +384,11 @@ class Referee:
         return int(min(pairs, rules.most, left / 2))
 
     def ahead(self) -> float:
-        """Return by how much fresh runs of the provisional champion exceed those of the verified one."""
+        """Return the lead of the provisional champion over the verified one, from the means of their fresh runs."""
         return self.pool.of[self.provisional].mean - self.pool.of[self.verified].mean
 
     def closing(self, left: float) -> int:
-        """Return the number of pairs of the last verification if only its runs are left in the budget, else 0."""
+        """Return the number of pairs of a last verification if the budget allows no further trial before it, else 0."""
         rules = self.rules
         if self.exact or self.provisional == self.verified or left > 2 * rules.most + rules.again + 1:
             return 0
@@ -360,7 +398,8 @@ class Referee:
     def verify(self, pairs: int) -> Generator[Batch, Values, Verification | None]:
         """Test the provisional champion against the verified one; without noise, or with 0 pairs, do nothing.
 
-        If it is not shown to be better, go on from it where its fresh mean is higher, else go back.
+        If no gain is shown, the loop goes on from the provisional champion if it is better on average, else it goes
+        back to the verified one.
         """
         if not pairs or self.exact or self.provisional == self.verified:
             return None
@@ -373,7 +412,7 @@ class Referee:
         return done
 
     def _verify(self, old: str, new: str, pairs: int, margin: float | None) -> Generator[Batch, Values, Verification]:
-        order = [(old, new) if pair % 2 == 0 else (new, old) for pair in range(pairs)]  # what drifts meets both alike
+        order = [(old, new) if pair % 2 == 0 else (new, old) for pair in range(pairs)]  # so that a drift cancels
         values = yield self._batch("verify", [variant for pair in order for variant in pair], pairs=True)
         differences = _Runs()
         for (first, _), one, two in zip(order, values[::2], values[1::2], strict=True):
@@ -401,8 +440,8 @@ class Referee:
     def _error(self, old: str, new: str, differences: _Runs) -> tuple[float, int]:
         """Return the standard error of the mean of differences, and its degrees of freedom.
 
-        Where seeds are paired and enough pairs were run, it is that of pairs; else that of independent runs, which is
-        larger. Variances of these variants, which may be noisier than others, are shrunk towards the pooled ones.
+        If seeds are paired and enough pairs were run, it is that of pairs; else that of independent runs, which is
+        larger. Variances of these two variants are shrunk towards the pooled ones.
         """
         n, pooled, rules = differences.n, self._differences, self.rules
         if self.paired and pooled.n >= rules.pooled:
@@ -415,7 +454,7 @@ class Referee:
         return math.sqrt(variance / n), max(1, int(freedom))
 
     def _batch(self, purpose: str, variants: Sequence[str], *, pairs: bool = False) -> Batch:
-        """Return runs with unused seeds; the two runs of a pair share a seed."""
+        """Return a batch of runs with unused seeds; the two runs of a pair share a seed."""
         width = 2 if pairs else 1
         runs = tuple((variant, self._seed + place // width) for place, variant in enumerate(variants))
         self._seed += len(variants) // width

@@ -1,4 +1,4 @@
-"""The state of a campaign in words and for programs: two champions, the claims, and how runs were spent."""
+"""Reports the state of a campaign, in words and for programs: two champions, the claims, and the runs."""
 
 import math
 from collections import Counter
@@ -29,7 +29,7 @@ _NAMED = 3  # items that changed most, in each direction
 
 
 def summary(campaign: Campaign) -> dict[str, Any]:
-    """Return the report for programs. Gains are positive if the metric improves."""
+    """Return the report for programs; gains are positive if the metric improves."""
     state, sign = campaign.state, campaign.settings.sign
     claims = [done for done in state.verifications if done.shown and done.margin is None]
     spent = Counter(run["purpose"] for run in campaign.known.values())
@@ -54,8 +54,7 @@ def summary(campaign: Campaign) -> dict[str, Any]:
         "verified_gain": sum(done.stated for done in claims),
         "measured_gain": measured,
         "interval": [measured - half, measured + half] if claims else None,
-        "kept_gain": sign * (first[state.provisional] - first["base"])
-        + 0.0,  # what keep-if-better would report; never -0
+        "kept_gain": sign * (first[state.provisional] - first["base"]) + 0.0,  # of single runs; never -0
         "verifications": [verification_fields(campaign, done) for done in state.verifications],
         "changed_items": {campaign.commits[done.new]: changed_items(campaign, done) for done in claims},
         "false_share": {"allowed": campaign.rules.alpha, "spent": state.levels.spent},
@@ -107,7 +106,7 @@ def path(campaign: Campaign) -> list[dict[str, Any]]:
 
 
 def in_words(campaign: Campaign) -> str:
-    """Return the report as text."""
+    """Return the report of a campaign as text."""
     told, settings, exact = summary(campaign), campaign.settings, campaign.state.exact
     better = "smaller" if settings.direction == "min" else "larger"
     noise = f"one run has sd {rough(told['noise'])} ({told['noise_freedom']} degrees of freedom)"

@@ -1,4 +1,4 @@
-"""The git repository of a campaign: identifies the code of a commit, and gives each run a separate folder."""
+"""The git repository of a campaign, which identifies the code of a commit and gives each run a separate folder."""
 
 import ast
 import hashlib
@@ -15,7 +15,7 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import sha256
 
 _AUTHOR = ("-c", "user.name=ablation", "-c", "user.email=ablation@localhost")
-# A hook or a replaced object, which a trial may have left, would meet the champion's checkout too.
+# A trial may leave a hook or a replaced object, which would change the champion's checkout too.
 _GIT = ("git", "--no-replace-objects", "--literal-pathspecs", "-c", "core.hooksPath=/dev/null")
 _OF_HOOKS = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"}
 
@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 
 class Repository:
-    """A repository. root: of the working tree; folder: the campaign's own, which no `git reset` or `clean` touches."""
+    """A git repository; `root` is its working tree, `folder` the campaign's, which `git reset` and `clean` spare."""
 
     def __init__(self, place: Path) -> None:
         """Find the repository around a folder. Raises ConfigError if there is none."""
@@ -64,7 +64,7 @@ class Repository:
             raise ConfigError(self.root, "", name, problem, remedy) from None
 
     def snapshot(self) -> tuple[str, list[str]]:
-        """Return HEAD and no files or, if there are uncommitted changes, a commit with them and the changed files."""
+        """Return a commit of the working tree, and the files with uncommitted changes; without any, HEAD."""
         head = self.commit("HEAD")
         status = self.git("status", "--porcelain", "-z", "--ignore-submodules=none").split("\0")
         files = [entry[3:] for entry in status if entry[2:3] == " "]
@@ -80,7 +80,7 @@ class Repository:
         return self.git(*_AUTHOR, "commit-tree", tree, "-p", head, "-m", "uncommitted changes").strip(), files
 
     def identity(self, base: str, commit: str) -> str:
-        """Return a digest of what a commit changes from the base; commits with equal code have the same digest.
+        """Return a digest of a commit's changes since the base; commits with equal code have the same digest.
 
         Comments, docstrings and layout of Python files do not count.
         """
@@ -105,7 +105,7 @@ class Repository:
         return digest_of(self.git("cat-file", "blob", blob).encode(errors="surrogateescape"), Path(path).name)
 
     def checkout(self, commit: str, slot: int, links: Iterable[str]) -> Path:
-        """Return a new worktree of a commit into which these paths of the main folder are linked."""
+        """Return a new worktree of a commit, with links to some paths of the main folder."""
         place = self.folder / f"worktree-{slot}"
         shutil.rmtree(place, ignore_errors=True)  # the run before may have changed its `.git`, too
         self.git("worktree", "add", "--quiet", "--force", "--detach", str(place), self.commit(commit))
@@ -125,14 +125,14 @@ class Repository:
             self.git("tag", "--force", tag, commit)
 
     def ignore(self, names: Iterable[str]) -> None:
-        """Let git ignore the campaign's files, so that no trial commits them and no reset removes them."""
+        """Let git ignore files, so that no trial commits them and no reset removes them."""
         self._exclude.parent.mkdir(exist_ok=True)
         known = self._exclude.read_text(encoding="utf-8").splitlines() if self._exclude.exists() else []
         lines = dict.fromkeys([*known, *(f"/{name}" for name in names)])
         self._exclude.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def tracked(self, paths: Iterable[str]) -> list[str]:
-        """Return those of the paths that are files or folders of HEAD."""
+        """Return the paths that are files or folders of HEAD."""
         return [path for path in paths if ".." not in path and self.git("ls-tree", "HEAD", "--", path.rstrip("/"))]
 
 

@@ -1,4 +1,4 @@
-"""One run of a commit in a separate worktree: the metric that it prints, or the mean of the items that it writes."""
+"""Runs a commit once in a separate worktree, and reads the metric that it prints, or the items that it writes."""
 
 import hashlib
 import json
@@ -15,25 +15,25 @@ from ablation.campaign.settings import Settings
 from ablation.contract.atomic import write_text
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.numbers import rough
+from ablation.contract.numbers import counted, rough
 from ablation.contract.reading import read_text, sha256
 from ablation.runner.devices import lease
 from ablation.runner.guarded import NoResult, failure, last_words, run_guarded, tail
 
 Run = tuple[bool, str, int]
-"""Whether it verifies, the identity of its code, and its seed."""
+"""A run: whether it is for a verification, the identity of its code, and its seed."""
 
 _NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 _SHOWN = 20  # last lines of a run that has no metric
 
 
 class Refused(Exception):
-    """Raised for a trial that does not count: it changed locked files, or its value does not come from a real run."""
+    """Raised for a trial that changed locked files, or whose value does not come from a real run."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run: its value, or why it has none. refused: the run has a value that does not count."""
+    """The outcome of a run: its value, or why it has none; `refused`: whether its trial does not count."""
 
     value: float | None
     seconds: float = 0.0
@@ -44,7 +44,7 @@ class Outcome:
     items: Mapping[str, Any] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of the ledger's line that are not empty."""
+        """Return the fields for the ledger, without empty ones."""
         kept = {name: value for name, value in vars(self).items() if value}
         return kept | {"value": self.value, "seconds": round(self.seconds, 3)}
 
@@ -57,13 +57,15 @@ def run_once(
     Args:
         repository: with the commit.
         settings: of the campaign.
-        locked: path -> digest of what may not change.
-        commit: the code.
-        run: which run it is.
+        locked: {path: digest} of the locked files.
+        commit: whose code is run.
+        run: identity of the run.
         slot: number of the worktree.
 
-    Raises NoResult if the run was ended from outside: it does not count; Refused if the commit changes what is
-    locked; ConfigError if that changed on the disk.
+    Raises:
+        NoResult: the run was ended from outside.
+        Refused: the commit changes locked files.
+        ConfigError: locked files outside of the commit have changed.
     """
     place = repository.checkout(commit, slot, settings.links)
     before = _locked(place, locked)
@@ -85,17 +87,17 @@ def run_once(
     value: float | None = None
     items: dict[str, float] = {}
     if touched := [path for path, files in after.items() if not before[path].items() <= files.items()]:
-        why, refused = f"changed locked files while it ran: {touched[0]}", True
+        why, refused = f"the run changed locked files: {touched[0]}", True
     elif settings.items:
         items, why, refused = read_items(place / settings.items, settings.metric)
         value = math.fsum(items.values()) / len(items) if items else None
     else:
         value, why, refused = read_metric(text, settings.metric)
         if settings.metric_file and not text:
-            why = f"did not write {settings.metric_file}"
+            why = f"the command did not write {settings.metric_file}"
     if value is not None and seconds < (settings.min_seconds or 0):
         least = f"a training run takes at least {rough(settings.min_seconds or 0)} s"
-        why = f"ended after {rough(seconds)} s with a value, but {least}"
+        why = f"the run ended after {rough(seconds)} s with a value, but {least}"
         value, refused = None, True
     memory = re.findall(r"^peak_vram_mb\s*[:=]\s*(\d+(?:\.\d*)?)\s*$", text, re.MULTILINE)
     gigabytes = round(float(memory[-1]) / 1024, 1) if memory else None
@@ -104,27 +106,29 @@ def run_once(
 
 
 def _locked(place: Path, locked: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the files of each locked path in a worktree. Raises Refused or ConfigError if they differ."""
+    """Return the files of each locked path in a worktree. Raises Refused or ConfigError if they have changed."""
     found = {path: files_below(place / path) for path in locked}
     for path, files in found.items():
         if digest_of(files) != locked[path]:
             if (place / path).resolve().is_relative_to(place.resolve()):
-                raise Refused(f"changes locked files: {path}")
+                raise Refused(f"the commit changes locked files: {path}")
             problem, remedy = "is locked, and has changed since the start", "restore it, or start a new campaign"
             raise ConfigError(path, "", None, problem, remedy)
     return found
 
 
 def _execute(settings: Settings, place: Path, run: Run, log: Path) -> str:
-    """Run the command in a worktree; return its output, or the content of the file with its metric.
+    """Run the command in a worktree; return its output, or the content of the file with the metric.
 
-    Raises NoResult if it was ended from outside, RuntimeError if it failed, OSError and ValueError if its text
-    cannot be read.
+    Raises:
+        NoResult: the command was ended from outside.
+        RuntimeError: it failed.
+        OSError, ValueError: its output cannot be read.
     """
     verify, _, seed = run
     file = place / name if (name := settings.items or settings.metric_file) else log
     if file != log and file.is_file():
-        file.unlink()  # one that the commit holds was not written by the run
+        file.unlink()  # the commit may have it already
     devices = lease(settings.gpus)
     own = {settings.seed_env: str(seed)} if settings.seed_env else {}
     if devices.tokens:
@@ -153,22 +157,22 @@ def digest_of(content: object) -> str:
 
 
 def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
-    """Return the metric in a program's output or None, the reason if None, and whether such a run is refused.
+    """Return the metric in a command's output or None, the reason for None, and whether the trial is refused for it.
 
-    It is printed once: on a line of its own (`val_bpb:  0.9979`, `val_bpb = 0.9979`), or in a line or file of JSON.
+    The metric is printed once: on a line of its own (`val_bpb:  0.9979`, `val_bpb = 0.9979`), or as JSON.
     """
     found: list[Any] = re.findall(rf"^\s*{re.escape(name)}\s*[:=]\s*(\S+)\s*$", text.replace("\r", "\n"), re.MULTILINE)
     lines = [line for line in text.splitlines() if line.lstrip().startswith("{")]
     for line in lines if len(lines) != 1 or _pairs(lines[0]) else [text[text.index("{") :]]:
         found += [value for key, value in _pairs(line) if key == name]
     if not found:
-        return None, f"printed no {name}", False
+        return None, f"the command printed no {name}", False
     if len(found) > 1:
-        return None, f"printed {name} {len(found)} times; print it once, at the end", True
+        return None, f"the command printed {name} {len(found)} times; print it once, at the end", True
     if isinstance(found[0], bool) or not _NUMBER.fullmatch(str(found[0])):
-        return None, f"printed {name} = {one_line(found[0], 40)}, which is not a number", False
+        return None, f"the command printed {name} = {one_line(found[0], 40)}, which is not a number", False
     value = float(found[0])
-    return (value, "", False) if math.isfinite(value) else (None, f"printed {name} = {value}", False)
+    return (value, "", False) if math.isfinite(value) else (None, f"the command printed {name} = {value}", False)
 
 
 def _pairs(text: str) -> list[tuple[str, Any]]:
@@ -181,20 +185,21 @@ def _pairs(text: str) -> list[tuple[str, Any]]:
 
 
 def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
-    """Return {item: value} of an evaluation or {}, the reason if {}, and whether such a run is refused."""
+    """Return {item: value} of an evaluation or {}, the reason for {}, and whether the trial is refused for it."""
     from ablation.readers.evaluation import reader_of  # takes half a second to import
     from ablation.readers.sheet import Wanted
 
     if not file.exists():
-        return {}, f"did not write {file.name}", False
+        return {}, f"the command did not write {file.name}", False
     try:
         sheets = list(reader_of(file).sheets(file, Wanted(metric=name)))
     except (OSError, ValueError, TrackerError) as error:
         return {}, one_line(str(error).replace(str(file), file.name), 300), True
     if len(sheets) != 1:
-        return {}, f"wrote {len(sheets)} runs or tasks, whose weights are not known; write only one", True
+        return {}, f"the command wrote {len(sheets)} runs or tasks, whose weights are unknown; write only one", True
     if unscored := sheets[0].unscored:
-        return {}, f"wrote no number for {len(unscored)} items, such as {next(iter(unscored))}", True
+        items = counted(len(unscored), "item")
+        return {}, f"the command wrote no number for {items}, such as {next(iter(unscored))}", True
     return dict(zip(sheets[0].items, sheets[0].values.tolist(), strict=True)), "", False
 
 
@@ -206,9 +211,9 @@ def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) ->
 
 
 def on_another_scale(value: float, known: Sequence[float]) -> bool:
-    """Return whether a value is a percentage among shares, or a share among percentages, or a hundred times all others.
+    """Return whether a value seems to be a percentage among shares, or a share among percentages.
 
-    A share is up to 1 and a percentage more than 10: a metric without an end may well rise from 0.7 to 5.
+    A share is at most 1 and a percentage more than 10, because an unbounded metric may well rise from 0.7 to 5.
     """
     size, low, high = abs(value), min(map(abs, known)), max(map(abs, known))
     if not 0 < high <= 3 * low or low / 5 <= size <= 5 * high:

@@ -18,20 +18,26 @@ _SHELL = re.compile(r"&&|\|\||[|<>;`]|\$\(")
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one campaign.
+    """The settings of one campaign.
 
     Attributes:
-        run: the command that trains and prints the metric. verify_run: another, which alone is used in verifications.
-        metric, direction: its name, and `min` or `max`.
-        metric_file: the file that holds it, if it is not printed. items: the file that holds its value for each item.
-        seed_arg, seed_env: how the command takes a seed: words with `{seed}`, or the name of an environment variable.
-        margin: by which a simplification may differ.
+        run: the command that trains and prints the metric.
+        metric: name of the metric.
+        direction: `min` or `max`.
+        verify_run: the command of verifications, if that is another one.
+        metric_file: the file with the metric, if the command does not print it.
+        items: the file with the metric of each item.
+        seed_arg: words with `{seed}` that give the command its seed.
+        seed_env: environment variable that gives the command its seed.
+        margin: difference that a simplification may make.
         budget: hours of runs.
-        locked: paths that no trial may change. links: paths that git ignores and runs need (data, .venv).
-        time_limit: minutes of a run (default: 3 times the baseline). min_seconds: a run that ends sooner did not train
-            (default: a tenth of the baseline).
-        gpus: devices of a run. tag: whether verified champions get a git tag.
-        policy: `steps`, or `confirm`: verify each step before the next.
+        locked: paths that no trial may change.
+        links: paths that git ignores and runs need (data, .venv).
+        time_limit: minutes of a run (default: 3 times the baseline).
+        min_seconds: a run that ends sooner did not train (default: a tenth of the baseline).
+        gpus: devices of a run.
+        tag: whether verified champions get a git tag.
+        policy: `steps`, or `confirm` to verify each step before the next.
     """
 
     run: str
@@ -58,12 +64,12 @@ class Settings:
         return -1 if self.direction == "min" else 1
 
     def text(self) -> str:
-        """Return `campaign.toml`."""
+        """Return the content of `campaign.toml`."""
         values = {name: value for name, value in asdict(self).items() if value not in (None, "") and value != []}
         return _HEAD + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
     def words(self, seed: int, *, verify: bool) -> list[str]:
-        """Return the command of a run as words; if it has shell syntax, the words start a shell."""
+        """Return the command of a run as words; a command with shell syntax becomes an argument of `sh -c`."""
         command = (verify and self.verify_run) or self.run
         if self.seed_arg:
             command += " " + self.seed_arg.replace("{seed}", str(seed))
@@ -71,19 +77,19 @@ class Settings:
 
     @property
     def held_out(self) -> list[str]:
-        """Paths that the command of verifications names, but not the command of trials."""
+        """Paths that the command of verifications names, and the command of trials does not."""
         return [path for path in named(self.verify_run) if path not in named(self.run)]
 
 
 def named(command: str) -> list[str]:
-    """Return the paths that a command may name: its words, and files of modules."""
+    """Return the paths that a command may name: its words, and the files of modules with such names."""
     words = [*shlex.shlex(command, posix=True, punctuation_chars=True)] if command else []
     paths = [path for word in words for path in (word, f"{word.replace('.', '/')}.py", word.replace(".", "/"))]
     return [path for path in dict.fromkeys(paths) if not path.startswith(("-", "/")) and path.strip("./")]
 
 
 def checked(settings: Settings) -> Settings:
-    """Return the settings. Raises ConfigError if they are not valid."""
+    """Return settings, if they are valid. Raises ConfigError."""
 
     def refuse(option: str, value: Any, problem: str, remedy: str) -> None:
         raise ConfigError("campaign init", option, value, problem, remedy)
@@ -108,7 +114,7 @@ def checked(settings: Settings) -> Settings:
 
 
 def split_metric(text: str) -> tuple[str, str]:
-    """Return the name and direction in a text such as `val_bpb:min`; the direction is empty if it is not known."""
+    """Return the name and direction in a text such as `val_bpb:min`; the direction is empty if it is unknown."""
     from ablation.config.names import known_direction  # imports pydantic, which no trial needs
 
     name, _, direction = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""`ablation try`: one commit of a loop, from its checks to an exit code and a line with the reason."""
+"""Tries one commit of a loop (`ablation try`), from its checks to an exit code and a line with the reason."""
 
 import os
 import sys
@@ -12,19 +12,23 @@ from ablation.campaign.ledger import Event
 from ablation.campaign.policy import Decision, Verification
 from ablation.campaign.repository import Repository
 from ablation.campaign.runs import Refused, last_lines, log_of
-from ablation.campaign.table import write_table
+from ablation.campaign.settings import TABLE
+from ablation.contract.atomic import WriteError, write_text
+from ablation.contract.display import one_line
 from ablation.contract.numbers import counted, duration, estimate, p_value, rough, stated
+from ablation.contract.reading import read_text
 from ablation.runner.guarded import NoResult
 from ablation.runner.lifetime import lock_folder
 
 KEEP, RESET, AGAIN, CRASHED, REFUSED = 0, 10, 11, 12, 13  # exit codes
 _EXITS = {"step": KEEP, "verified": KEEP, "nothing": KEEP, "again": AGAIN, "crash": CRASHED}
+_STATUS = {"step": "keep", "verified": "keep", "crash": "crash"}  # in results.tsv
 _EXITS |= dict.fromkeys(("constant", "costly", "refused"), REFUSED)
 
 
 @dataclass
 class Answer:
-    """The answer of a command: exit code, lines of text, and fields for programs."""
+    """The answer of a command, as exit code, lines of text, and fields for programs."""
 
     exit: int
     lines: list[str]
@@ -33,7 +37,7 @@ class Answer:
 
 @contextmanager
 def locked(repository: Repository) -> Iterator[None]:
-    """Hold the campaign's lock: a second caller waits until the first one's trial is decided."""
+    """Hold the campaign's lock; a second caller waits until the first one's trial is decided."""
     repository.folder.mkdir(parents=True, exist_ok=True)
 
     def waits(holder: str) -> None:
@@ -100,11 +104,11 @@ def verify_now(repository: Repository) -> Answer:
 
 
 def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
-    """Return the answer, made under the campaign's lock, with the notes before it."""
+    """Return the answer that `ask` makes under the campaign's lock, with the notes before it."""
     with locked(repository):
         campaign = Campaign(repository)
         if (here := machine()) != (there := campaign.start["machine"]):
-            notes.append(f"warning: this machine is {here}, but the campaign began on {there}, so its noise may differ")
+            notes.append(f"warning: this machine is {here}, but the campaign began on {there}; the noise may differ")
         try:
             campaign.check_settings()
             answer = ask(campaign)
@@ -119,9 +123,10 @@ def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], A
 
 
 def _first(campaign: Campaign, before: Event, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
-    """Decide what comes first, an interrupted trial or the last verification, then ask again."""
+    """Decide an interrupted trial, or a due verification, then ask again."""
     _decide(campaign, before)
-    notes.append(f"decided first: {before['why']}: {_outcome(campaign, before)}")
+    what = "a verification" if before["event"] == "verification" else f"the interrupted trial {before['why']!r}"
+    notes.append(f"{what} was decided first: {_outcome(campaign, before)}")
     return ask(Campaign(campaign.repository))
 
 
@@ -136,7 +141,7 @@ def _verification(campaign: Campaign, why: str, pairs: int) -> Event:
 
 
 def _margin(campaign: Campaign, margin: float | None) -> float:
-    """Return the margin of a simplification. Raises Refused if it is so large that anything would pass."""
+    """Return the margin of a simplification. Raises Refused if it is missing, or so large that anything would pass."""
     margin, state = campaign.settings.margin if margin is None else margin, campaign.state
     if margin is None:
         raise Refused("--claim not-worse needs a margin; pass --margin M")
@@ -176,7 +181,7 @@ def _number(campaign: Campaign, trial: Event) -> int:
 
 
 def _outcome(campaign: Campaign, trial: Event) -> str:
-    """Return the outcome of a trial, with its numbers, on one line."""
+    """Return the outcome of a trial, with its numbers, as one line."""
     decided, result, sign = trial["decision"], trial.get("result"), campaign.settings.sign
     if reason := decided.get("reason"):
         return f"refused: {reason}"
@@ -202,11 +207,11 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
 
 
 def in_words(done: Verification) -> str:
-    """Return a verification in words: gains are positive if the metric improves."""
+    """Return a verification in words; gains are positive if the metric improves."""
     low, high = done.interval()
     pairs, gain = counted(done.pairs, "fresh pair"), " ".join(estimate(done.gain, low, high))
     if not done.shown:
-        return f"not shown by {pairs}: {gain}, p {p_value(done.p)} is above {rough(done.level)}"
+        return f"{pairs} did not show a gain: {gain}, p {p_value(done.p)} is above {rough(done.level)}"
     if done.margin is not None:
         return f"equivalent within {stated(done.margin)}, by {pairs}: {gain}"
     return f"verified by {pairs}: {estimate(done.stated, low, high)[0]} (measured {gain})"
@@ -221,7 +226,7 @@ def verification_fields(campaign: Campaign, done: Verification) -> dict[str, Any
 
 
 def next_step(campaign: Campaign) -> str:
-    """Return the next step of the campaign."""
+    """Return the next step of the campaign, in words."""
     state = campaign.state
     if state.exact:
         return (
@@ -231,4 +236,37 @@ def next_step(campaign: Campaign) -> str:
         return "find a better trial"
     steps = counted(max(1, campaign.rules.patience - state.steps), "more step")
     pairs = state.pairs_for(state.ahead()) if state.ahead() > 0 else campaign.rules.most
-    return f"verification after {steps}, or when the lead is larger (verifying now would take {2 * pairs} runs)"
+    return f"verify after {steps}, or when the lead is larger (verifying now would take {2 * pairs} runs)"
+
+
+def write_table(campaign: Campaign) -> None:
+    """Write `results.tsv`, the table of trials in the loop's format; a failure is only printed.
+
+    It gets another name if the loop writes `results.tsv` itself.
+    """
+    first = {run["code"]: run for run in reversed(campaign.known.values()) if not run["verify"]}
+    lines = [
+        f"commit\t{campaign.settings.metric}\tmemory_gb\tstatus\tdescription",
+        _row(first["base"], "keep", "baseline"),
+    ]
+    for trial in campaign.trials:
+        if trial["event"] == "trial" and (decided := trial.get("decision")):
+            said = f"refused: {decided['reason']} ({trial['why']})" if "reason" in decided else trial["why"]
+            lines.append(_row({**trial, **first.get(trial["code"], {})}, _STATUS.get(decided["word"], "discard"), said))
+    path, text = campaign.repository.root / TABLE, "\n".join(lines) + "\n"
+    try:
+        ours = not path.exists() or text.startswith(read_text(path))
+    except (OSError, ValueError):
+        ours = False
+    if not ours:
+        print(f"{path.name}: left unchanged, because another program writes this file too", file=sys.stderr)
+        path = path.with_suffix(".referee.tsv")
+    try:
+        write_text(path, text)
+    except WriteError as error:
+        print(f"warning: {error}", file=sys.stderr)
+
+
+def _row(run: dict[str, Any], status: str, said: str) -> str:
+    value, memory = run.get("value") or 0.0, run.get("memory_gb") or 0.0
+    return f"{run['commit'][:7]}\t{value:.6f}\t{memory:.1f}\t{status}\t{one_line(said, 300)}"

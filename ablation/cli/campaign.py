@@ -100,8 +100,7 @@ def _init(arguments: argparse.Namespace) -> int:
     from ablation.campaign.report import in_words
     from ablation.campaign.repository import Repository
     from ablation.campaign.settings import Settings, checked, split_metric
-    from ablation.campaign.table import write_table
-    from ablation.campaign.trial import locked
+    from ablation.campaign.trial import locked, write_table
 
     for option, value in (("--run", arguments.run_command), ("--metric", arguments.metric)):
         if not value:

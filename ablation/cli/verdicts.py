@@ -11,9 +11,8 @@ from ablation.cli.common import add_shared, open_store, paragraph, print_json, r
 from ablation.contract.display import aligned, listed, no_formula
 from ablation.contract.numbers import bound, confidence, decimals_for, duration, fixed, half, interval, p_value, percent
 from ablation.judge import verdicts
-from ablation.judge.comparisons import Comparison
+from ablation.judge.comparisons import Comparison, joint_steps
 from ablation.judge.correct import CORRECTIONS
-from ablation.judge.joint_steps import joint_steps
 from ablation.show.answer import findings, interval_words, sentences, shown_interval, steps_in_words
 from ablation.show.text import clean_records
 from ablation.store.current import check_study

@@ -19,8 +19,7 @@ from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.moderation import FEWEST_SEEDS
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
-from ablation.judge.roots import brentq
-from ablation.judge.significance import Noise
+from ablation.judge.significance import Noise, brentq
 
 MOST_SEEDS = 200
 MOST_ITEMS = 1_000_000

@@ -9,8 +9,7 @@ import numpy as np
 from scipy import special
 
 from ablation.judge.moderation import FEWEST_SEEDS
-from ablation.judge.roots import brentq
-from ablation.judge.significance import Array, Noise, critical_square, student_isf
+from ablation.judge.significance import Array, Noise, brentq, critical_square, student_isf
 
 POWER = 0.8
 MOST_SEEDS = 1000

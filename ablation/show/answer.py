@@ -9,8 +9,7 @@ import pandas as pd
 
 from ablation.config.study_schema import Analysis
 from ablation.contract.numbers import decimals_for, estimate, half, is_number, plural, stated
-from ablation.judge.comparisons import Comparison
-from ablation.judge.joint_steps import JointSteps
+from ablation.judge.comparisons import Comparison, JointSteps
 from ablation.show.text import p_value, true_minus
 from ablation.store.database import ENDED_WELL
 
@@ -38,7 +37,7 @@ def findings(rows: Sequence[Mapping[str, Any]], analysis: Analysis, joint: Seque
     Args:
         rows: a record per comparison, with the columns of `ablation.judge.verdicts.comparison_table`.
         analysis: the study's analysis plan.
-        joint: the value of `ablation.judge.joint_steps.joint_steps`.
+        joint: the value of `ablation.judge.comparisons.joint_steps`.
     """
     by_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
     ends = map(shown_interval, rows)

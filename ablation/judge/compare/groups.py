@@ -538,7 +538,7 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
 
 
 def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
-    """Return, in words, a group's scores on the items that are left out and on the common items; empty if it has none."""
+    """Return, in words, a group's scores on the items that are left out and on the common items."""
     means = []
     for sheet in [run[subset] for run in group.runs.values()]:
         common = sheet.items.isin(kept)

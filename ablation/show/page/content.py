@@ -20,11 +20,10 @@ from ablation.contract.errors import TrackerError
 from ablation.contract.numbers import confidence, is_number, plural
 from ablation.contract.status import FAILED, TO_COME
 from ablation.judge.budget import Prices
-from ablation.judge.comparisons import judge_all_pairs, may_differ
+from ablation.judge.comparisons import joint_steps, judge_all_pairs, may_differ
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.explain import explain, group_name
 from ablation.judge.factorial import FRACTION, design
-from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import Measurements
 from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_study

@@ -31,7 +31,7 @@ def test_a_run_that_edits_what_measures_it_is_refused(loop, edit):
     loop.write("train.sh", f"{edit}\n{TRAIN}")
     loop.write("gain", "5")
     status, out, _ = tried(loop)
-    assert (status, "changed locked files while it ran: evaluate.py" in out) == (13, True), out
+    assert (status, "the run changed locked files: evaluate.py" in out) == (13, True), out
 
 
 def test_a_module_that_a_locked_one_would_import_in_place_of_pythons_is_refused(loop):
@@ -40,7 +40,7 @@ def test_a_module_that_a_locked_one_would_import_in_place_of_pythons_is_refused(
     loop.begin("--locked", "tools/score.py")
     for name in ("tools/json.py", "tools/yaml/__init__.py", "tools/random.so"):
         loop.write(name, "")
-        assert f"refused: adds {name}, which would shadow a module" in tried(loop)[1]
+        assert f"refused: the commit adds {name}, which would shadow a module" in tried(loop)[1]
         git(loop.folder, "reset", "--hard", "-q", "HEAD~1")
     for name in ("json.py", "tools/test/data", "tools/other.py"):
         loop.write(name, "")
@@ -55,7 +55,7 @@ def test_locked_data_that_git_ignores_may_not_change_either(loop):
     loop.write("train.sh", f"echo 2 > data/answers\n{TRAIN}")
     loop.write("gain", "5")
     status, out, _ = tried(loop)
-    assert (status, "changed locked files while it ran: data" in out) == (13, True), out
+    assert (status, "the run changed locked files: data" in out) == (13, True), out
     status, _, err = loop.attempt(6)
     assert (status, "is locked, and has changed since the start; restore it" in err) == (2, True), err
     loop.write("data/answers", "1\n")
@@ -88,7 +88,7 @@ def test_a_run_that_ends_itself_where_it_is_verified_is_not_verified(loop):
     loop.write("train.sh", f"[ $2 -gt 5 ] && kill -9 $$\n{TRAIN}")  # seeds 3 to 5: trial and fresh runs
     loop.write("gain", "5")
     status, out, _ = tried(loop)
-    assert (status, "not shown by 0 fresh pairs" in out) == (10, True), out
+    assert (status, "0 fresh pairs did not show a gain" in out) == (10, True), out
     assert any("a verification counts such a run as a crash" in line for line in loop.ledger())
 
 

@@ -55,7 +55,7 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
         (
             ("> items.csv", "> items.csv; echo 4,nan >> items.csv"),
             13,
-            "refused: wrote no number for 1 items, such as 4",
+            "refused: the command wrote no number for 1 item, such as 4",
         ),
         (("> items.csv", "> other.csv"), 12, "did not write items.csv"),
         (("item,score", "item,loss"), 13, "refused: items.csv"),
@@ -70,4 +70,4 @@ def test_a_baseline_of_other_items_each_time_cannot_begin(loop):
     loop.write("train.sh", TRAIN.replace("i < 4", "i < 4 + s"))
     loop.commit()
     status, _, err = loop.say(*INIT, *MORE, "--items", "items.csv")
-    assert (status, "wrote different items than the first run" in err) == (2, True), err
+    assert (status, "wrote different items than in the first run" in err) == (2, True), err

@@ -5,8 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from ablation.campaign.policy import Levels, Referee, Rules
-from ablation.campaign.tail import t_quantile, t_tail
+from ablation.campaign.policy import Levels, Referee, Rules, t_quantile, t_tail
 
 
 def told(asked, *answers):

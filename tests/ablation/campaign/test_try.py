@@ -75,8 +75,8 @@ def test_uncommitted_changes_are_tried_and_named(loop):
         ("echo training", 12, "printed no score"),
         ("echo score: nan", 12, "printed score = nan"),
         ("echo score: high", 12, "which is not a number"),
-        ("echo score: 9; echo score: 9", 13, "refused: printed score 2 times"),
-        ("echo '{\"score\": 9}'; echo score: 9", 13, "refused: printed score 2 times"),
+        ("echo score: 9; echo score: 9", 13, "refused: the command printed score 2 times"),
+        ("echo '{\"score\": 9}'; echo score: 9", 13, "refused: the command printed score 2 times"),
         ("echo score: 9", 13, "refused: three seeds gave the same value"),
         ("echo '{\"score\": true}'", 12, "printed score = True, which is not a number"),
         ("kill -9 $$", 11, "again: the command was ended by SIGKILL"),
@@ -135,7 +135,7 @@ def test_a_time_limit_ends_a_trial(loop):
 def test_what_is_locked_may_not_change(loop):
     loop.begin("--locked", "evaluate.py")
     said = {
-        "evaluate.py": "changes locked files",
+        "evaluate.py": "the commit changes locked files",
         "evaluate/__init__.py": "adds evaluate",
         "campaign.toml": "campaign.toml",
     }
@@ -346,7 +346,10 @@ def test_verify_on_request_and_the_report(loop):
             ("--run", "sh train.sh", "--metric", "score"),
             "does not say which values are better; write score:max if larger is better, score:min if smaller is",
         ),
-        (("--run", "sh train.sh", "--metric", "x:max"), "the baseline's run failed: printed no x; correct the command"),
+        (
+            ("--run", "sh train.sh", "--metric", "x:max"),
+            "the baseline's run failed: the command printed no x; correct the command",
+        ),
         (("--run", "sh -c 'exit 4'", "--metric", "x:max"), "exit status 4"),
         (("--run", "sh train.sh", "--metric", "score:max", "--seed-arg=--seed"), "lacks {seed}"),
         (

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binomtest
 
 from ablation.audit import audit
+from ablation.audit.claims import best_case_p, noise_of_difference
 from ablation.audit.counts import Evaluation, attainable
-from ablation.audit.noise import best_case_p, noise_of_difference
 from ablation.config.printed import Printed
 from ablation.config.published_schema import load_published
 from ablation.contract.errors import ConfigError

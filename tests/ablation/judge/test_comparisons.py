@@ -11,9 +11,8 @@ from scipy.stats import false_discovery_control
 from ablation.judge import measurements as pairing
 from ablation.judge import statistics
 from ablation.judge.budget import predict
-from ablation.judge.comparisons import judge_all_pairs, judge_comparisons, may_differ
+from ablation.judge.comparisons import joint_steps, judge_all_pairs, judge_comparisons, may_differ
 from ablation.judge.gate import answers, not_worse
-from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import paired_values
 from ablation.judge.paths import path_level
 from ablation.show.answer import steps_in_words

@@ -10,8 +10,7 @@ from ablation.judge.design import Design
 from ablation.judge.planning import split
 from ablation.judge.power import minimal_detectable_effect, power, seeds_needed
 from ablation.judge.resampling import number_clusters
-from ablation.judge.roots import brentq
-from ablation.judge.significance import Noise
+from ablation.judge.significance import Noise, brentq
 from ablation.judge.statistics import Group, contrast, contrast_groups
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ablation.config.study_schema import Analysis
-from ablation.judge.joint_steps import JointSteps
+from ablation.judge.comparisons import JointSteps
 from ablation.show.answer import findings, sentences
 
 
