@@ -136,7 +136,7 @@ def test_what_is_locked_may_not_change(loop):
     loop.begin("--locked", "evaluate.py")
     said = {
         "evaluate.py": "the commit changes locked files",
-        "evaluate/__init__.py": "adds evaluate",
+        "evaluate/__init__.py": "the commit adds evaluate",
         "campaign.toml": "campaign.toml",
     }
     for name, reason in said.items():
