@@ -1,6 +1,7 @@
 """Nights whose truth is known: how often `ablation nightly` asks for reruns and calls a run worse.
 
-`python -m tests.simulations.nights` writes benchmarks/evidence/nights.csv, from which the table in docs/how-to/nightly.md is made.
+`python -m tests.simulations.nights` writes benchmarks/evidence/nights.csv, from which the table in
+docs/how-to/nightly.md is made.
 Tonight's run and its reruns are made on the same night. They share what the night has from the nights before, and a
 part of what is new in it (data or code of that day); the rest is new in each run.
 """
