@@ -265,9 +265,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
     place = repository.checkout(commit, 0, settings.links)
     for name in settings.locked:
         if not (place / name).exists():
-            raise ConfigError(
-                "campaign init", "--locked", name, "is not a file of this commit", "name a file that the commit has"
-            )
+            raise ConfigError("campaign init", "--locked", name, "is not a file of HEAD", "name a file of the commit")
     locked = {name: digest_of(files_below(place / name)) for name in names}
     write_text(root / SETTINGS, settings.text())
     if (path := root / LEDGER).exists():

@@ -80,7 +80,7 @@ def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
                 if not file.exists():
                     return {}
                 if sha256(file) != campaign.known[each]["items"]["sha256"]:
-                    raise ConfigError(file, "", None, "is not what the run wrote", "restore it")
+                    raise ConfigError(file, "", None, "has changed since the run wrote it", "restore it")
                 for item, value in read_json(file).items():
                     total[item] = total.get(item, 0.0) + campaign.settings.sign * side * value / done.pairs
     ordered = sorted(total.items(), key=lambda pair: -pair[1])

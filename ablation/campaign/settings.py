@@ -109,7 +109,7 @@ def checked(settings: Settings) -> Settings:
             refuse(f"--{option.replace('_', '-')}", value, "is not a number above 0", "pass a positive number")
     pool = len(visible_devices())
     if not 0 <= settings.gpus <= (pool or settings.gpus):
-        refuse("--gpus", settings.gpus, f"is not a number of devices from 0 to {pool}", "pass such a number")
+        refuse("--gpus", settings.gpus, "is not a valid number of devices", f"pass a number from 0 to {pool}")
     return settings
 
 

@@ -155,16 +155,15 @@ class Comparison(Judged):
         if numbers.items_only:
             return _these_items(numbers, self.of.analysis)
         p, one = numbers.p, max(map(len, self.runs)) == 1
-        child, parent = f"{self.child}'s checkpoint{'s are' if not one else ' is'}", f"{self.parent}'s"
         sign = "better" if numbers.effect > 0 else "worse"
-        said = f"{child} {sign} than {parent}"
-        if p > alpha:
-            said = f"{child} not significantly different from {parent}"
-        shown = f" ({p_equals(p)})" if self.of.design.claim == "recipe" else ""
-        recipe = f"is {sign}" if p <= alpha else "differs"
+        differs, recipe = (
+            (f"{sign} than", f"is {sign}") if p <= alpha else ("not significantly different from", "differs")
+        )
+        text = f"{self.child}'s checkpoint{' is' if one else 's are'} {differs} {self.parent}'s"
+        text += f" ({p_equals(p)})" if self.of.design.claim == "recipe" else ""
         if one:
-            return f"{said}{shown}; one run per side cannot show whether the recipe {recipe}"
-        return f"{said}{shown}; to test whether the recipe {recipe}, pass --claim recipe"
+            return f"{text}; one run per side cannot show whether the recipe {recipe}"
+        return f"{text}; to test whether the recipe {recipe}, pass --claim recipe"
 
     @property
     def _shown(self) -> str:

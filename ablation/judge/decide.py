@@ -37,10 +37,9 @@ class Tally:
         return Tally(self.decided - before.decided, self.hours - before.hours)
 
     def __str__(self) -> str:
-        """Return both counts and their ratio in words."""
-        rate = f"{alone(self.decided / self.hours)}" if self.hours > 0 else "no"
+        """Return both numbers and their ratio in words."""
         decided = f"{counted(self.decided, 'comparison')} decided in {device_time(self.hours)}"
-        return f"{decided}, {rate} comparisons per device-hour"
+        return f"{decided} ({alone(self.decided / self.hours)} per device-hour)" if self.hours > 0 else decided
 
 
 @dataclass(frozen=True)

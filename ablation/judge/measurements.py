@@ -239,8 +239,9 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
         for subset, series in by_subset.items():
             count = samples.get(run[0], 0)
             if count < outcome.k:
-                told = f"{count or 'an unknown number of'} samples per item"
-                faults[run] = f"{told}, but {analysis.outcome} needs {outcome.k}"
+                faults[run] = (
+                    f"{count or 'an unknown number of'} samples per item, but {analysis.outcome} needs {outcome.k}"
+                )
                 continue
             outcomes, odd = outcome_values(series.values, count, outcome)
             if odd is None:
@@ -356,8 +357,8 @@ def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
     """Return, in words, which two seeds of a variant have the same values, and what to do."""
     assert group.copy is not None
     one, other = (seeds[place] for place in group.copy)
-    told = f"seeds {one} and {other} of {variant} have the same value on every item, so they may be one run"
-    return f"{told}; correct the run of seed {other}, or leave it out with --without {variant}:{other}"
+    problem = f"seeds {one} and {other} of {variant} have the same value on every item, so they may be one run"
+    return f"{problem}; correct the run of seed {other}, or leave it out with --without {variant}:{other}"
 
 
 def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:

@@ -525,7 +525,8 @@ def measurements(
         planned=False,
     )
     if measured.cluster_fault:
-        raise ConfigError("compare", "cluster", None, measured.cluster_fault, "correct the files")
+        problem, _, remedy = measured.cluster_fault.rpartition("; ")
+        raise ConfigError("compare", "cluster", None, problem, remedy)
     for (variant, _), fault in measured.not_judgeable.items():
         raise ConfigError("compare", "--transform", "log", f"{variant} has {fault}", "leave out the item or the option")
     return measured

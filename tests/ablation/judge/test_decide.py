@@ -75,9 +75,9 @@ def test_comparisons_per_device_hour_before_and_after(finished):
     assert (outcome.before.decided, outcome.before.hours) == (1, pytest.approx(start))
     assert (outcome.after.decided, outcome.after.hours) == (1, pytest.approx(start + 10 * PER_SEED))
     before, after, added = outcome.report().splitlines()
-    assert before == "before: 1 comparison decided in 4 min of device time, 15.16 comparisons per device-hour"
-    assert after == "after: 1 comparison decided in 8 min of device time, 7.385 comparisons per device-hour"
-    assert added == "added seeds: 0 comparisons decided in 4 min of device time, 0 comparisons per device-hour"
+    assert before == "before: 1 comparison decided in 4 min of device time (15.16 per device-hour)"
+    assert after == "after: 1 comparison decided in 8 min of device time (7.385 per device-hour)"
+    assert added == "added seeds: 0 comparisons decided in 4 min of device time (0 per device-hour)"
 
 
 def test_the_budget_is_kept(tmp_path):

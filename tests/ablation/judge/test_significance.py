@@ -30,27 +30,16 @@ def test_half_width_is_students_normal_or_the_weighted_mean_of_both():
     assert half_width(Noise(0.0, 2, 0.0), 0.05) == 0.0
 
 
-@pytest.mark.parametrize("level", [0.05, 0.005])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.97, 1.0])
-def test_p_value_is_at_most_its_level_for_every_ratio(level, share):
-    """Exact in the effect, integrated over the estimated seed variance with two seeds, where cruder rules fail."""
-    quantiles = stats.chi2.ppf((np.arange(20000) + 0.5) / 20000, 1)
-    critical = share * quantiles * stats.t.isf(level / 2, 1) ** 2 + (1 - share) * stats.norm.isf(level / 2) ** 2
-    assert np.mean(2 * stats.norm.sf(np.sqrt(critical))) <= level * 1.01
-    for ratio, square in zip(quantiles[::4000], critical[::4000], strict=True):
-        assert p_value(np.sqrt(square), Noise(share * ratio, 1, 1 - share)) == pytest.approx(level, rel=1e-9)
-    assert power(0.0, Noise(share, 1, 1 - share), level) <= level * 1.1
-
-
 @pytest.mark.parametrize("level", [0.05, 0.005, 0.001, 0.0002])
 @pytest.mark.parametrize("df", [1, 2, 3, 4.5, 9])
-def test_p_value_holds_small_levels_for_few_degrees_of_freedom(df, level):
-    """By the same integration, finer where the estimate is small; the plain mean of both t errs up to six times."""
+def test_p_value_holds_its_level_for_few_degrees_of_freedom_and_every_ratio(df, level):
+    """Integrated over the estimated variance, finer where it is small; the plain mean of both t errs six times."""
     edges = np.concatenate([[0], np.logspace(-9, -2, 1500), np.linspace(0.01, 1, 1500)[1:]])
     ratios, weights = stats.chi2.ppf((edges[1:] + edges[:-1]) / 2, df) / df, np.diff(edges)
     for share in (0.1, 0.5, 0.8, 0.96):
         critical = np.sqrt(critical_square(Noise(share, df, 1 - share), level, ratios))
         assert weights @ (2 * stats.norm.sf(critical)) <= 1.06 * level
+        assert power(0.0, Noise(share, df, 1 - share), level) <= 1.1 * level
         by_item = critical_square(Noise(1 - share, math.inf, share, df), level, 1.0, ratios)
         assert np.sqrt(by_item) == pytest.approx(critical)
 
