@@ -24,7 +24,6 @@ from ablation.judge.factorial import offer
 from ablation.judge.judged import DECIDED, Judged
 from ablation.judge.measure import Interim, Measured, measure
 from ablation.judge.measurements import Measurements, Warned, comparable, warnings, without_partner
-from ablation.judge.paths import path_level
 from ablation.judge.power import MOST_SEEDS, minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
     interim_weights,
@@ -337,7 +336,7 @@ class Comparison(Judged):
     def _root_interval(self) -> tuple[float, float]:
         """Interval of the effect since the root, corrected for all paths of the variant tree."""
         since = self._since_root
-        return since.interval_at(path_level(self.correction)) if since else (_NAN, _NAN)
+        return since.interval_at(self.correction.path_level) if since else (_NAN, _NAN)
 
     @property
     def root(self) -> str:
@@ -427,7 +426,7 @@ def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
         together = measure(study, child, path[-1])
         if np.isnan(together.p):
             continue
-        low, high = together.interval_at(path_level(correction))
+        low, high = together.interval_at(correction.path_level)
         if low > 0 or high < 0:
             shown.append(JointSteps(path[-1], child, len(path) - 1, together.effect, low, high))
     return sorted(shown, key=lambda steps: list(study.parents).index(steps.child))

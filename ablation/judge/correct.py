@@ -1,6 +1,6 @@
 """Corrects a study's comparisons for their number: adjusted p-values, and the level left to each comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,8 +9,9 @@ import numpy as np
 from ablation.judge.family import Family, covariances
 from ablation.judge.measure import Measured, interim_shares
 from ablation.judge.measurements import Measurements
-from ablation.judge.significance import Array, benjamini_hochberg, holm
+from ablation.judge.significance import Array, Noise, benjamini_hochberg, holm
 
+_MOST_PATHS = 5_000  # whose correlations are computed, in 3 GB; more get Bonferroni's correction
 CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
@@ -85,6 +86,35 @@ class Correction:
         """
         return self._share * self._rejected if self.name == "bh" else self.level
 
+    @cached_property
+    def path_level(self) -> float:
+        """Level for the interval of each path of the variant tree, with alpha over all paths.
+
+        The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
+        A path is the sum of its comparisons, so the comparisons' covariances give the covariances of paths.
+        """
+        alpha = self.study.analysis.alpha
+        found = ways_up(self.study.parents, [comparison.pair for comparison in self.tested])
+        ways = [way for _, way in sorted(found.items()) if way]
+        paths = sum(map(len, ways))
+        if self.covariances is None or not paths or paths > _MOST_PATHS:
+            return alpha / max(paths, 1)
+        # [paths, comparisons]: the comparisons that each path sums, the beginnings of a variant's way up the tree.
+        each = np.eye(len(self.tested))
+        steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
+        by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
+        noises = [comparison.interims[-1].estimate.noise for comparison in self.tested]
+        weakest = [
+            Noise(
+                float(by_seed[at, at]),
+                min(noise.seed_df for noise, used in zip(noises, path, strict=True) if used),
+                float(by_item[at, at]),
+                min(noise.item_df for noise, used in zip(noises, path, strict=True) if used),
+            )
+            for at, path in enumerate(steps)
+        ]
+        return Family.of(by_seed, by_item, weakest, interim_shares(self.study.analysis)).level(alpha)
+
     @property
     def _share(self) -> float:
         return self.study.analysis.alpha / max(len(self.tested), 1)
@@ -92,3 +122,15 @@ class Correction:
     @property
     def _rejected(self) -> int:
         return sum(p <= self.study.analysis.alpha for p in self.adjusted.values())
+
+
+def ways_up(parents: Mapping[str, str | None], comparisons: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
+    """Return {variant: numbers of the comparisons on the way from it up the variant tree}."""
+    index = {comparison: number for number, comparison in enumerate(comparisons)}
+    ways: dict[str, list[int]] = {}
+    for variant in parents:
+        way, at = ways.setdefault(variant, []), variant
+        while (above := parents.get(at)) is not None and (number := index.get((at, above))) is not None:
+            way.append(number)
+            at = above
+    return ways

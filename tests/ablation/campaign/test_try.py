@@ -360,7 +360,10 @@ def test_verify_on_request_and_the_report(loop):
             ("--run", "sh train.sh", "--metric", "score:max", "--locked", "none.py"),
             "--locked = 'none.py': is not a file",
         ),
-        (("--run", "sh train.sh", "--metric", "score:max", "--gpus=-1"), "--gpus = -1: is not a valid number of devices"),
+        (
+            ("--run", "sh train.sh", "--metric", "score:max", "--gpus=-1"),
+            "--gpus = -1: is not a valid number of devices",
+        ),
         (("--run", "sh 'train", "--metric", "score:max"), "is not a command (No closing quotation)"),
     ],
 )

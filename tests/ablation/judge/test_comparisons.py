@@ -14,7 +14,6 @@ from ablation.judge.budget import predict
 from ablation.judge.comparisons import joint_steps, judge_all_pairs, judge_comparisons, may_differ
 from ablation.judge.gate import answers, not_worse
 from ablation.judge.measurements import paired_values
-from ablation.judge.paths import path_level
 from ablation.show.answer import steps_in_words
 from tests.ablation.judge.studies import measurements, normal_study
 
@@ -197,7 +196,7 @@ def test_all_changes_since_the_root_at_once(correction):
     )
     assert v4.root_low < direct.low < v4.root_effect < direct.high < v4.root_high  # eight paths, not one
     assert v1.root_low <= v1.joint_low <= v1.joint_high <= v1.root_high  # eight paths, not four comparisons
-    level = path_level(comparisons[0].correction)
+    level = comparisons[0].correction.path_level
     assert level > 0.05 / 8 if correction == "max-t" else level == 0.05 / 8
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from ablation.judge.correct import ways_up
 from ablation.judge.family import DRAWS, Family, covariances
 from ablation.judge.moderation import SeedPrior
-from ablation.judge.paths import ways_up
 from ablation.judge.significance import GroupNoise, Noise, holm
 
 PRIOR = SeedPrior(1.0, 4.0, frozenset(), {name: 1.0 for name in "abcdef"})
