@@ -84,7 +84,7 @@ def _signed(claim: Claim) -> str:
 
 
 def best_case_p(net_items: float) -> float:
-    """Return the two-sided sign-test p if `net_items` items differ, all in one direction, the smallest possible p."""
+    """Return the two-sided sign-test p of `net_items` items that all differ in one direction, the least possible."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 

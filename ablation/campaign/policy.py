@@ -114,7 +114,7 @@ class Verification:
 
     @property
     def shown(self) -> bool:
-        """Whether the claim holds."""
+        """Whether the test is significant, so that the gain, or the equivalence, may be claimed."""
         return self.p <= self.level
 
     @property
@@ -217,7 +217,7 @@ class Pool:
 
 @dataclass
 class Levels:
-    """LORD++ (Ramdas, Yang, Wainwright and Jordan 2017): the level of each test, given which earlier tests rejected."""
+    """The levels of successive tests by LORD++ (Ramdas, Yang, Wainwright and Jordan 2017), given earlier rejections."""
 
     rules: Rules
     tests: int = 0
@@ -297,7 +297,7 @@ class Referee:
         return self.pool.noise()[0] == 0
 
     def skip(self, seed: int) -> None:
-        """Reserve the seeds below this one, so that no later run uses them."""
+        """Reserve all seeds below `seed`, so that no later run uses them."""
         self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:

@@ -255,7 +255,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
 
 
 def _logarithms(values: dict[Run, dict[str, Column]], analysis: Analysis) -> dict[Run, str]:
-    """Replace the items' values by their logarithms; return which item of a run has none."""
+    """Replace the items' values by their logarithms; return {run: which item has none}."""
     faults = {}
     for run, by_subset in values.items():
         for subset, series in by_subset.items():
@@ -270,7 +270,7 @@ def _logarithms(values: dict[Run, dict[str, Column]], analysis: Analysis) -> dic
 
 @dataclass(frozen=True)
 class Problem:
-    """The reason why runs cannot be compared; `waiting` if some runs have only not ended yet."""
+    """The reason why runs cannot be compared; `waiting`: whether it is only that some runs have not ended."""
 
     text: str = ""
     waiting: bool = False
@@ -322,7 +322,7 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
 
 
 def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """Return the seeds whose runs are sound in all variants, the problems, and whether runs have only not ended."""
+    """Return the seeds with sound runs of all variants, the problems, and whether all are runs that have not ended."""
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
     paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]

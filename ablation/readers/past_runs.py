@@ -99,7 +99,7 @@ def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a format at a path; of `metrics`, whose reader takes one folder, those of all folders below."""
+    """Yield the runs of a format at a path; of the format `metrics`, a run for each folder at or below the path."""
     reader = load_reader(name, "collect")
     tables = [f"metrics{suffix}" for suffix in SUFFIXES]
     if name != "metrics" or not path.is_dir() or any((path / table).is_file() for table in tables):

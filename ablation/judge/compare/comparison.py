@@ -134,7 +134,7 @@ class Compared:
 
     @property
     def measured(self) -> Measurements:
-        """The measurements that the comparison is one of."""
+        """The measurements of all evaluations that are compared."""
         return self.comparison.of
 
     @cached_property

@@ -75,7 +75,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Group:
-    """The baseline or the candidate of a comparison."""
+    """The runs of one system, such as the baseline or the candidate."""
 
     name: str
     runs: dict[int, dict[str, Sheet]]  # {seed: {subset: sheet}}
