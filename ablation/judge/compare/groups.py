@@ -128,7 +128,7 @@ Evaluated = Files | Frame | Values | Side
 def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
     """Return a side for each value of the columns or settings named by `wanted.by`.
 
-    Raises ConfigError if a file has no such column or setting, or if there is only one value.
+    Raises ConfigError if a file lacks such a column or setting, or if there is only one value.
     """
     by = options.wanted.by
     sheets: dict[str, list[Sheet]] = {}
