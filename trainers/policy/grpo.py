@@ -1,14 +1,14 @@
-"""A step of GRPO (arXiv 2402.03300) and of its variants, which the stage `reinforce` repeats: prompts to optimiser.
+"""One step of GRPO (arXiv 2402.03300) and its variants, from prompts to optimiser; the stage `reinforce` repeats it.
 
-    rollout = sample_rollout(run)                     responses with rewards
-    advantages = run.advantages(...)                  of each group
+    rollout = sample_rollout(run)                     sample responses and reward them
+    advantages = run.advantages(...)                  compare each response with its group
     update_policy(run, rollout, advantages)           old and reference log-probabilities, losses, AdamW
 
-Shapes, here and in all that a step calls: B prompts with G responses each, N = B * G, those of a prompt side by side; P
-tokens of the longest prompt, T of the longest response; V tokens in the vocabulary. A `completion_mask` (N, T) is 1 at
-tokens. Log-probabilities are in nats, at the temperature of sampling.
+Shapes in this file and in everything a step calls: B prompts with G responses each, so N = B * G responses, stored
+group by group; P tokens in the longest prompt, T in the longest response, V in the vocabulary. A `completion_mask`
+(N, T) is 1 at tokens. Log-probabilities are in nats, at the sampling temperature.
 
-`build.py` makes what a step works with; `parts.py` says which formulas a variant uses; PPO's step is in `ppo.py`.
+`build.py` builds the `Run`; `parts.py` chooses the formulas of a variant; PPO's step is in `ppo.py`.
 """
 
 import time
@@ -48,16 +48,16 @@ from trainers.tasks.interface import Problem, Task, bucket, by_rule
 
 @dataclass
 class Progress:
-    """State that a run carries from step to step, beside weights, optimisers and random generators."""
+    """State that a run carries between steps, in addition to weights, optimisers and random generators."""
 
     kl_coef: float
     elapsed: float = 0.0  # seconds of all steps
-    asked: int = 0  # prompts of all steps
+    prompts: int = 0  # number of prompts of all steps
 
 
 @dataclass(frozen=True)
 class Generators:
-    """One for each purpose: a variant that draws more from one leaves the streams of the others unchanged."""
+    """Random generators, one per purpose: a variant that draws more from one of them does not change the others."""
 
     prompts: torch.Generator
     sampling: torch.Generator
@@ -67,10 +67,10 @@ class Generators:
 
 @dataclass(frozen=True)
 class Rollout:
-    """N scored responses: rewards (N,) and correctness (N,) as 0 or 1, on the CPU, and means over all responses.
+    """N sampled responses with rewards (N,) and correctness (N,), 0 or 1, both on the CPU, and their mean metrics.
 
-    correct: 0 if there is no answer. token_rewards: (N, T), which add up to the rewards; None if whole responses
-    are rewarded.
+    correct: 0 if the problem has no answer. token_rewards: (N, T), with the rewards as their sums over tokens; None if
+    only whole responses are rewarded.
     """
 
     sequences: Sequences
@@ -82,7 +82,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Run:
-    """A training of one variant with one seed: models, formulas, random numbers, and where it stands."""
+    """Training of one variant with one seed: models, formulas, random generators and progress."""
 
     config: PolicyConfig
     seed: int | None
@@ -91,20 +91,20 @@ class Run:
     sampler: Sampler
     rewards: "Rewards"
     actor: "Actor"
-    advantages: Callable[[Tensor, int], Tensor] | None  # of rewards (N,) and G; None: a critic's
-    token_advantages: Callable[..., Tensor] | None  # of rewards and mask (N, T), and G; None: responses are rewarded
-    dynamic_sampling: Callable[[Callable[[], Rollout]], Rollout] | None  # of `sample_groups`
+    advantages: Callable[[Tensor, int], Tensor] | None  # from rewards (N,) and G; None: a critic estimates them
+    token_advantages: Callable[..., Tensor] | None  # from token rewards and mask (N, T) and G; None: no token rewards
+    dynamic_sampling: Callable[[Callable[[], Rollout]], Rollout] | None  # takes a function that samples one rollout
     generators: Generators
     progress: Progress
-    state: State  # what a checkpoint holds of all this
+    state: State  # content of a checkpoint
 
 
 def step(run: Run, number: int) -> dict[str, float]:
-    """Sample, reward, update; return the step's metrics."""
+    """Sample responses, reward them and update the policy; return the step's metrics."""
     run.actor.learner.warm_up(number, run.config.update.warmup_steps)
     rollout = sample_rollout(run)
 
-    # How much better a response is than the others to its prompt: (N,), or (N, T) where tokens are rewarded.
+    # An advantage says how much better a response is than its group: (N,), or (N, T) if tokens are rewarded.
     group_size = run.config.rollout.group_size
     if rollout.token_rewards is None:
         assert run.advantages is not None
@@ -118,7 +118,7 @@ def step(run: Run, number: int) -> dict[str, float]:
 
 
 def sample_rollout(run: Run) -> Rollout:
-    """Return N responses to learn from; with dynamic sampling only groups that have right and wrong answers."""
+    """Return N rewarded responses; with dynamic sampling, from groups that have both right and wrong answers."""
     started, resample = time.monotonic(), run.dynamic_sampling
     rollout = sample_groups(run) if resample is None else resample(lambda: sample_groups(run))
     rollout.metrics["time/sampling_s"] = time.monotonic() - started
@@ -126,12 +126,12 @@ def sample_rollout(run: Run) -> Rollout:
 
 
 def sample_groups(run: Run) -> Rollout:
-    """Sample G responses to each of B problems with the policy as it is now, and reward them."""
+    """Sample G responses to each of B problems with the current policy, and reward them."""
     problems, group_size = next_problems(run), run.config.rollout.group_size  # B
     sequences, texts = run.sampler.responses(problems, group_size=group_size, generator=run.generators.sampling)
-    rollout = run.rewards.score([each for each in problems for _ in range(group_size)], sequences, texts)
+    rollout = run.rewards.score([problem for problem in problems for _ in range(group_size)], sequences, texts)
 
-    # A group whose rewards are all equal teaches nothing, and a response that was cut has no answer: both are logged.
+    # Nothing is learnt from a group with equal rewards, and a truncated response has no answer, so both are logged.
     metrics = {name: value.item() for name, value in group_metrics(rollout.rewards, group_size).items()}
     metrics["response/length"] = sequences.lengths.float().mean().item()
     metrics["response/ended"] = sequences.ended(run.rewards.eos).float().mean().item()
@@ -147,16 +147,16 @@ def next_problems(run: Run) -> list[Problem]:
     if rollout.order == "drawn":
         rows = draw(total, count, run.generators.prompts)
     else:
-        rows = in_passes(total, run.progress.asked, count, run.seed)
-    run.progress.asked += count
+        rows = in_passes(total, run.progress.prompts, count, run.seed)
+    run.progress.prompts += count
     return [run.problems[row] for row in rows]
 
 
 def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
-    """Update the policy on all responses, with advantages (N,) or (N, T); adapt the coefficient of the KL."""
+    """Update the policy on all responses with advantages (N,) or (N, T), and adapt the KL coefficient."""
     config, progress, actor = run.config, run.progress, run.actor
 
-    # Padding has no advantage, so token advantages are averaged over the tokens.
+    # Token advantages are averaged over tokens only, because padding has none.
     per_token = advantages.dim() == 2
     mask = rollout.sequences.completion_mask.to(advantages.device) if per_token else torch.ones_like(advantages)
     metrics = {
@@ -166,12 +166,12 @@ def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, f
         "kl/coef": progress.kl_coef,
     }
 
-    # The old and the reference log-probabilities are those before the first minibatch of this step.
+    # Old and reference log-probabilities are taken before the first minibatch of this step.
     batch = actor.batch(rollout.sequences, advantages)
     metrics |= sampler_gap(actor, batch, config.precision.compute)
     metrics |= actor.learn(batch, kl_coef=progress.kl_coef, generator=run.generators.minibatches)
 
-    # Adaptive: the next step weighs the KL more if this one went too far from the reference, and less if not far.
+    # The next step weighs the KL more if this step moved the policy too far from the reference, and less if it did not.
     divergence = metrics.get("kl/response" if config.kl.per == "response" else "kl/divergence")
     if config.kl.adaptive and divergence is not None:
         progress.kl_coef = adapt_coefficient(progress.kl_coef, divergence, target=config.kl.target)
@@ -180,11 +180,11 @@ def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, f
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards of a training's responses: the task's rule, and what the settings add to it.
+    """Reward of a response: the weighted sum of the task's rule, a reward model and a user's function, minus a penalty.
 
-    model: of N prompts and their responses, rewards (N,). token_model: of sequences, their prompts and the
-    end-of-sequence token, rewards (N, T); in place of `model`. function: of the user, called as TRL calls one.
-    overlong_penalty: of lengths (N,), what is added, 0 or less.
+    model: takes N prompts and their responses, returns rewards (N,). token_model: replaces `model`; takes sequences,
+    their prompts and the end-of-sequence token, returns rewards (N, T). function: the user's, called as TRL calls
+    reward functions. overlong_penalty: takes lengths (N,), returns numbers of at most 0 that are added to the rewards.
     """
 
     task: Task
@@ -197,23 +197,23 @@ class Rewards:
     overlong_penalty: Callable[[Tensor], Tensor] | None = None
 
     def score(self, problems: Sequence[Problem], sequences: Sequences, texts: Sequence[str]) -> Rollout:
-        """Return N responses with their rewards; response i answers problem i. All ranks use those of rank 0."""
+        """Return N responses with their rewards; response i answers problem i. All ranks use the rewards of rank 0."""
         prompts = [problem.prompt for problem in problems]
         rewards, correct, metrics = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
 
-        # The task's rule, where all problems have an answer; a response that did not end has none.
+        # The task's rule checks answers, so all problems must have one; a truncated response counts as empty.
         if all(problem.answer for problem in problems):
             ended = sequences.ended(self.eos).tolist()
             rule, correct = map(torch.tensor, by_rule(self.task, problems, texts, ended))
             rewards, metrics["reward/rule"] = self.settings.rule * rule, rule.mean().item()
 
-        # What the user's function adds.
+        # The user's function can reward anything in prompts and responses.
         if self.function is not None:
             ids = token_lists(sequences.completion_ids, sequences.completion_mask)
             added = by_function(self.function, problems, texts, ids)
             rewards, metrics["reward/function"] = rewards + added, added.mean().item()
 
-        # What a reward model adds: of whole responses, or of each token.
+        # A reward model scores whole responses or single tokens.
         token_rewards = modelled = None
         if self.token_model is not None:
             modelled_tokens = self.token_model(sequences, prompts, self.eos)  # (N, T)
@@ -223,12 +223,12 @@ class Rewards:
         if modelled is not None:
             rewards, metrics["reward/model"] = rewards + self.settings.model * modelled, modelled.mean().item()
 
-        # DAPO takes off a little for a response that comes near the limit.
+        # DAPO penalises responses that come close to the length limit.
         if self.overlong_penalty is not None:
             penalty = self.overlong_penalty(sequences.lengths.cpu())
             rewards, metrics["reward/overlong_penalty"] = rewards + penalty, penalty.mean().item()
 
-        # Rewards of tokens add up to the response's: what is of the whole response is given at its last token.
+        # Token rewards add up to the response's reward, so the last token gets the part that belongs to no token.
         if token_rewards is not None:
             rest = rewards - token_rewards.sum(1)
             token_rewards = add_to_last_token(token_rewards, rest, sequences.completion_mask)
@@ -241,9 +241,9 @@ def by_function(
     responses: Sequence[str],
     completion_ids: Sequence[Sequence[int]],
 ) -> Tensor:
-    """Return the rewards (N,) by a function that is called as TRL calls one.
+    """Return the rewards (N,) of a user's function, which is called with the arguments of TRL's reward functions.
 
-    Raises ValueError if it returns another number of rewards, or something that is not a number for a response.
+    Raises ValueError if the function does not return one number per response.
     """
     prompts, answer = [problem.prompt for problem in problems], [problem.answer for problem in problems]
     returned = function(prompts=prompts, completions=list(responses), completion_ids=completion_ids, answer=answer)
@@ -252,37 +252,37 @@ def by_function(
         raise ValueError(
             f"reward.function returned {len(rewards)} rewards for {len(problems)} responses; return one for each"
         )
-    for at, reward in enumerate(rewards):
+    for number, reward in enumerate(rewards, 1):
         try:
             float(reward)
         except (TypeError, ValueError):
-            said = f"reward.function returned {reward!r} for response {at + 1} of {len(rewards)}"
-            raise ValueError(f"{said}; return a number for each response, 0.0 if the reward does not apply") from None
+            problem = f"reward.function returned {reward!r} for response {number} of {len(rewards)}"
+            raise ValueError(f"{problem}; return a number for each response, 0.0 if there is no reward") from None
     return torch.tensor(rewards, dtype=torch.float32)
 
 
 def add_to_last_token(token_rewards: Tensor, response_rewards: Tensor, completion_mask: Tensor) -> Tensor:
-    """Return the rewards (N, T) of tokens with those of responses (N,) added at each one's last token."""
+    """Return token rewards (N, T) with the rewards of whole responses (N,) added at the last token of each response."""
     last = completion_mask.cpu().sum(1).clamp(min=1) - 1
     return token_rewards.scatter_add(1, last[:, None], response_rewards[:, None].to(token_rewards))
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The policy loss of a variant: its formulas, with their settings. None: the variant does without.
+    """Policy loss of a variant: its formulas with their settings; None for a formula that the variant does not use.
 
-    All are of shape (N, T); `completion_mask` is the mask. Those with a star also return diagnostics.
+    All arguments and results are (N, T); `mask` is the completion mask.
     """
 
-    ratio: Callable[[Tensor, Tensor, Tensor], Tensor]  # of logps, old logps, mask: the importance ratio
-    surrogate: Callable[..., tuple[Tensor, Diagnostics]]  # * of ratio, advantages, mask: the loss of a token
-    ema_smoothing: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask (2.1)
-    sequence_ratio: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask: one per response (2.3)
-    gradient_adaptive: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.2)
-    temporal_decay: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.5)
-    response_mean: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of weighted ratio, mask: their mean
-    weight_on: Literal["advantage", "ratio", "response_ratio"] = "advantage"  # what weights multiply; before clipping
-    aggregation: Aggregation = "sequence_mean"  # how tokens become one number
+    ratio: Callable[[Tensor, Tensor, Tensor], Tensor]  # (logps, old logps, mask) -> importance ratio
+    surrogate: Callable[..., tuple[Tensor, Diagnostics]]  # (ratio, advantages, mask) -> loss of each token
+    ema_smoothing: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # 2.1: (ratio, mask) -> ratio
+    sequence_ratio: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # 2.3: (ratio, mask) -> one per response
+    gradient_adaptive: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # 2.2: (logps, mask) -> weights
+    temporal_decay: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # 2.5: (logps, mask) -> weights
+    response_mean: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # (ratio, mask) -> mean per response
+    weight_on: Literal["advantage", "ratio", "response_ratio"] = "advantage"  # what the weights multiply
+    aggregation: Aggregation = "sequence_mean"  # how the losses of tokens are averaged
 
     def __call__(
         self,
@@ -293,26 +293,26 @@ class Objective:
         *,
         denominator: float | None = None,
     ) -> tuple[Tensor, Diagnostics]:
-        """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
+        """Return the loss to minimise (a scalar with gradient) and diagnostics, which can be joined over micro-batches.
 
-        logps, old_logps: (N, T), under the policy now and, without gradient, before the update.
-        advantages: (N,) or (N, T). denominator: of the minibatch of which this batch is a part; see `aggregate`.
+        logps, old_logps: (N, T), under the current policy and, without gradient, before the update. advantages: (N,) or
+        (N, T). denominator: that of the whole minibatch if this batch is a part of one; see `aggregate`.
 
-        Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance`
-        (of what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1
-        everywhere); `policy/approx_kl`, the mean of old_logps - logps (the k1 estimator of KL(old || new)).
+        Every variant has the diagnostics `ratio/mean` and `ratio/max`; `ratio/token_variance` (of the token ratios),
+        `ratio/used_variance` (of the ratios in the surrogate) and `ratio/variance_reduction` = 1 - used / token
+        (undefined while all ratios are 1); `policy/approx_kl`, the mean of old_logps - logps (k1 of KL(old || new)).
         """
         mask = completion_mask
         diagnostics: Diagnostics = {}
         advantages = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
 
-        # How much likelier each token, or its whole response, has become since it was sampled.
+        # The ratio says how much likelier each token, or its whole response, has become since it was sampled.
         ratio = self.ratio(logps, old_logps, mask)
         for transform in filter(None, (self.ema_smoothing, self.sequence_ratio)):
             ratio, figures = transform(ratio, mask)
             diagnostics |= figures
 
-        # Weights of tokens. They have no gradient: the policy must not learn to move the weights.
+        # Token weights are detached, because the policy must not learn to change them.
         for weigh in filter(None, (self.gradient_adaptive, self.temporal_decay)):
             weights, figures = weigh(logps, mask)
             diagnostics |= figures
@@ -321,12 +321,13 @@ class Objective:
             else:
                 ratio = ratio * weights.detach()
 
-        # In place of its tokens' ratios a response gets their weighted mean.
+        # The weighted mean of a response's token ratios can replace them.
         if self.response_mean is not None:
             ratio, _ = self.response_mean(ratio, mask)
 
-        # What the innovations claim to lower is the variance of the ratio: before all of this, and as it is used.
-        token_variance, used_variance = (Variance.of(each, mask) for each in ((logps - old_logps).exp(), ratio))
+        # The innovations claim to lower the variance of the ratio, so it is measured before and after them.
+        token_variance = Variance.of((logps - old_logps).exp(), mask)
+        used_variance = Variance.of(ratio, mask)
         diagnostics |= {
             "ratio/mean": Mean.of(ratio, mask),
             "ratio/max": Maximum.of(ratio, mask),
@@ -336,16 +337,16 @@ class Objective:
             "policy/approx_kl": Mean.of(old_logps - logps, mask),
         }
 
-        # The surrogate clips, or weighs down, what has moved too far from the old policy.
+        # The surrogate clips or damps ratios that are too far from 1.
         losses, figures = self.surrogate(ratio, advantages, mask)
         return aggregate(losses, mask, self.aggregation, denominator=denominator), diagnostics | figures
 
 
 @dataclass(frozen=True)
 class Batch:
-    """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
+    """N responses with advantages (N,) or (N, T), and with old and reference log-probabilities (N, T).
 
-    `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others have no backward pass.
+    needed: (N,), false for responses without a term in the loss, which have no backward pass; None: all are needed.
     """
 
     sequences: Sequences
@@ -371,11 +372,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Actor:
-    """A policy with its optimiser, and what its loss is made of: objective, KL to the reference, entropy bonus.
+    """Policy with its optimiser and the terms of its loss: objective, KL to the reference, entropy bonus.
 
-    temperature: of sampling, and so of all log-probabilities. recompute_logps: take the old log-probabilities from a
-    forward pass before the update, not from the sampler. reference: None: there is no KL. kl: its estimate (N, T), of
-    log-probabilities and the reference's. kl_per_response: each token's KL is the sum over its response's tokens.
+    kl: takes log-probabilities and reference log-probabilities, returns KL estimates (N, T). reference: None if there
+    is no KL. temperature: of sampling and of all log-probabilities. recompute_logps: whether a forward pass before the
+    update computes the old log-probabilities; else they are the sampler's. kl_per_response: whether the KL is summed
+    over a response's tokens.
     """
 
     learner: Learner
@@ -389,16 +391,16 @@ class Actor:
     kl_per_response: bool = False
 
     def batch(self, sequences: Sequences, advantages: Tensor) -> Batch:
-        """Return what the update needs of all responses, with advantages (N,) or (N, T).
+        """Return all responses with their advantages, (N,) or (N, T), and old and reference log-probabilities.
 
-        A response without advantage has no policy term, but its KL and its entropy count (GSPO notes): only where there
-        is neither is it left out.
+        A response without advantage has no policy term. Its KL and its entropy still count (GSPO notes), so it is left
+        out of the backward pass only if the loss has neither of them.
         """
         needed = None  # all
         if self.reference is None and self.update.entropy_coef == 0:
             needed = with_advantage(advantages).to(sequences.completion_mask.device)
 
-        # The sampler's own log-probabilities are the old ones, unless it computes in another way than the update.
+        # The sampler's log-probabilities are the old ones, unless the settings ask to recompute them.
         old_logps = sequences.logps
         if self.recompute_logps or old_logps is None:
             old_logps = self.logps(sequences)
@@ -406,7 +408,7 @@ class Actor:
         return Batch(sequences, advantages.to(self.placement.device), old_logps, ref_logps, needed)
 
     def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
-        """Return the log-probabilities (N, T) of the responses under the policy, or under another model."""
+        """Return the log-probabilities (N, T) of the responses under `model`; None: under the policy."""
         model = self.learner.model if model is None else model
         with self.placement.autocast():
             return batched_logps(model, sequences, self.temperature, self.learner.micro_batch)
@@ -414,15 +416,15 @@ class Actor:
     def learn(self, batch: Batch, *, kl_coef: float, generator: torch.Generator) -> dict[str, float]:
         """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
 
-        Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
-        change the gradient; those that are not needed count too, so that leaving them out does not change it either.
+        The loss of a micro-batch is divided by the number of tokens or responses in the whole minibatch, including
+        responses that are not needed, so that neither accumulation nor leaving those out changes the gradient.
         """
         step_metrics = StepMetrics()
         with self.learner.training():
             for minibatch in minibatches(len(batch.sequences), self.update, generator):
                 denominator = loss_denominator(batch.sequences.completion_mask[minibatch], self.update.aggregation)
 
-                # Only responses with a gradient go through the backward pass; the others are only measured.
+                # Responses without a gradient are measured but have no backward pass.
                 learnt, measured = minibatch, minibatch[:0]
                 if batch.needed is not None:
                     needed = batch.needed.cpu()[minibatch]
@@ -437,27 +439,27 @@ class Actor:
                 def measure(rows: Tensor, denominator: float = denominator) -> Diagnostics:
                     return self.losses(batch.select(rows), denominator, kl_coef)[1]
 
-                # Entropy and ratios are of all responses, so that they do not depend on what is left out.
+                # Entropy and ratios are averaged over all responses, so both kinds add their diagnostics.
                 figures = self.learner.micro_batch.run(measured, measure) if len(measured) else []
                 learnt_figures, norm = self.learner.step(learnt, backward)
 
-                # Losses of 0 are added for the minibatch in which no response is needed.
-                nothing = Sum(norm.new_zeros(()))
-                totals = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
+                # A minibatch without needed responses has losses of 0.
+                zero = Sum(norm.new_zeros(()))
+                totals = {"policy/grad_norm": Sum(norm), "policy/loss": zero, "policy/entropy_loss": zero}
                 step_metrics.close_minibatch(*figures, *learnt_figures, totals)
         return step_metrics.compute()
 
     def losses(self, batch: Batch, denominator: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
-        """Return the parts of the loss of some responses, over their minibatch's `denominator`, and diagnostics."""
+        """Return the terms of the loss of a micro-batch, divided by its minibatch's `denominator`, and diagnostics."""
         mask, update = batch.sequences.completion_mask, self.update
 
-        # One forward pass gives all that the losses need.
+        # All terms share one forward pass.
         with self.placement.autocast():
             logps, entropy = per_token_logps(  # (N, T) each
                 self.learner.model, batch.sequences, self.temperature, entropy_gradient=update.entropy_coef > 0
             )
 
-        # The policy loss of the variant, and the entropy bonus as a loss.
+        # The policy loss is the variant's objective; the entropy bonus is a negative loss.
         policy_loss, diagnostics = self.objective(
             logps, batch.old_per_token_logps, batch.advantages, mask, denominator=denominator
         )
@@ -465,7 +467,7 @@ class Actor:
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)
 
-        # The KL to the reference keeps the policy near the model that it started from.
+        # The KL to the reference keeps the policy close to the model that it started from.
         if batch.ref_per_token_logps is not None:
             divergence = self.kl(logps, batch.ref_per_token_logps)  # (N, T)
             diagnostics["kl/divergence"] = Mean.of(divergence, mask)
@@ -480,44 +482,40 @@ class Actor:
 
 
 def with_advantage(advantages: Tensor) -> Tensor:
-    """Return a mask (N,) of the responses with an advantage that is not 0, from advantages (N,) or (N, T)."""
+    """Return a mask (N,) of the responses whose advantages, (N,) or (N, T), are not all 0."""
     return (advantages != 0).view(len(advantages), -1).any(1)
 
 
-# How far the sampler's log-probabilities are from the policy's: rounding, unless the sampler's weights, cache or
-# precision differ. Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
-COMPARED = 8  # responses, at even distances over the step's, so over all prompts and over all processes that sample
-# Nats. Between two ways through the same model float32 rounds to 1e-5, bfloat16 to 1e-2.
+# The sampler's log-probabilities differ from the policy's by rounding only, unless its weights, cache or precision
+# differ (Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training").
+COMPARED = 8  # responses, evenly spaced over the step, so that all processes that sample are represented
+# Limits in nats. Two implementations of one model differ by about 1e-5 in float32 and by 1e-2 in bfloat16.
 LIMITS: dict[str, float] = {"float32": 1e-3, "tf32": 0.02, "bfloat16": 0.05}  # TF32 has 3 bits more than bfloat16
 
 
 def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32", "bfloat16"]) -> dict[str, float]:
-    """Return `rollout/logp_gap`, in nats, and its bound before the update.
+    """Return `rollout/logp_gap`, the mean over tokens of |log p of the sampler - log p of the policy|, and its limit.
 
-    The gap is the mean over tokens of |log p of the sampler - log p of the policy|. Where the old log-probabilities
-    were recomputed it is of all responses, else of `COMPARED` ones.
+    In nats, before the update; over all responses if the old log-probabilities are recomputed, else over `COMPARED`.
     """
-    sequences, sampled = batch.sequences, batch.sequences.logps
-    if sampled is None:
-        raise ValueError("responses that were not sampled have no log-probabilities to compare with")
-    if actor.recompute_logps:
-        gap = masked_mean((batch.old_per_token_logps - sampled).abs(), sequences.completion_mask)
-    else:
-        count = min(COMPARED, len(sequences))
-        some = sequences.select(torch.arange(count) * len(sequences) // count)
-        assert some.logps is not None
-        gap = masked_mean((actor.logps(some) - some.logps).abs(), some.completion_mask)
+    compared, logps = batch.sequences, batch.old_per_token_logps
+    if not actor.recompute_logps:
+        count = min(COMPARED, len(compared))
+        compared = compared.select(torch.arange(count) * len(compared) // count)
+        logps = actor.logps(compared)
+    assert compared.logps is not None  # as the responses were sampled
+    gap = masked_mean((logps - compared.logps).abs(), compared.completion_mask)
     return {"rollout/logp_gap": gap.item(), "rollout/logp_gap_limit": LIMITS[sampled_in]}
 
 
 def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
-    """Return `count` numbers below `problems`; how often each is drawn differs by at most one."""
+    """Return `count` random numbers below `problems`; the most frequent occurs at most once more than the least."""
     rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
     return torch.cat(rounds)[:count].tolist()
 
 
 def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:
-    """Return the numbers `start` to `start + count` of epochs over `problems`, each in an order of its own."""
+    """Return positions `start` to `start + count` of repeated passes over `problems`, each in its own random order."""
     first, last = start // problems, (start + count - 1) // problems
     orders = [
         torch.randperm(problems, generator=torch.Generator().manual_seed(bucket(f"pass {number} {seed}", 2**62)))

@@ -1,4 +1,4 @@
-"""A model that learns: what it says of responses, gradients of micro-batches, clipping, one step of its optimiser."""
+"""Training of a model: log-probabilities of responses, gradients of micro-batches, clipping, optimiser steps."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
-    """Return the logits (N, T, V) of the response's tokens, float32 or more: position t sees what is before it."""
+    """Return the logits (N, T, V) that predict the responses' tokens, in float32 or float64."""
     width = sequences.completion_ids.shape[1]
     logits = model(**sequences.model_inputs(), use_cache=False, logits_to_keep=width + 1).logits
     return logits[:, :-1].to(torch.promote_types(logits.dtype, torch.float32))
@@ -29,38 +29,34 @@ def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
 def per_token_logps(
     model: Any, sequences: Sequences, temperature: float = 1.0, *, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities of the response's tokens and the entropies there, both (N, T), 0 at padding.
+    """Return the log-probabilities of the responses' tokens and the entropies there, both (N, T), 0 at padding.
 
-    entropy_gradient: whether the entropies have a gradient, for which a graph over the vocabulary is kept.
+    entropy_gradient: whether the entropies have a gradient, for which torch keeps a graph over the vocabulary.
     """
-    keep = sequences.completion_mask.bool()
-    if packs(model):
-        logits = model.lm_head(states(model.model, sequences, last=False)) / temperature
-        logps = _chosen(logits, sequences.completion_ids[keep])
-        entropy = token_entropy(logits if entropy_gradient else logits.detach())
+    keep, tokens = sequences.completion_mask.bool(), sequences.completion_ids
+    packed = packs(model)  # without padding: one row of tokens, in place of (N, T)
+    if packed:
+        logits, tokens = model.lm_head(states(model.model, sequences, last=False)) / temperature, tokens[keep]
+    else:
+        logits = response_logits(model, sequences) / temperature
+    logps = torch.log_softmax(logits, -1).gather(-1, tokens[..., None])[..., 0]
+    entropy = token_entropy(logits if entropy_gradient else logits.detach())
+    if packed:
         zeros = logits.new_zeros(keep.shape)
         return zeros.masked_scatter(keep, logps), zeros.masked_scatter(keep, entropy)
-    logits = response_logits(model, sequences) / temperature
-    logps = _chosen(logits, sequences.completion_ids)
-    entropy = token_entropy(logits if entropy_gradient else logits.detach())
     return torch.where(keep, logps, 0.0), torch.where(keep, entropy, 0.0)
 
 
 def token_entropy(logits: Tensor) -> Tensor:
-    """Return the entropy -sum_v p_v log p_v of logits (..., V): (...), nats; exact, not the estimate -log p(y_t)."""
+    """Return the exact entropies -sum_v p_v log p_v (...) of logits (..., V), in nats."""
     return torch.logsumexp(logits, -1) - (logits.softmax(-1) * logits).sum(-1)
-
-
-def _chosen(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Return the log-probabilities of tokens (...) under logits (..., V)."""
-    return torch.log_softmax(logits, -1).gather(-1, tokens[..., None])[..., 0]
 
 
 @torch.no_grad()
 def batched_logps(
     model: nn.Module, sequences: Sequences, temperature: float, micro_batch: MicroBatch | int | None
 ) -> Tensor:
-    """Return `per_token_logps` (N, T) without gradient, a micro-batch of responses at a time; None: all at once."""
+    """Return the log-probabilities (N, T) of the responses' tokens without gradient, computed in micro-batches."""
     micro_batch = micro_batch if isinstance(micro_batch, MicroBatch) else MicroBatch(micro_batch)
     width = sequences.completion_mask.shape[1]
 
@@ -73,13 +69,13 @@ def batched_logps(
 
 @dataclass(frozen=True)
 class Learner:
-    """A model, its AdamW, the norm to which its gradients are clipped, and how many rows go through it at once."""
+    """Model with its optimiser, the norm to which gradients are clipped, and the size of micro-batches."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     max_grad_norm: float = 1.0
     micro_batch: MicroBatch = field(default_factory=MicroBatch)
-    reduces: str = "micro_batch"  # when several ranks add up their gradients: after each one, or once per "minibatch"
+    reduces: str = "micro_batch"  # several ranks add up gradients after each "micro_batch", or once per "minibatch"
 
     @classmethod
     def adamw(
@@ -93,14 +89,14 @@ class Learner:
         micro_batch: MicroBatch | None = None,
         reduces: str = "micro_batch",
     ) -> "Learner":
-        """Return a learner with a new AdamW over all parameters that learn."""
+        """Return a learner with a new AdamW over all trainable parameters."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         made = torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
         return cls(model, made, max_grad_norm, micro_batch or MicroBatch(), reduces)
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Put the model into training mode, where activation checkpointing is active (dropout is off anyway)."""
+        """Put the model into training mode for the block, as activation checkpointing needs it; dropout is always 0."""
         self.model.train()
         try:
             yield
@@ -113,15 +109,14 @@ class Learner:
             group["lr"] = lr
 
     def warm_up(self, step: int, steps: int) -> None:
-        """Set the learning rate of a step, numbered from 0: linear over the first `steps`, then the settings'."""
+        """Set the learning rate of a step, numbered from 0: it rises linearly over the first `steps`."""
         self.set_rate(self.optimizer.defaults["lr"] * min(1.0, (step + 1) / max(1, steps)))
 
     def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:
-        """Take one step on `rows`; return what `backward` returned for each micro-batch, and the norm before clipping.
+        """Take one optimiser step on `rows`; return the results of `backward` and the gradient norm before clipping.
 
-        `backward(part)` adds the gradient of some rows, divided by the size of the minibatch, by `micro_batch.backward`
-        (trainers/running/micro_batch.py).
-        Without rows all gradients are 0, not None: AdamW goes on with its momentum.
+        backward: called with the rows of each micro-batch; adds their gradient, divided by the size of the minibatch,
+        through `micro_batch.backward`. Without rows all gradients are 0, so that AdamW continues with its momentum.
         """
         ranks, after_each = self.micro_batch.ranks, self.reduces == "micro_batch"
         results = self.micro_batch.run(
@@ -131,7 +126,7 @@ class Learner:
             before_each=lambda is_last: ranks.reduce_gradients(self.model, after_each or is_last),
         )
         if len(rows) == 0:
-            for parameter in self._parameters():  # a sharded model's own may be whole at the moment
+            for parameter in self._parameters():  # not the model's, which are whole while they are gathered
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
         norm = ranks.full_tensor(nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm))
@@ -139,7 +134,7 @@ class Learner:
         return results, norm
 
     def allocate(self) -> None:
-        """Allocate gradients and optimiser states before the first step, laid out as that step would."""
+        """Allocate gradients and optimiser states before the first step, as the first step would."""
         for parameter in self._parameters():
             parameter.grad, mean, square = (torch.zeros_like(parameter) for _ in range(3))
             step = torch.zeros((), device=parameter.device)
@@ -150,7 +145,7 @@ class Learner:
 
 
 def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateSettings) -> Learner:
-    """Return a learner with the settings of a study's updates."""
+    """Return a learner for `model` with learning rate `lr` and the settings `update`."""
     settings = update.model_dump(include={"betas", "weight_decay", "max_grad_norm", "reduces"})
     return Learner.adamw(model, lr=lr, micro_batch=stage.micro_batch(update.micro_batch), **settings)
 
@@ -158,7 +153,7 @@ def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateSettings
 def state_of(
     learners: Mapping[str, Learner], values: Any, generators: Mapping[str, torch.Generator] | None = None
 ) -> State:
-    """Return what a checkpoint holds of a run with these learners."""
+    """Return the state that checkpoints hold: the learners' models and optimisers, `values` and random generators."""
     return State(
         {name: learning(learner.model) for name, learner in learners.items()},
         {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
@@ -168,7 +163,7 @@ def state_of(
 
 
 def minibatches(rows: int, update: UpdateSettings, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield the row numbers of each minibatch, in a new order for every epoch; fewer minibatches where rows are few."""
+    """Yield the row numbers of each minibatch, in a new random order per epoch, without empty minibatches."""
     for _ in range(update.epochs):
         order = torch.randperm(rows, generator=generator)
         yield from (part for part in order.tensor_split(update.minibatches) if len(part))

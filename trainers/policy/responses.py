@@ -1,10 +1,9 @@
-"""Sampled responses to prompts: token ids in, sequences and texts out, as many at once as memory allows."""
+"""Sampling of responses: prompts as token ids go in, sequences and texts come out, in batches that fit into memory."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,12 +20,13 @@ from trainers.running.micro_batch import MicroBatch
 from trainers.running.stage import Stage
 from trainers.tasks.interface import Problem, Task
 
+T = TypeVar("T")
 Responds = Callable[..., tuple[Sequences, list[str]]]  # as `Responder` does
 
 
 @dataclass(frozen=True)
 class Responder:
-    """Samples with `model` as it is at that moment, or, with several ranks, with a copy made for each call."""
+    """Samples with the current weights of `model`; several ranks gather them at each call."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -42,36 +42,31 @@ class Responder:
         generator: torch.Generator | None = None,
         micro_batch: MicroBatch | None = None,
     ) -> tuple[Sequences, list[str]]:
-        """Return group_size responses per prompt, those of a prompt side by side, and their texts.
+        """Return `group_size` responses per prompt, stored prompt by prompt, and their texts.
 
-        prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
-        micro_batch: how many responses are drawn at once; fewer where the device's memory does not suffice.
+        prompts: token ids. limit: longest response, in tokens. generator: None takes the most likely tokens.
+        micro_batch: number of responses sampled at once, which is reduced if the device runs out of memory.
         """
-        self._check_positions(prompts, limit)
-        ranks, uniforms = self.placement.ranks, None
-        if generator is not None:  # of all prompts, whoever samples them
+        uniforms = None
+        if generator is not None:
             uniforms = torch.rand(len(prompts), group_size, limit, generator=generator, dtype=torch.float64)
-        mine = ranks.share(len(prompts))
-        asked, numbers = prompts[mine], None if uniforms is None else uniforms[mine].flatten(0, 1)
 
-        with self._sampler() as model:
+        def draw(model: PreTrainedModel, ids: Tensor, mask: Tensor, rows: slice, batch_size: int) -> Sequences:
+            return sample_all(
+                model,
+                ids,
+                mask,
+                batch_size=batch_size,
+                group_size=group_size,
+                uniforms=None if uniforms is None else uniforms[rows].flatten(0, 1),
+                max_new_tokens=limit,
+                eos=self.tokenizer.eos_token_id,
+                pad=pad_token(self.tokenizer),
+                temperature=temperature,
+            )
 
-            def draw(batch_size: int) -> Sequences:
-                with self.placement.autocast():
-                    return sample_all(
-                        model,
-                        *self.padded(asked),
-                        batch_size=batch_size,
-                        group_size=group_size,
-                        uniforms=numbers,
-                        max_new_tokens=limit,
-                        eos=self.tokenizer.eos_token_id,
-                        pad=pad_token(self.tokenizer),
-                        temperature=temperature,
-                    )
-
-            sampled = (micro_batch or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
-        sequences = concatenate([part for part in ranks.gather(sampled) if part is not None], pad_token(self.tokenizer))
+        parts = self._on_ranks(prompts, group_size, limit, micro_batch or MicroBatch(), draw)
+        sequences = concatenate([part for _, part in parts], pad_token(self.tokenizer))
         return sequences, decode(self.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
     def evenly(
@@ -84,42 +79,42 @@ class Responder:
         generator: torch.Generator,
         micro_batch: MicroBatch,
     ) -> tuple[Distinct, list[str]]:
-        """Return the different ones among `samples` responses per prompt, spread evenly, and their texts.
+        """Return the distinct responses among `samples` evenly spread ones per prompt, and their texts.
 
-        For evaluation: less noise than independent samples (`trainers.policy.systematic_sampling`). Arguments as above.
+        For evaluation, as they have less noise than independent samples (`trainers.policy.systematic_sampling`). The
+        other arguments are those of `__call__`.
         """
-        self._check_positions(prompts, limit)
-        ranks = self.placement.ranks
         uniforms = torch.rand(len(prompts), samples, limit, generator=generator, dtype=torch.float64)
-        mine = ranks.share(len(prompts))
-        asked, numbers = prompts[mine], uniforms[mine]
 
-        with self._sampler() as model:
+        def draw(model: PreTrainedModel, ids: Tensor, mask: Tensor, rows: slice, batch_size: int) -> Distinct:
+            return sample_evenly(
+                model,
+                ids,
+                mask,
+                uniforms=uniforms[rows],
+                eos=self.tokenizer.eos_token_id,
+                pad=pad_token(self.tokenizer),
+                temperature=temperature,
+                batch_size=batch_size,
+            )
 
-            def draw(batch_size: int) -> Distinct:
-                with self.placement.autocast():
-                    return sample_evenly(
-                        model,
-                        *self.padded(asked),
-                        uniforms=numbers,
-                        eos=self.tokenizer.eos_token_id,
-                        pad=pad_token(self.tokenizer),
-                        temperature=temperature,
-                        batch_size=batch_size,
-                    )
-
-            drawn = micro_batch.retry(len(asked) * samples, draw) if asked else None
-        parts = [(start, part) for start, part in ranks.gather((mine.start, drawn)) if part is not None]
+        parts = self._on_ranks(prompts, samples, limit, micro_batch, draw)
         distinct = Distinct.join(parts, pad_token(self.tokenizer))
         return distinct, decode(self.tokenizer, distinct.sequences.completion_ids, distinct.sequences.completion_mask)
 
-    def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Return ids and mask (B, P), padded on the left, on the policy's device."""
-        ids, mask = pad(prompts, pad_token(self.tokenizer), left=True)
-        return ids.to(self.placement.device), mask.to(self.placement.device)
+    def _on_ranks(
+        self,
+        prompts: Sequence[Sequence[int]],
+        responses: int,
+        limit: int,
+        micro_batch: MicroBatch,
+        draw: Callable[[PreTrainedModel, Tensor, Tensor, slice, int], T],
+    ) -> list[tuple[int, T]]:
+        """Return, for each rank that has prompts, the number of its first prompt and what `draw` returns for them.
 
-    def _check_positions(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
-        """Raise ValueError if a response could go beyond the model's positions."""
+        draw: takes a model, ids and mask (B, P) of this rank's prompts, their row numbers, and how many responses to
+        sample at once. responses: number per prompt. Raises ValueError if the model has too few positions.
+        """
         longest = max(map(len, prompts))
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         if positions is not None and longest + limit > positions:
@@ -128,18 +123,25 @@ class Responder:
                 f"positions, but the model has {positions}; allow shorter responses, leave out long prompts, "
                 "or use another model"
             )
+        placement = self.placement
+        ranks, rows = placement.ranks, placement.ranks.share(len(prompts))
+        with ranks.full_weights(self.model, autocast=placement.precision.compute == "bfloat16") as model:
 
-    def _sampler(self) -> AbstractContextManager[Any]:
-        """Return the context in which there is a model that samples without the other ranks."""
-        low = self.placement.precision.compute == "bfloat16"
-        return self.placement.ranks.full_weights(self.model, autocast=low)
+            def attempt(batch_size: int) -> T:
+                ids, mask = pad(prompts[rows], pad_token(self.tokenizer), left=True)
+                with placement.autocast():
+                    return draw(model, ids.to(placement.device), mask.to(placement.device), rows, batch_size)
+
+            count = len(prompts[rows])
+            drawn = micro_batch.retry(count * responses, attempt) if count else None
+        return [(start, part) for start, part in ranks.gather((rows.start, drawn)) if part is not None]
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Samples responses to problems with a policy; `micro_batch`: how many are drawn at once.
+    """Samples responses to problems with a policy, `micro_batch` responses at a time.
 
-    engine: what samples the responses of training in place of the policy itself, as vLLM.
+    engine: samples during training in place of the policy itself, such as vLLM.
     """
 
     model: PreTrainedModel
@@ -152,7 +154,7 @@ class Sampler:
     _prompts: dict[str, list[int]] = field(default_factory=dict)
 
     def prompts(self, problems: Sequence[Problem]) -> list[list[int]]:
-        """Return the token ids that the responses follow."""
+        """Return the prompts of the problems as token ids."""
         for problem in problems:
             if problem.id not in self._prompts:
                 self._prompts[problem.id] = prompt_tokens(self.tokenizer, problem, self.task.instruction)
@@ -165,7 +167,7 @@ class Sampler:
         group_size: int,
         generator: torch.Generator,
     ) -> tuple[Sequences, list[str]]:
-        """Return group_size responses per problem, those of a problem side by side, and their texts."""
+        """Return `group_size` responses per problem, stored problem by problem, and their texts."""
         respond = self.engine or Responder(self.model, self.tokenizer, self.placement)
         return respond(
             self.prompts(problems),
@@ -186,10 +188,10 @@ def start_engine(
     learners: Iterable[Learner],
     version: Callable[[], int] = int,
 ) -> Responds | None:
-    """Return what samples instead of the policy itself, if anything does.
+    """Return the engine that samples during training in place of the policy; None if the policy itself samples.
 
-    folder: holds the model's configuration. learners: what they need of the device is taken first. version: tells how
-    many updates the trained weights have seen.
+    folder: contains the model's configuration. learners: allocate their device memory before the engine does. version:
+    returns the number of updates of the trained weights.
     """
     if rollout.engine == "own":
         return None
