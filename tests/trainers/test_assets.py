@@ -111,7 +111,7 @@ def test_a_member_never_leaves_its_folder(tmp_path, wheel):
     target = assets.extract_member(archive, "../evil.jsonl", tmp_path / "inner")
     assert target == tmp_path / "inner" / "evil.jsonl"
     assert not (tmp_path / "evil.jsonl").exists()
-    with pytest.raises(ValueError, match="has no member"):
+    with pytest.raises(ValueError, match="has no file"):
         assets.extract_member(archive, "toy/missing.jsonl", tmp_path / "inner")
 
 
@@ -158,9 +158,9 @@ def test_pickled_weights_are_refused(tmp_path):
     source.mkdir()
     (source / "config.json").write_text("{}")
     (source / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"which are never loaded \(pytorch_model.bin\); convert"):
+    with pytest.raises(ValueError, match=r"pytorch_model.bin are never loaded\); write it"):
         provide(tmp_path, "model", {"source": "path", "path": str(source)})
-    with pytest.raises(ValueError, match=r"no \*.safetensors file"):
+    with pytest.raises(ValueError, match=r"the \*.safetensors file is missing"):
         load_model(source)
 
 
@@ -171,7 +171,7 @@ def test_sources_are_tried_in_order_and_every_reason_is_given(tmp_path, wheel):
     bad = {**wheel, "member": "toy/other.jsonl"}
     with pytest.raises(
         ValueError,
-        match=r"no source of this stereoset is available: path .*nowhere.jsonl.*; wheel toy-items==1.0: .*no member",
+        match=r"no source of this stereoset is available; .*: path .*nowhere.jsonl.*; wheel toy-items==1.0: .*has no file",
     ):
         provide(tmp_path / "b", "stereoset", missing, bad)
     assert not (tmp_path / "b" / "asset" / "files").exists()

@@ -1,6 +1,6 @@
-"""Causal language models on disk and in memory: loading, their blocks, their output matrix, the modules to edit.
+"""Causal language models of any architecture: loading, blocks, output matrix and the modules that an editor changes.
 
-Works for any decoder of transformers whose blocks stand in one ModuleList; GPT-2's Conv1D and Linear are both handled.
+Supports every decoder of transformers whose blocks are in one ModuleList, with linear layers of Linear or Conv1D.
 """
 
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".msgpack", ".h5")
 
 
 def refuse_pickles(folder: Path) -> None:
-    """Raise ValueError unless the model folder holds safetensors weights: pickled checkpoints can run code."""
+    """Raise ValueError unless the model folder has safetensors weights, because pickled weights can run code."""
     if any(folder.glob("*.safetensors")):
         return
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
-    instead = f"only pickled weights, which are never loaded ({', '.join(pickled)})" if pickled else "nor other weights"
+    others = f" (pickled weights such as {pickled[0]} are never loaded)" if pickled else ""
     raise ValueError(
-        f"{folder}: there is no *.safetensors file, {instead}; convert the model once: "
-        "model.save_pretrained(folder, safe_serialization=True)"
+        f"{folder}: the *.safetensors file is missing{others}; "
+        "write it with model.save_pretrained(folder, safe_serialization=True)"
     )
 
 
 def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """Load a frozen causal language model in evaluation mode. Raises ValueError if it has no safetensors weights."""
+    """Return a frozen causal language model in evaluation mode. Raises ValueError if it has no safetensors weights."""
     refuse_pickles(folder)
     disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
@@ -40,14 +40,14 @@ def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> 
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a model's folder."""
+    """Return the tokenizer in a model's folder."""
     return AutoTokenizer.from_pretrained(folder)
 
 
 def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """Return the name (within `model`) and the list of the decoder's blocks.
+    """Return the dotted name and the ModuleList of the decoder's blocks.
 
-    Raises ValueError if no ModuleList has length num_hidden_layers, or several have.
+    Raises ValueError unless exactly one ModuleList has num_hidden_layers modules.
     """
     n_layers = model.config.get_text_config().num_hidden_layers
     prefix = model.base_model_prefix
@@ -61,18 +61,18 @@ def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     ]
     if len(outermost) != 1:
         raise ValueError(
-            f"{type(model).__name__}: expected one list of {n_layers} blocks, found {[n for n, _ in candidates]}"
+            f"{type(model).__name__} has {len(candidates)} lists of {n_layers} blocks instead of one; use another model"
         )
     return outermost[0]
 
 
 def is_linear(module: nn.Module) -> bool:
-    """True for Linear and for GPT-2's Conv1D, which stores its weight transposed."""
+    """Return whether a module is a Linear or GPT-2's Conv1D, which stores its weight transposed."""
     return isinstance(module, (nn.Linear, Conv1D))
 
 
 def linear_shape(module: nn.Module) -> tuple[int, int]:
-    """(d_in, d_out) of a Linear or Conv1D."""
+    """Return (d_in, d_out) of a Linear or Conv1D."""
     weight: Tensor = module.get_parameter("weight")
     rows, columns = weight.shape
     return (columns, rows) if isinstance(module, nn.Linear) else (rows, columns)
@@ -80,16 +80,16 @@ def linear_shape(module: nn.Module) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class EditedModule:
-    """One linear module that an editor changes."""
+    """Linear module that an editor changes."""
 
-    name: str  # dotted, within the model
+    name: str  # dotted name within the model
     block: int  # index of its block
     d_in: int
     d_out: int
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the module's weight, (d_in, d_out)."""
+        """Return the shape of the module's weight, (d_in, d_out)."""
         return (self.d_in, self.d_out)
 
 
@@ -110,11 +110,11 @@ def _mlp_out(block_name: str, block: nn.Module) -> str:
 
 
 def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
-    """Find the modules to edit, in the order of the blocks.
+    """Return the modules to edit, in the order of the blocks.
 
-    rule: an object with `last`, the number of blocks whose MLP's output is edited, or a sequence of dotted names.
-    Raises ValueError if a name is unknown, outside the blocks or not linear, or the rule fits no module or
-    several.
+    rule: an object with `last`, the number of last blocks whose MLP output layer is edited, or a sequence of dotted
+    names. Raises ValueError if a name is not a linear module inside the blocks, or if a block does not have exactly one
+    MLP output layer.
     """
     list_name, layers = blocks(model)
     if isinstance(rule, Sequence) and not isinstance(rule, str):
@@ -135,10 +135,10 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
 
 
 def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
-    """Return (weight [V, d], bias [V] or None) with logits = weight @ (last hidden state of the base model) + bias.
+    """Return weight [V, d] and bias [V] or None, with logits = weight @ (last hidden state of the base model) + bias.
 
-    A constant logit scale (Granite, Cohere) is folded in. The relation is checked on two tokens. Raises ValueError
-    where the logits are not a linear function of the last hidden state (Gemma's soft-capping, for example).
+    The weight includes a constant logit scale (Granite, Cohere). The relation is checked on two tokens. Raises
+    ValueError if the logits are not linear in the last hidden state, as with Gemma's soft-capping.
     """
     head = model.get_output_embeddings()
     device = head.weight.device
@@ -150,7 +150,7 @@ def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
     scale = float((logits * linear).sum() / (linear * linear).sum())
     if not torch.allclose(logits, scale * linear, rtol=1e-2, atol=1e-3 * float(logits.abs().max())):
         raise ValueError(
-            f"{type(model).__name__} is not supported, because its logits are not linear in the last hidden state"
+            f"{type(model).__name__} has logits that are not linear in the last hidden state; use another model"
         )
     if abs(scale - 1.0) < 1e-4:
         return head.weight, getattr(head, "bias", None)

@@ -15,7 +15,7 @@ SPECIAL = ("<s>", "</s>", "<pad>", "<unk>")
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte, and four special tokens: 260 in all."""
+    """Return a byte-level tokenizer with 256 byte tokens and four special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: number for number, token in enumerate((*SPECIAL, *alphabet))}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
@@ -30,9 +30,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 def build_random_model(
     architecture: str, *, hidden: int, layers: int, heads: int, vocab: int, positions: int, seed: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Make a model of `architecture` ("llama" or "gpt2") and its tokenizer; the same seed gives the same weights.
+    """Return a model of `architecture` ("llama" or "gpt2") with seeded random weights, and its tokenizer.
 
-    Weights are drawn five times wider than usual, so that the distributions differ visibly from the uniform one.
+    The weights' standard deviation is five times the usual one, so that next-token distributions are not uniform.
     """
     tokenizer = build_tokenizer()
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}

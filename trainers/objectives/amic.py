@@ -1,4 +1,4 @@
-"""The arithmetic sequence ratio s = 1/L sum_t w_t, in a form that leaves each token its own gradient."""
+"""The arithmetic sequence ratio s = 1/L sum_t w_t, in a form in which each token keeps its own gradient."""
 
 from torch import Tensor
 
@@ -6,24 +6,24 @@ from trainers.objectives.policy import Diagnostics, Mean, Variance, sequence_mea
 
 
 def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
-    """Return sg[s] + w_t - sg[w_t] for token ratios w (N, T): the value s at every token, (N, T).
+    """Return sg[s] + w_t - sg[w_t] for token ratios w (N, T), which has the value s at every token: (N, T).
 
-    Averaged over the response its gradient is that of s itself, 1/L sum_t grad w_t. But a weight c_t at token t (token
-    weights 2.2, 2.5) scales the gradient of that token, where a plain s would only see the weights' mean, which is 1.
+    Averaged over the response its gradient is that of s, 1/L sum_t grad w_t. A weight c_t of a token (2.2, 2.5) scales
+    the gradient of that token, while with s itself only the mean of the weights, which is 1, would have an effect.
     """
     return sequence_mean(ratio, mask).detach()[:, None] + ratio - ratio.detach()
 
 
 def to_arithmetic_ratio(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
-    """Return the arithmetic sequence ratio without diagnostics (PTRW's own choice of ratio)."""
+    """Return the arithmetic sequence ratio (N, T) without diagnostics, as PTRW uses it."""
     return arithmetic_ratio(ratio, mask), {}
 
 
-# Innovation 2.3, AMIC (arithmetic mean importance correction): one ratio per response, s = 1/L sum_t w_t.
-#
-# GSPO takes the geometric mean instead, which is never larger (inequality of the arithmetic and geometric means).
 def amic(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
-    """Return the sequence ratios (N, T) of token ratios (N, T), and their variance over the responses."""
+    """Return the arithmetic sequence ratios (N, T) of token ratios (N, T), with their variance over the responses.
+
+    Innovation 2.3, arithmetic mean importance correction. GSPO's geometric mean is never larger.
+    """
     diagnostics: Diagnostics = {
         "amic/sequence_weights_variance": Variance.of(sequence_mean(ratio, mask)),
         "amic/avg_sequence_length": Mean.of(mask.sum(-1)),

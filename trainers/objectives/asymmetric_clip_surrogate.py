@@ -11,11 +11,11 @@ def asymmetric_clip_surrogate(
 ) -> tuple[Tensor, Diagnostics]:
     """Return max(-w A, -clip(w, 1 - e, 1 + e) A) with e = pos where A > 0 and e = neg where A <= 0: (N, T).
 
-    With the minimum of the two objectives ("pessimistic", PPO) only the upper bound acts where A > 0 and only the lower
-    one where A < 0: this is `clip_surrogate` with clip_low = neg and clip_high = pos. Without it the loss is
-    -clip(w, 1 - e, 1 + e) A, as in `apply_asymmetric_clipping` of Verl_RL (there of the response's mean ratio, here
-    `amic`): outside the range there is no gradient on either side. Diagnostics: the share of tokens in either regime
-    (they add up to 1), and of tokens at which the bound decides.
+    pessimistic: whether the smaller of the two objectives counts, as in PPO. Then only the upper bound has an effect if
+    A > 0 and only the lower bound if A < 0, as in `clip_surrogate` with clip_low = neg and clip_high = pos. Otherwise
+    the loss is -clip(w, 1 - e, 1 + e) A, without gradient outside the range, as in `apply_asymmetric_clipping` of
+    Verl_RL (which clips the response's mean ratio, here `amic`). Diagnostics: the shares of tokens with positive and
+    with other advantages, and of clipped tokens.
     """
     positive = advantages > 0
     width = torch.where(positive, ratio.new_tensor(pos), ratio.new_tensor(neg))

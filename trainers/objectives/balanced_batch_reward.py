@@ -1,8 +1,8 @@
-"""Reward `balanced_batch` of an editor: the balance of a batch, as the listing of the notes has it."""
+"""Reward `balanced_batch` of an editor: how balanced a batch is on average (the listing in the notes)."""
 
 from torch import Tensor
 
 
 def balanced_batch_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return 0.5 - |mean of lp_anti - lp_stereo|, as the listing of the notes has it; 0.5 when the gaps cancel."""
+    """Return 0.5 - |mean of lp_anti - lp_stereo|, which is 0.5 if the differences cancel over the batch."""
     return 0.5 - (anti_logp - stereo_logp).mean().abs()

@@ -8,9 +8,9 @@ from trainers.objectives.relative_advantages import relative_advantages
 
 
 def batch_normalized_advantages(rewards: Tensor, group_size: int, epsilon: float = EPSILON) -> Tensor:
-    """Return rewards (N,) minus the mean of their group, over the sample standard deviation of all these: (N,).
+    """Return rewards (N,) minus their group's mean, divided by the sample standard deviation of these differences.
 
-    Their mean is 0 already. A group whose rewards are all equal gets exactly 0.
+    The advantages (N,) are exactly 0 in a group with equal rewards.
     """
     advantages = relative_advantages(rewards, group_size)
     return advantages / (torch.std(advantages) + epsilon)

@@ -17,10 +17,9 @@ def clip_surrogate(
 ) -> tuple[Tensor, Diagnostics]:
     """Return the per-token loss max(-w A, -clip(w, 1 - clip_low, 1 + clip_high) A) for ratio w and advantages A (N, T).
 
-    clip_low = clip_high is PPO; clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476, equation 10); `dual`
+    clip_low = clip_high is PPO; clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476, equation 10). `dual`
     bounds the loss of negative advantages by -dual A (arXiv 1912.09729; verl's `clip_ratio_c`, 3 by default; TRL's
-    `delta`, none by default). Diagnostics: the shares of tokens at which the bound decides, together and for the
-    lower and the upper bound.
+    `delta`, none by default). Diagnostics: the shares of clipped tokens, in total and at the lower and upper bound.
     """
     unclipped = -ratio * advantages
     clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages

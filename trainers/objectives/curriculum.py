@@ -1,7 +1,6 @@
-"""Reward-based curriculum of `debias`: batches that are far from balanced weigh more (versions v8-v10).
+"""Reward-based curriculum of `debias`: unbalanced batches have larger weights in the loss (versions v8-v10).
 
-Plain numbers go in and come out: the weight is a constant of the loss and carries no gradient. No torch: the planner
-asks these functions too.
+Weights are plain numbers without gradient. This module does not import torch, because the planner calls it too.
 """
 
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Any
 
 
 def rcs_alpha(ss_distance: float, thresholds: Sequence[float], alphas: Sequence[float]) -> float:
-    """Strength by the batch's |SS - 0.5|: alphas[0] below both thresholds, alphas[1] between, else alphas[2]."""
+    """Return alphas[0] if a batch's |SS - 0.5| is below both thresholds, alphas[1] if it is between, else alphas[2]."""
     low, high = thresholds
     if ss_distance < low:
         return alphas[0]
@@ -17,7 +16,7 @@ def rcs_alpha(ss_distance: float, thresholds: Sequence[float], alphas: Sequence[
 
 
 def rcs_weight(reward: float, strength: float) -> float:
-    """1 + strength * max(0, 0.5 - reward); reward in nats, 0.5 being that of a balanced batch. At least 1."""
+    """Return the weight 1 + strength * max(0, 0.5 - reward); the reward is in nats, 0.5 for a balanced batch."""
     return 1.0 + strength * max(0.0, 0.5 - reward)
 
 
@@ -25,20 +24,20 @@ Phase = tuple[float, Sequence[float], Sequence[float]]
 
 
 def rcs_phases(rcs: Any) -> list[Phase]:
-    """All phases of a configuration with `thresholds`, `alphas` and a `schedule` of later ones."""
+    """Return all phases of a configuration: its `thresholds` and `alphas`, then those of its `schedule`."""
     first: Phase = (0.0, rcs.thresholds, rcs.alphas)
     return [first, *((phase.after, phase.thresholds, phase.alphas) for phase in rcs.schedule)]
 
 
 def active_rcs_phase(fraction: float, phases: Sequence[Phase]) -> Phase:
-    """The last phase that has begun after this fraction of the epochs (epoch index, from 0, divided by n_epochs).
+    """Return the last phase that has begun at this fraction of training (epoch index, from 0, divided by n_epochs).
 
-    phases: (begins at this fraction, thresholds, alphas), ascending, the first beginning at 0.
+    phases: (fraction at which it begins, thresholds, alphas), in increasing order from fraction 0.
     """
     return [phase for phase in phases if fraction >= phase[0]][-1]
 
 
 def rcs_alpha_at(rcs: Any, ss_distance: float, fraction: float) -> float:
-    """Return the strength by the batch's |SS - 0.5| in the phase of the curriculum at this share of the epochs."""
+    """Return the strength for a batch's |SS - 0.5| in the phase that is active at this fraction of training."""
     _, thresholds, alphas = active_rcs_phase(fraction, rcs_phases(rcs))
     return rcs_alpha(ss_distance, thresholds, alphas)

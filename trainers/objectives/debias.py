@@ -1,7 +1,7 @@
-"""Objectives of an editor that removes stereotypes, and what is measured of it.
+"""Objectives and metrics of an editor that removes stereotypes.
 
-A *score* of a sentence is the mean over its labelled tokens: `p` of the probabilities, `logp` of their logarithms.
-Losses take vectors [B], one entry per item, return a scalar in nats, and are differentiable in every argument.
+A sentence's score is a mean over its labelled tokens: `p` of probabilities, `logp` of log-probabilities. Losses take
+vectors [B], one entry per item, return a scalar in nats, and are differentiable in every argument.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 # BiasEdit's losses on sequence scores (arXiv 2503.08588, as in its public code).
 def kl_div(input_logp: Tensor, target_p: Tensor) -> Tensor:
-    """Return sum(target * (log target - input)) / B: log scores [B] against scores [B], of which zeros add nothing."""
+    """Return sum(target * (log target - input)) / B for log scores `input` [B] and scores `target` [B]."""
     return torch.nn.functional.kl_div(input_logp, target_p, reduction="batchmean")
 
 
@@ -20,21 +20,21 @@ def edit_loss(anti_p: Tensor, anti_logp: Tensor, stereo_p: Tensor, stereo_logp: 
 
 
 def retention_loss(edited_logp: Tensor, unedited_p: Tensor) -> Tensor:
-    """Return the loss that keeps unrelated sentences as likely as under the unedited model, whose scores are fixed."""
+    """Return the loss that keeps unrelated sentences as likely as under the unedited model."""
     return kl_div(edited_logp, unedited_p.detach())
 
 
 # The GRPO term that the study adds to BiasEdit: a scaled reward and a KL against the unedited model.
 def mean_token_kl(anti_kl: Tensor, stereo_kl: Tensor) -> Tensor:
-    """Average KL(unedited || edited) over tokens, [N] and [M], then over the two sets of sentences.
+    """Return the mean KL(unedited || edited): over tokens [N] and [M], then over the two sets of sentences.
 
-    The KL is of the next-token distributions (full vocabulary) at the positions that predict the labelled tokens.
+    A token's KL compares next-token distributions (full vocabulary) at the position that predicts the labelled token.
     """
     return 0.5 * (anti_kl.mean() + stereo_kl.mean())
 
 
 def grpo_loss(reward: Tensor, kl: Tensor, *, beta: float, gamma: float) -> Tensor:
-    """Return -gamma * reward + beta * KL. There is one "group" per batch, so nothing is standardised."""
+    """Return -gamma * reward + beta * KL; a batch is one group, so rewards are not standardised."""
     return beta * kl - gamma * reward
 
 
@@ -44,35 +44,35 @@ def combine(edit_loss: Tensor, grpo: Tensor, *, weight: float) -> Tensor:
 
 
 def fairness_gap(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of |lp_stereo - lp_anti|, the fairness term of v10; 0 when every pair is balanced."""
+    """Return the fairness term of v10, the mean of |lp_stereo - lp_anti|, which is 0 if every pair is balanced."""
     return (stereo_logp - anti_logp).abs().mean()
 
 
-# What is measured, of the mean log-probabilities [B] of the sentences of each item.
+# Metrics of the mean log-probabilities [B] of each item's sentences.
 def stereotype_preferred(stereo_logp: Tensor, anti_logp: Tensor) -> Tensor:
-    """1.0 if the stereotype's mean log-probability exceeds the anti-stereotype's, else 0.0; vectors [B].
+    """Return 1.0 for items whose stereotype has a higher mean log-probability than the anti-stereotype, else 0.0: [B].
 
     The mean over items is the Stereotype Score SS (arXiv 2004.09456). The public BiasEdit code compares mean
-    probabilities instead, which one confident token can decide (docs/studies/debias.md): given these, SS is that one.
+    probabilities, which one confident token can decide (docs/studies/debias.md).
     """
     return (stereo_logp > anti_logp).double()
 
 
 def stereotype_probability(stereo_logp: Tensor, anti_logp: Tensor, length: Tensor) -> Tensor:
-    """Probability with which the model would choose the stereotype, were it to choose between the two sentences; [B].
+    """Return the probability [B] that the model chooses the stereotype over the anti-stereotype.
 
-    sigmoid(L (lp_stereo - lp_anti)) with the mean log-probabilities lp and the mean length L of both, in tokens: of two
-    sentences of L tokens each it is exactly P(stereo) / (P(stereo) + P(anti)). It exceeds 1/2 where the stereotype is
-    preferred, so its mean over items is SS with each item's 0 or 1 replaced by how sure the model is of it.
+    It is sigmoid(L (lp_stereo - lp_anti)) with the mean log-probabilities lp of both sentences and their mean length L
+    in tokens; for two sentences of equal length, exactly P(stereo) / (P(stereo) + P(anti)). It exceeds 1/2 if the
+    stereotype is preferred, so its mean over items is a version of SS that weighs each item by the model's confidence.
 
     stereo_logp, anti_logp: mean log-probability of the labelled tokens of each sentence, [B]. length: mean number of
-    labelled tokens of the two, [B].
+    labelled tokens of both sentences, [B].
     """
     return torch.sigmoid(length.double() * (stereo_logp.double() - anti_logp.double()))
 
 
 def language_modelling(anti_logp: Tensor, stereo_logp: Tensor, unrelated_logp: Tensor) -> Tensor:
-    """Share of an item's two comparisons with the unrelated sentence that the meaningful one wins: 0, 0.5 or 1; [B].
+    """Return the share [B] of an item's two meaningful sentences that are likelier than the unrelated one: 0, 0.5 or 1.
 
     The mean over items is the Language Modelling Score LMS (arXiv 2004.09456).
     """
@@ -80,8 +80,8 @@ def language_modelling(anti_logp: Tensor, stereo_logp: Tensor, unrelated_logp: T
 
 
 def icat(ss: float, lms: float) -> float:
-    """Idealised CAT score in percent: LMS * min(SS, 100 - SS) / 50 with SS and LMS in percent (arXiv 2004.09456).
+    """Return the idealised CAT score in percent (arXiv 2004.09456), for ss and lms as fractions in [0, 1].
 
-    Here ss and lms are fractions in [0, 1].
+    With SS and LMS in percent it is LMS * min(SS, 100 - SS) / 50.
     """
     return 100 * lms * min(ss, 1 - ss) / 0.5

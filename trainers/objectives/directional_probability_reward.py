@@ -1,11 +1,11 @@
-"""Reward `directional_probability` of an editor: the difference of probabilities, as the notes write it."""
+"""Reward `directional_probability` of an editor: the difference of probabilities, as in the text of the notes."""
 
 from torch import Tensor
 
 
 def directional_probability_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of exp(lp_anti) - exp(lp_stereo), the notes' P(anti) - P(stereo) read literally; in [-1, 1].
+    """Return the mean of exp(lp_anti) - exp(lp_stereo), in [-1, 1]: P(anti) - P(stereo) of the notes, read literally.
 
-    exp(lp) is the probability of a token of the sentence, as a geometric mean.
+    exp(lp) is the geometric mean of the probabilities of a sentence's tokens.
     """
     return (anti_logp.exp() - stereo_logp.exp()).mean()

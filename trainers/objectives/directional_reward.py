@@ -1,8 +1,8 @@
-"""Reward `directional` of an editor: the difference of mean log-probabilities (the notes, v1 to v3)."""
+"""Reward `directional` of an editor: the difference between mean log-probabilities (the notes, v1 to v3)."""
 
 from torch import Tensor
 
 
 def directional_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of lp_anti - lp_stereo (v1 to v3); unbounded, so it rewards the opposite bias too."""
+    """Return the mean of lp_anti - lp_stereo, which is unbounded, so that it also rewards the opposite bias."""
     return (anti_logp - stereo_logp).mean()

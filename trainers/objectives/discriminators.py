@@ -1,4 +1,4 @@
-"""Losses of a critic that tells a teacher from a student, and its scores."""
+"""Scores and diagnostics of a critic that distinguishes a teacher's responses from a student's."""
 
 from typing import Literal, NamedTuple
 
@@ -6,17 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# What the discriminator losses share: scores of responses from scores of tokens, and what is measured on the pairs.
-#
-# A critic gives every response token a score. A pair is a teacher's and a student's response to one prompt. Losses are
-# of shape (N,), one for each of N pairs, so that the losses of micro-batches add up; their mean is minimised.
+# A critic gives every response token a score. A pair is a teacher's and a student's response to one prompt. Losses have
+# shape (N,), one for each of N pairs, so that those of micro-batches add up; their mean is minimised.
 PairDiagnostics = dict[str, Tensor]
 Pooling = Literal["mean", "sum", "last", "last_per_token"]
-CLAMP = 10.0  # of the scaled difference, before the logsigmoid (the notes)
+CLAMP = 10.0  # bound of the scaled difference before the logsigmoid (the notes)
 
 
 class Scores(NamedTuple):
-    """Two scores of each of N responses, both (N,): `raw`, not divided by the length, and `pooled`."""
+    """Scores (N,) of N responses: `raw`, not divided by the length, and `pooled`."""
 
     raw: Tensor
     pooled: Tensor
@@ -25,11 +23,10 @@ class Scores(NamedTuple):
 def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
     """Return the scores of responses whose tokens have `values` (N, T); `mask` (N, T) is 1 at tokens, padding last.
 
-    mean, sum: raw is the sum over the tokens; pooled is raw divided by the length L, or raw.
-    last, last_per_token: raw is the last token's value, as the code of GAD has it (arXiv 2511.10643: `last_token_mask`
-    in `dp_critic.py`); pooled is raw, or raw divided by L. The latter is what the formulas of the notes from section
-    11.3 on compute where they meet values that were masked before.
-    A response without tokens has scores 0.
+    mean, sum: raw is the sum over the tokens; pooled is raw divided by the length L, or raw itself. last,
+    last_per_token: raw is the last token's value, as in GAD's code (arXiv 2511.10643, `last_token_mask` in
+    `dp_critic.py`); pooled is raw, or raw divided by L, which the formulas of the notes from section 11.3 on give for
+    masked values. A response without tokens has scores 0.
     """
     lengths = mask.to(values.dtype).sum(-1)
     if pooling in ("mean", "sum"):
@@ -41,14 +38,14 @@ def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
 
 
 def ranking_loss(diff: Tensor, temperature: float) -> Tensor:
-    """Return -log sigmoid(clamp(diff / temperature, -10, 10)), (N,): the Bradley-Terry loss, log 2 at diff 0."""
+    """Return the Bradley-Terry loss -log sigmoid(clamp(diff / temperature, -10, 10)), (N,); it is log 2 at diff 0."""
     return -functional.logsigmoid((diff / temperature).clamp(-CLAMP, CLAMP))
 
 
 def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
-    """Return what every discriminator is measured by, (N,) each: of the pooled scores, and of the raw ones.
+    """Return the diagnostics of every discriminator, (N,) each, from pooled and raw scores.
 
-    In an accuracy a tie counts half: to a perfect copy the critic has 0.5, as one that guesses.
+    Ties count half in accuracies, so that a critic has accuracy 0.5 on a perfect copy of the teacher.
     """
     diff, raw_diff = teacher.pooled - student.pooled, teacher.raw - student.raw
     return {
@@ -61,16 +58,15 @@ def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
     }
 
 
-# Whether scores rank the responses to one prompt as their quality does.
 def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
-    """Return the Pearson correlation of scores and quality, both (N,), after each group's mean is taken off.
+    """Return the Pearson correlation of scores and quality, both (N,), after subtracting each group's means.
 
-    Differences between prompts do not count: only those within a group reach the advantages. NaN if no group has
-    a spread in both.
+    Differences between prompts do not count, because advantages depend only on those within a group. NaN if no group
+    has a spread in both.
     """
     x, y = (v.double().view(-1, group_size) for v in (scores, quality))
     x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
-    # A group of equal values has rounding noise around its mean, not exactly 0.
+    # Equal values may differ from their mean by rounding, so small differences are set to 0.
     x, y = (torch.where(v.abs().amax(1, keepdim=True) > 1e-9, v, 0.0) for v in (x, y))
     scale = (x.square().sum() * y.square().sum()).sqrt()
     return torch.where(scale > 0, (x * y).sum() / scale, torch.nan)

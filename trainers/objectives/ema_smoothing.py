@@ -6,13 +6,13 @@ from trainers.objectives.policy import Diagnostics, Variance, VarianceReduction,
 
 
 def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, Diagnostics]:
-    """Return w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1} of token ratios (N, T); beta = 1 changes nothing.
+    """Return w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1} for token ratios w (N, T); beta = 1 changes nothing.
 
-    beta weighs the present token: independent ratios keep beta / (2 - beta) of their variance far from the start, 82%
-    at 0.9. Diagnostics: population variances over all tokens, and 1 - var(w') / var(w), undefined where all ratios are
-    equal (the first minibatch after a rollout: there is no variance to reduce).
+    beta weighs the current token: far from the start, independent ratios keep beta / (2 - beta) of their variance, 82%
+    at 0.9. Diagnostics: population variances over all tokens, and 1 - var(w') / var(w), which is undefined if all
+    ratios are equal, as in the first minibatch after a rollout.
     """
-    first = ratio[:, :1]  # apart, so that equal ratios stay exactly as they are
+    first = ratio[:, :1]  # subtracted, so that equal ratios do not change by rounding
     smoothed = first + decayed_sum(beta * (ratio - first), 1 - beta)
     raw, after = Variance.of(ratio, mask), Variance.of(smoothed, mask)
     diagnostics: Diagnostics = {

@@ -1,4 +1,4 @@
-"""d-final of the notes: no lower hinge: a student may reach its teacher; scores and over-confidence are held."""
+"""d-final of the notes: a ranking loss, with large scores and over-confidence penalised and without lower hinge."""
 
 from torch import Tensor
 from torch.nn import functional
@@ -16,12 +16,11 @@ def final_discriminator(
     penalty_threshold: float = 1.5,
     penalty_weight: float = 0.5,
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return the loss, (N,):
+    """Return the loss (N,), with diff the difference between teacher's and student's pooled scores:
 
     ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)
-    + penalty_weight * relu(diff - penalty_threshold)^2, with diff of the pooled scores. The regulariser is on
-    the raw ones: with scores of the last token, as in GAD's `dp_critic.py`, these are what is compared. Where they are
-    sums it grows with the square of the length: at 20 tokens it bounds mean scores 400 times as hard as at one.
+    + penalty_weight * relu(diff - penalty_threshold)^2. The regulariser uses raw scores. With scores of the last token,
+    as in GAD's `dp_critic.py`, these are also compared; with sums it grows with the square of the length.
     """
     diff = teacher.pooled - student.pooled
     ranking = ranking_loss(diff, temperature)

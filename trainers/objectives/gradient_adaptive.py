@@ -1,4 +1,4 @@
-"""Innovation 2.2: token weights that follow the size of the token's gradient, for which |log p| stands."""
+"""Innovation 2.2: token weights that grow with |log p|, an approximation of the size of the token's gradient."""
 
 import torch
 from torch import Tensor
@@ -9,8 +9,7 @@ from trainers.objectives.policy import Diagnostics, Mean, Variance
 def gradient_adaptive_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, Diagnostics]:
     """Return c_t = L softmax_t(|logps_t| / temperature) over each response's L tokens, detached, mean 1: (N, T).
 
-    A large temperature gives equal weights. Diagnostics: the mean of |log p| (the proxy of the gradient's norm that
-    2.2 uses) and the variance of the weights.
+    A large temperature gives equal weights. Diagnostics: the mean of |log p| and the variance of the weights.
     """
     size = logps.detach().abs()
     mask = mask.bool()

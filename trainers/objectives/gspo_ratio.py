@@ -4,7 +4,7 @@ from torch import Tensor
 
 from trainers.objectives.policy import sequence_mean
 
-SEQUENCE_LOG_BOUND = 10.0  # of the sequence's log ratio, from above, as in verl: a ratio of 22,026 at most
+SEQUENCE_LOG_BOUND = 10.0  # upper bound of the sequence's log ratio, as in verl: a ratio of at most 22,026
 
 
 def gspo_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:

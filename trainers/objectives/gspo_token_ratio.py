@@ -1,7 +1,7 @@
-"""The ratio of GSPO-token (arXiv 2507.18071, equation 14): the sequence's value, the token's own gradient.
+"""The ratio of GSPO-token (arXiv 2507.18071, equation 14): the value of the sequence ratio with the token's gradient.
 
-s_t = sg[s] * pi_t / sg[pi_t]. With one advantage per response its loss and its gradient are those of GSPO (section
-4.3 there); they part when the advantage differs from token to token. It is also verl's form of GSPO.
+s_t = sg[s] * pi_t / sg[pi_t]. With one advantage per response its loss and gradient equal those of GSPO (section 4.3
+there); with token advantages they differ. verl implements GSPO in this form.
 """
 
 from torch import Tensor

@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def hard_plus_soft_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return hard_weight correct + soft_weight acc_score, (Q, N)."""
+    """Return the rewards hard_weight correct + soft_weight acc_score, (Q, N)."""
     return settings.hard_weight * correct + settings.soft_weight * acc_score

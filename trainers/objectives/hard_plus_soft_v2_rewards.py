@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def hard_plus_soft_v2_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return soft_weight acc_score + 2 hard_weight correct, (Q, N)."""
+    """Return the rewards soft_weight acc_score + 2 hard_weight correct, (Q, N)."""
     return settings.soft_weight * acc_score + 2.0 * settings.hard_weight * correct

@@ -1,4 +1,4 @@
-"""Reward mode `legacy`: the information gain, as in the selectors before correctness was a reward (the notes)."""
+"""Reward mode `legacy`: mainly the information gain, as before correctness was rewarded (the notes)."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from torch import Tensor
 
 
 def legacy_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return info_weight info_score + correct_weight correct, (Q, N).
+    """Return the rewards info_weight info_score + correct_weight correct, (Q, N).
 
-    The source's scheme 5, only correctness, is info_weight = 0 and correct_weight = 1 (REWARD_ALPHA and REWARD_BETA).
+    The weights are the source's REWARD_ALPHA and REWARD_BETA; 0 and 1 give its scheme 5, correctness only.
     """
     return settings.info_weight * info_score + settings.correct_weight * correct

@@ -4,9 +4,9 @@ from torch import Tensor
 
 
 def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
-    """Return a penalty in [-1, 0] per response of `lengths` (N,) tokens.
+    """Return penalties in [-1, 0], (N,), of responses with `lengths` (N,) tokens.
 
-    0 up to max_length - buffer, then linear down to -1 at max_length and beyond.
+    The penalty is 0 up to max_length - buffer tokens and falls linearly to -1 at max_length.
     """
     excess = lengths.float() - (max_length - buffer)
     return -(excess / buffer).clamp(0.0, 1.0)

@@ -1,8 +1,8 @@
-"""Terms shared by the losses of all policies: means over tokens, the KL, and what is measured of batches.
+"""Terms shared by the losses of all policies: means over tokens, the KL, and diagnostics of batches.
 
-Shapes in the objectives, unless a docstring says otherwise, are those of `trainers/policy/grpo.py`: N responses, G to
-each prompt, side by side; T tokens of the longest. `mask` (N, T) is 1 (or True) at a response's tokens, its
-end-of-sequence token included.
+Unless a docstring says otherwise, shapes in the objectives are those of `trainers/policy/grpo.py`: N responses, G per
+prompt, stored prompt by prompt; T tokens in the longest. `mask` (N, T) is 1 (or True) at a response's tokens, including
+its end-of-sequence token.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
 def decayed_sum(values: Tensor, decay: float) -> Tensor:
     """Return y_t = x_t + decay y_{t-1} of `values` x (N, T), 0 <= decay <= 1: (N, T).
 
-    A parallel prefix sum (Hillis and Steele 1986) takes log2 T steps; a loop over tokens waits for a device T times.
+    A parallel prefix sum (Hillis and Steele 1986) needs log2 T steps, while a loop over tokens would need T.
     """
     total, reach = values, 1
     while reach < values.shape[1]:
@@ -41,42 +41,43 @@ def decayed_sum(values: Tensor, decay: float) -> Tensor:
 
 
 def loss_denominator(mask: Tensor, aggregation: Aggregation) -> int:
-    """Return what `aggregate` divides by: the number of tokens of `mask`, or of its responses that have any."""
+    """Return the denominator of `aggregate`: the number of tokens in `mask`, or of responses with tokens."""
     return int(mask.sum() if aggregation == "token_mean" else (mask.sum(-1) > 0).sum())
 
 
 def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denominator: float | None = None) -> Tensor:
-    """Return one number from per-token `values` (N, T).
+    """Return the mean of per-token `values` (N, T) over tokens or over responses.
 
-    token_mean: every token counts the same (DAPO, arXiv 2503.14476, equation 8; verl `token-mean`; TRL `dapo`, `bnpo`).
-    sequence_mean: every response counts the same (GRPO, arXiv 2402.03300, equation 3; verl `seq-mean-token-mean`;
-    TRL `grpo`). `denominator` replaces the number to divide by: with that of a whole minibatch, the losses of its
-    micro-batches add up to the loss of the minibatch (transformers' `num_items_in_batch`).
+    token_mean: every token has the same weight (DAPO, arXiv 2503.14476, equation 8; verl `token-mean`; TRL `dapo`,
+    `bnpo`). sequence_mean: every response has the same weight (GRPO, arXiv 2402.03300, equation 3; verl
+    `seq-mean-token-mean`; TRL `grpo`). denominator: replaces the number of tokens or responses; with that of a whole
+    minibatch, the losses of its micro-batches add up to the loss of the minibatch (transformers' `num_items_in_batch`).
     """
     denominator = max(loss_denominator(mask, aggregation), 1) if denominator is None else denominator
     if aggregation == "token_mean":
         return torch.where(mask > 0, values, 0.0).sum() / denominator
     if aggregation == "sequence_mean":
         return sequence_mean(values, mask).sum() / denominator
-    raise ValueError(f"aggregation = {aggregation!r}: expected token_mean or sequence_mean")
+    raise ValueError(f"the aggregation {aggregation!r} does not exist; choose from token_mean, sequence_mean")
 
 
 # Kullback-Leibler divergence to the reference policy.
 def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
     """Return the k3 estimate of KL(policy || reference) per token: r - log r - 1, r = reference / policy; (N, T), nats.
 
-    Never negative, unbiased under the policy's own samples (Schulman 2020, "Approximating KL divergence"; GRPO, arXiv
-    2402.03300, equation 4). verl's `low_var_kl` is this, bounded at 10. TRL multiplies it by the importance ratio, with
-    gradient (`use_bias_correction_kl`, true by default since 1.16; DeepSeek-V3.2, arXiv 2512.02556); false gives this.
+    It is never negative, and unbiased under the policy's own samples (Schulman 2020, "Approximating KL divergence";
+    GRPO, arXiv 2402.03300, equation 4). verl's `low_var_kl` also bounds it at 10. TRL multiplies it by the importance
+    ratio, with gradient, unless `use_bias_correction_kl` is false (true by default since 1.16; arXiv 2512.02556).
     """
     difference = (reference_logps - logps).clamp(-20.0, 20.0)
     return difference.exp() - difference - 1
 
 
 def k1(logps: Tensor, reference_logps: Tensor) -> Tensor:
-    """Return the estimate log(policy / reference), (N, T): unbiased, of either sign.
+    """Return the k1 estimate of KL(policy || reference) per token: log(policy / reference), (N, T), nats.
 
-    Its gradient under the policy's own samples is 0 in the mean: in a loss it does not hold the policy.
+    It is unbiased but can be negative. Under the policy's own samples its expected gradient is 0, so as a loss it does
+    not keep the policy near the reference.
     """
     return logps - reference_logps
 
@@ -85,10 +86,10 @@ ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
 
 
 def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> float:
-    """Return the next coefficient: times 1.5 above 2 target, times 0.5 below target / 2, kept within [0.01, 1].
+    """Return the next KL coefficient, within [0.01, 1]: times 1.5 if the KL is above 2 target, 0.5 below target / 2.
 
-    The three-band rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with GSPO's factors and bounds (the GSPO
-    notes).
+    This is the rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with the factors and bounds of the GSPO
+    notes.
     """
     if mean_kl > 2 * target:
         coefficient *= 1.5
@@ -97,27 +98,27 @@ def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> f
     return min(max(coefficient, 0.01), 1.0)
 
 
-# What is measured of a batch, in a form in which parts join: micro-batches give the figures of their minibatch.
+# Diagnostics of micro-batches that can be joined to those of their minibatch.
 #
-# The mean of the variances of parts is not the variance of the whole, nor is the mean of their maxima its maximum. So
-# objectives return these, `join` puts the parts together, and `value` is read once, at the end. Figures of tokens are
-# in float64 and without gradient; a variance keeps the squared distances from its own mean (Chan, Golub and LeVeque
-# 1983), since sums of squares would lose the variance of ratios that are nearly 1.
+# The variance of a minibatch is not the mean of its micro-batches' variances, and likewise for the maximum. So
+# objectives return the classes below, `join` combines micro-batches, and `value` is called once, at the end. Statistics
+# of tokens are in float64 and without gradient. A variance stores the squared distances from its own mean (Chan, Golub
+# and LeVeque 1983), because sums of squares would lose the variance of ratios that are nearly 1.
 class Statistic(Protocol):
-    """A figure of some values, which joins with that of others."""
+    """Statistic of some values that can be joined with that of others."""
 
     def join(self, other: Self) -> Self:
-        """Return the statistic of both."""
+        """Return the statistic of the values of both."""
 
     def value(self) -> Tensor | None:
-        """Return the figure, a scalar; None if it is not defined."""
+        """Return the statistic as a scalar; None if it is undefined."""
 
 
 Diagnostics = dict[str, Statistic]
 
 
 def _chosen(values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return values in float64, 0 outside the mask, and the mask as numbers."""
+    """Return the values in float64, 0 outside the mask, and the mask in float64."""
     values = values.detach().double()
     if mask is None:
         return values, torch.ones_like(values)
@@ -127,7 +128,7 @@ def _chosen(values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of its parts, such as the parts of a minibatch's loss."""
+    """Sum of its parts, such as the losses of micro-batches."""
 
     total: Tensor
 
@@ -140,7 +141,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of values: over tokens (values and mask (N, T)) or over responses (values (N,))."""
+    """Mean of values, over tokens (values and mask (N, T)) or over responses (values (N,))."""
 
     total: Tensor
     count: Tensor
@@ -160,7 +161,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Maximum:
-    """The largest of values; also over the minibatches of a step, where other figures are averaged."""
+    """Largest of values; unlike other statistics, it is not averaged over the minibatches of a step."""
 
     largest: Tensor
 
@@ -179,7 +180,7 @@ class Maximum:
 
 @dataclass(frozen=True)
 class Variance:
-    """The population variance of values."""
+    """Population variance of values."""
 
     count: Tensor
     mean: Tensor
@@ -206,7 +207,7 @@ class Variance:
 
 @dataclass(frozen=True)
 class VarianceReduction:
-    """1 - Var(after) / Var(raw); undefined where raw is rounding noise (ratios that are all 1 up to about 1e-5)."""
+    """1 - Var(after) / Var(raw); undefined if Var(raw) is rounding noise, as for ratios that are all about 1."""
 
     raw: Variance
     after: Variance
@@ -220,7 +221,7 @@ class VarianceReduction:
 
 
 def group_metrics(rewards: Tensor, group_size: int) -> dict[str, Tensor]:
-    """Return what is logged of the rewards (N,) of a step's groups; spreads within groups where G is above 1."""
+    """Return the logged statistics of a step's rewards (N,), including those of groups if G is above 1."""
     metrics = {"reward/mean": rewards.mean(), "reward/std": rewards.std(correction=0)}
     if group_size > 1:
         groups = rewards.view(-1, group_size)
@@ -230,10 +231,10 @@ def group_metrics(rewards: Tensor, group_size: int) -> dict[str, Tensor]:
 
 
 class StepMetrics:
-    """Figures of a step: the mean of those of its minibatches, and the largest of maxima.
+    """Metrics of a step: the means of its minibatches' statistics, and the largest of their maxima.
 
-    Within a minibatch the statistics of micro-batches join, so that no figure depends on their size. What is not
-    defined on a minibatch (a reduction of variance while all ratios are 1) is left out of the mean.
+    Statistics of micro-batches are joined within their minibatch, so that metrics do not depend on the size of
+    micro-batches. A statistic that is undefined on a minibatch is left out of the mean.
     """
 
     def __init__(self) -> None:
@@ -251,19 +252,19 @@ class StepMetrics:
             self._open[name] = statistic if earlier is None else earlier.join(statistic)
 
     def close_minibatch(self, *statistics: Mapping[str, Statistic]) -> None:
-        """Note that a minibatch is complete, after adding `statistics`."""
-        for each in statistics:
-            self.add(each)
+        """Add the last `statistics` of a minibatch and complete it."""
+        for added in statistics:
+            self.add(added)
         self._largest |= {name for name, statistic in self._open.items() if isinstance(statistic, Maximum)}
         values = {name: statistic.value() for name, statistic in self._open.items()}
         defined = {name: value.double() for name, value in values.items() if value is not None}
-        # Together: the host waits for the device once.
+        # In one transfer, because the host waits for it.
         for name, value in zip(defined, torch.stack(list(defined.values())).tolist() if defined else [], strict=True):
             self._figures[name].append(value)
         self._open.clear()
 
     def compute(self) -> dict[str, float]:
-        """Return the figures of the step."""
+        """Return the metrics of the step by name."""
         return {
             name: max(values) if name in self._largest else sum(values) / len(values)
             for name, values in self._figures.items()

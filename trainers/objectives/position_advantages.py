@@ -6,9 +6,9 @@ from trainers.objectives.selection import positions
 
 
 def position_advantages(rewards: Tensor) -> Tensor:
-    """Return 1 - 2 rank / (n - 1), rank 0 for the best of a query's n sequences, (Q, N) of rewards (Q, N).
+    """Return 1 - 2 rank / (n - 1) for rewards (Q, N), with rank 0 for the best of a query's n sequences: (Q, N).
 
-    The first of equal rewards has the better rank, so a query without any right sequence gets 1 to -1: the defect that
-    the seed diagnoses.
+    The first of equal rewards has the better rank, so even a query with equal rewards gets advantages from 1 to -1: the
+    defect that the notes diagnose.
     """
     return 1.0 - 2.0 * positions(rewards, descending=True) / (rewards.shape[-1] - 1)

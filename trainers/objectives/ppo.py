@@ -15,10 +15,10 @@ from trainers.objectives.policy import (
 
 
 def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Return advantages (N, T) and returns (N, T) of token rewards (N, T) and values (N, T); 0 outside `mask`.
+    """Return advantages and returns, (N, T) each, from token rewards (N, T) and values (N, T); 0 outside `mask`.
 
-    delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lam A_{t+1};  return_t = A_t + V_t. A response is one
-    run of tokens from position 0; after its last token value and advantage are 0.
+    delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lam A_{t+1};  return_t = A_t + V_t. Responses start at
+    position 0; after their last token value and advantage are 0.
     """
     mask = mask.to(values.dtype)
     values = values * mask
@@ -29,7 +29,7 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """Return `values` (N, T) with mean 0, sample variance 1 over the tokens of `mask`, 0 elsewhere (as verl does)."""
+    """Return `values` (N, T) scaled to mean 0 and sample variance 1 over the tokens of `mask`, as verl does; else 0."""
     count = mask.sum().to(values.dtype)
     centred = values - masked_mean(values, mask)
     variance = masked_mean(centred**2, mask) * count / (count - 1).clamp(min=1.0)
@@ -47,8 +47,8 @@ def value_loss(
 ) -> tuple[Tensor, Diagnostics]:
     """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (N, T).
 
-    As in OpenAI's PPO and verl's `compute_value_loss`. Diagnostics: share of clipped tokens, explained variance
-    1 - var(R - v) / var(R), undefined where all returns are equal.
+    OpenAI's PPO and verl's `compute_value_loss` use the same loss. Diagnostics: the share of clipped tokens, and the
+    explained variance 1 - var(R - v) / var(R), which is undefined if all returns are equal.
     """
     bounded = torch.minimum(torch.maximum(values, old_values - clip), old_values + clip)
     plain, clipped = (values - returns) ** 2, (bounded - returns) ** 2

@@ -5,9 +5,9 @@ from torch import Tensor
 
 
 def relative_advantages(rewards: Tensor, group_size: int) -> Tensor:
-    """Return rewards (N,), the G responses of a prompt side by side, minus the mean of their group: (N,).
+    """Return rewards (N,), stored group by group, minus the mean of their group: (N,).
 
-    A group whose rewards are all equal gets exactly 0, whatever the rounding of its mean.
+    A group with equal rewards gets exactly 0, even if its mean is rounded.
     """
     groups = rewards.view(-1, group_size)
     equal = (groups == groups[:, :1]).all(1, keepdim=True)

@@ -17,13 +17,13 @@ def grpo_loss(
     clip_high: float,
     kl_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss (a scalar with gradient) and detached diagnostics: means over steps, sequences, queries.
+    """Return the loss (a scalar with gradient) and detached diagnostics, all means over steps, sequences and queries.
 
-    logps: log-probability of each choice under the policy, (Q, N, S), nats. old_logps: the same before this epoch's
-    updates; reference_logps: under the RCE policy; both without gradient. advantages: one per sequence, (Q, N).
-    The ratio is clipped to [1 - clip_low, 1 + clip_high]. kl_coef: weight of the KL.
+    logps: log-probability of each choice under the policy, (Q, N, S), nats. old_logps, reference_logps: those before
+    this epoch's updates and under the RCE policy, without gradient. advantages: one per sequence, (Q, N). clip_low,
+    clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]. kl_coef: weight of the KL.
     """
-    rows = logps.flatten(0, 1)  # a step of a sequence is what a token is elsewhere
+    rows = logps.flatten(0, 1)  # the steps of a sequence correspond to the tokens of a response
     ratio = (rows - old_logps.flatten(0, 1)).exp()
     expanded = advantages.flatten()[:, None].expand_as(rows)
     losses, diagnostics = clip_surrogate(ratio, expanded, torch.ones_like(rows), clip_low=clip_low, clip_high=clip_high)

@@ -1,4 +1,4 @@
-"""Reward mode `separated`: a gap between positives (at least 2) and negatives (at most 1), whatever the weights."""
+"""Reward mode `separated`: positives get at least 2 and negatives at most 1, for all weights."""
 
 from typing import Any
 
@@ -7,11 +7,9 @@ from torch import Tensor
 
 
 def separated_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return max(2, 2 hard_weight + soft_weight acc_score) of positives, (Q, N).
+    """Return the rewards (Q, N): max(2, 2 hard_weight + soft_weight acc_score) for positives, else
 
-    Negatives get min(1, soft_weight acc_score).
-
-    At weights of 1 this is `hard_plus_soft_v2`; with others it keeps the gap where that formula would close it.
+    min(1, soft_weight acc_score). With weights of 1 they are those of `hard_plus_soft_v2`.
     """
     positive = correct >= 1
     soft = settings.soft_weight * acc_score

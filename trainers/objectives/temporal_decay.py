@@ -1,4 +1,4 @@
-"""Innovation 2.5 (the innovations notes): earlier tokens get more of the response's advantage."""
+"""Innovation 2.5 (the innovations notes): earlier tokens have larger weights."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -17,13 +17,12 @@ def temporal_decay_weights(
     normalize: Literal["mean", "sum", "none"],
     lspd: Mapping[str, float] | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return d_t = gamma^(t-1) for t = 1 .. L: (N, T), with mean 1 or sum 1 over the response, or as they are.
+    """Return weights d_t = gamma^(t-1) for t = 1 .. L, normalised to mean 1 or sum 1 per response, or not: (N, T).
 
-    With `lspd` (logarithmic-scale position decay; alpha, tau) d_t = exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))
-    instead, from 1 at the first to e^-alpha at the last token of any length; of a single token 1. With "sum" a
-    response's weights are 1/L of those of "mean". `logps` (N, T) gives shape, type and device only. Diagnostics, as
-    means over the responses: the sum of the weights before they are normalised, and the first and the last weight that
-    are used.
+    lspd: alpha and tau of logarithmic-scale position decay, which replaces d_t by
+    exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau)), from 1 at the first to e^-alpha at the last token of a response
+    of any length. logps: (N, T), used only for its shape, type and device. Diagnostics, as means over responses: the
+    sum of the weights before they are normalised, and the first and last normalised weights.
     """
     mask = mask.to(logps.dtype)
     steps = torch.arange(logps.shape[1], device=logps.device, dtype=logps.dtype)
@@ -32,7 +31,7 @@ def temporal_decay_weights(
         raw = gamma**steps * mask
     else:
         tau = lspd["tau"]
-        longest = torch.log1p((length - 1).clamp(min=1) / tau)  # of one token only its position 0 is looked at
+        longest = torch.log1p((length - 1).clamp(min=1) / tau)  # clamped, as a single token would give 0 / 0
         raw = torch.exp(-lspd["alpha"] * torch.log1p(steps / tau) / longest) * mask
     total = raw.sum(-1, keepdim=True)
     scale = {"mean": length, "sum": torch.ones_like(length), "none": total}[normalize]

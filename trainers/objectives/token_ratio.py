@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-TOKEN_LOG_BOUND = 20.0  # verl bounds the log-ratio so that one token can neither overflow nor vanish
+TOKEN_LOG_BOUND = 20.0  # bound of a token's log-ratio, as in verl, so that the ratio neither overflows nor vanishes
 
 
 def token_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:

@@ -9,9 +9,10 @@ from trainers.objectives.discriminators import PairDiagnostics, Scores, ranking_
 def v1_discriminator(
     teacher: Scores, student: Scores, *, margin: float = 1.0, temperature: float = 2.0, ranking_weight: float = 0.5
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature)), (N,), on pooled scores.
+    """Return the loss relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature)), (N,).
 
-    Nothing bounds diff from above: the ranking term rewards any growth of it, until the clamp at 10 * temperature.
+    diff is the difference between teacher's and student's pooled scores. It has no upper bound: the ranking term
+    rewards its growth up to the clamp at 10 * temperature.
     """
     diff = teacher.pooled - student.pooled
     hinge, ranking = functional.relu(margin - diff), ranking_loss(diff, temperature)

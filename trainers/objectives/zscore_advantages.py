@@ -3,14 +3,13 @@
 import torch
 from torch import Tensor
 
-MIN_STD = 0.1  # below it rewards differ by noise, and dividing by it would blow the noise up
+MIN_STD = 0.1  # a smaller standard deviation is noise, which dividing by it would amplify
 
 
 def zscore_advantages(rewards: Tensor) -> Tensor:
-    """Return (R - mean) / max(std, 0.1) over a query's sequences, (Q, N) of rewards (Q, N).
+    """Return (R - mean) / max(std, 0.1) over each query's sequences, for rewards R (Q, N): (Q, N).
 
-    std is the sample standard deviation (n - 1), as torch's default in the source. Rewards that are all equal give
-    exactly 0.
+    std is the sample standard deviation (n - 1), as in the source. Equal rewards give exactly 0.
     """
     count = rewards.shape[-1]
     centred = rewards - rewards.sum(-1, keepdim=True) / count

@@ -1,7 +1,7 @@
-"""One stage on several devices: a process for each, weights sharded by FSDP2, started by torchrun's launcher.
+"""Stages on several devices: one process per device, weights sharded by FSDP2, started by torchrun's launcher.
 
-A stage says that it can run so by `RANKS = join` in its entry module. The import that `join` makes late is part of its
-code all the same (`ablation.contract.code`); a stage on one device does not make it.
+A stage declares that it supports several devices by `RANKS = join` in its entry module. `join` imports the rest only
+for several devices, but that code is always part of the stage's key (`ablation.contract.code`).
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def join(device: "torch.device", halvings: int = 0) -> Ranks:
-    """Meet the other ranks. halvings: how often an earlier start ran out of memory."""
+    """Join the other ranks of the stage. halvings: how often an earlier start ran out of memory."""
     from trainers.parallel.group import Group
 
     return Group.join(device, halvings)

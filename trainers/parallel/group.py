@@ -1,8 +1,8 @@
-"""One of several processes of a stage, on torch.distributed.
+"""One of several ranks of a stage, on torch.distributed.
 
-Weights, gradients and optimiser states are sharded by FSDP2 (`torch.distributed.fsdp.fully_shard`; Zhao et al. 2023,
-arXiv 2304.11277, as ZeRO stage 3 of Rajbhandari et al. 2020, arXiv 1910.02054). Losses of micro-batches are divided by
-what all rows of a minibatch count (`trainers.running.micro_batch`), so gradients are summed over ranks, not averaged.
+FSDP2 shards weights, gradients and optimiser states (`torch.distributed.fsdp.fully_shard`; Zhao et al. 2023, arXiv
+2304.11277; ZeRO stage 3 of Rajbhandari et al. 2020, arXiv 1910.02054). Losses of micro-batches are divided by the
+denominator of their whole minibatch (`trainers.running.micro_batch`), so gradients are summed over ranks, not averaged.
 """
 
 import io
@@ -33,13 +33,13 @@ from trainers.parallel.weights import (
 )
 
 T = TypeVar("T")
-# Of a rank for the others, where all do the same, and where each has work of its own: loading, saving, sampling. What
-# happens to one that dies does not wait for this.
+# Time-outs of collective operations, during shared computation and during separate work such as loading or sampling.
+# The launcher notices a rank that dies without waiting for them.
 TOGETHER, PATIENCE = timedelta(minutes=2), timedelta(minutes=30)
 
 
 class Group(Ranks):
-    """One rank of several, with the collective operations that it shares with the others."""
+    """One of several ranks, with their collective operations."""
 
     def __init__(self, mesh: DeviceMesh, objects: distributed.ProcessGroup, halvings: int) -> None:
         self.rank, self.size, self.halvings = mesh.get_rank(), mesh.size(), halvings
@@ -47,7 +47,7 @@ class Group(Ranks):
 
     @classmethod
     def join(cls, device: torch.device, halvings: int = 0) -> "Group":
-        """Meet the other ranks, whose addresses the launcher put into the environment."""
+        """Join the other ranks, whose addresses the launcher put into the environment."""
         if device.type == "cuda":
             torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
@@ -63,9 +63,10 @@ class Group(Ranks):
     def in_parts(
         self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
     ) -> list[T]:
-        """Do `work` on this rank's rows, as often as every rank; return the results of all.
+        """Apply `work` to this rank's rows, as often as all ranks do; return the results of all ranks.
 
-        A rank without rows takes one that does not count: what the ranks compute together needs it.
+        A rank without rows processes one row whose result and gradient do not count, because collective operations need
+        all ranks.
         """
         every = self._every_part(len(rows), size)
         parts, results = every[self.share(len(every))], []
@@ -76,7 +77,7 @@ class Group(Ranks):
         return self._results([part.start < part.stop for part in every], results)
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of the loss of a part; zeros for a row that does not count."""
+        """Add the gradient of a part's loss; a row that does not count has zero gradient."""
         (loss if self._counts else 0 * loss).backward()
 
     def _every_part(self, rows: int, size: int) -> list[slice]:
@@ -84,11 +85,11 @@ class Group(Ranks):
         return [slice(rows * index // number, rows * (index + 1) // number) for index in range(number)]
 
     def share(self, count: int) -> slice:
-        """Return the numbers of the things, of `count`, that belong to this rank; possibly none."""
+        """Return the slice of `count` things that belongs to this rank; it may be empty."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, value: T) -> list[T]:
-        """Return what every rank gave, in order of their numbers; a tensor is where it was, on this rank's device."""
+        """Return every rank's value in the order of ranks; tensors on accelerators are moved to this rank's device."""
         buffer = io.BytesIO()
         torch.save(value, buffer)
         received: list[bytes] = [b""] * self.size
@@ -100,7 +101,7 @@ class Group(Ranks):
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
 
     def _results(self, counts: list[bool], results: list[T]) -> list[T]:
-        """Return what the parts of all ranks gave that count; scalars in one collective, without the host."""
+        """Return the results of all ranks' parts that count; scalar tensors are sent in one operation on the device."""
         leaves = [leaf for each in results for leaf in _leaves(each)]
         if not all(isinstance(leaf, Tensor) and leaf.dim() == 0 for leaf in leaves):
             every = [each for rank_results in self.gather(results) for each in rank_results]
@@ -109,16 +110,16 @@ class Group(Ranks):
             numbers = mine.new_empty(self.size, len(mine))
             distributed.all_gather(list(numbers), mine, group=self._mesh.get_group())
             every = [_with(results[0], iter(values)) for values in numbers.view(len(counts), -1)]
-        else:  # nothing, of each
+        else:  # results without values
             every = results * self.size
         return [each for each, there in zip(every, counts, strict=True) if there]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
-        """Set whether the next backward pass adds up gradients over ranks, or each rank keeps its own whole ones."""
+        """Set whether the next backward pass sums gradients over ranks, or leaves each rank its own."""
         model.set_requires_gradient_sync(now)
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor with its sum over ranks, the same bits in all."""
+        """Replace each tensor by its sum over ranks, which is identical on all ranks."""
         contiguous = [tensor.contiguous() for tensor in tensors]
         for work in [distributed.all_reduce(each, async_op=True) for each in contiguous]:
             work.wait()
@@ -133,24 +134,24 @@ class Group(Ranks):
         return values[0]
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model that `make` makes, with weights in the first rank alone; all go on with its random state."""
+        """Return the model from `make`, with weights only on the first rank; all ranks get that rank's random state."""
         with nullcontext() if self.rank == 0 else without_weights():
             made = make()
         set_random_state(self.same(random_state()))
         return made
 
     def shard(self, model: T, *, autocast: bool = False) -> T:
-        """Shard a model, block by block, in place, with the first rank's weights; no rank gets more than its block.
+        """Shard a model in place with the first rank's weights, one block at a time to save memory.
 
-        What autocast casts in a block, its linear layers, is cast before it is gathered. Norms, which it computes in
-        float32, are gathered with what is outside of the blocks.
+        Under autocast, linear layers are cast to bfloat16 before they are gathered. Norms, which autocast computes in
+        float32, are gathered together with the weights outside the blocks.
         """
         assert isinstance(model, nn.Module)
-        distributed.barrier(self._objects)  # all have read theirs
+        distributed.barrier(self._objects)  # reading a model may take longer than collective operations may
         blocks = list(_blocks(model))
         inside = {part for block in blocks for part in block.modules() if not autocast or isinstance(part, LINEAR)}
         low = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-        # The outermost too, since others work before it is needed again.
+        # The root module is resharded too, because other models run before it is needed again.
         share: Any = partial(fully_shard, mesh=self._mesh, reshard_after_forward=True)
         send_weights(model, self._mesh, without=inside)
         share(model, ignored_params={each for part in inside for each in part.parameters(recurse=False)})
@@ -159,20 +160,20 @@ class Group(Ranks):
             there = {each for each in block.parameters() if isinstance(each, DTensor)}
             share(block, ignored_params=there, mp_policy=low if autocast else MixedPrecisionPolicy())
         for module in _sharded(model):
-            module.set_force_sum_reduction_for_comms(True)  # gloo has no sum that divides
+            module.set_force_sum_reduction_for_comms(True)  # gloo cannot average
             module.set_gradient_divide_factor(1.0)
         return model
 
     @contextmanager
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
-        """Gather the weights once: into a copy in the precision of autocast, or where they belong."""
+        """Yield the model with gathered weights, or under autocast a copy of it in the precision of autocast."""
         modules = list(_sharded(model))
-        if not modules:  # what is only measured is whole everywhere
+        if not modules:  # a model that is only measured is not sharded
             yield model
             return
         if autocast:
             for module in modules:
-                module.reshard()  # the last forward may have left some whole
+                module.reshard()  # the last forward pass may have left some weights gathered
             yield rollout_copy(model, self.full_tensor)
             return
         for module in modules:
@@ -186,11 +187,11 @@ class Group(Ranks):
                 module.reshard()
 
     def full_tensor(self, tensor: Any) -> Any:
-        """Return the whole of a tensor that is sharded over ranks."""
+        """Return the unsharded tensor."""
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def save(self, model: Any, folder: Path) -> None:
-        """Gather a model's weights, one by one, in the first rank's memory, which writes them; what is tied, once."""
+        """Gather a model's weights one by one on the first rank's CPU, which writes them; tied weights occur once."""
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         weights = get_model_state_dict(model, options=options)
         tied = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
@@ -201,26 +202,26 @@ class Group(Ranks):
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
-    """Yield what maps and statistics hold, in order."""
+    """Yield the values in nested dicts and dataclasses, in order."""
     if isinstance(tree, dict) or is_dataclass(tree):
-        for each in (tree if isinstance(tree, dict) else vars(tree)).values():
-            yield from _leaves(each)
+        for branch in (tree if isinstance(tree, dict) else vars(tree)).values():
+            yield from _leaves(branch)
     elif tree is not None:
         yield tree
 
 
 def _with(tree: Any, leaves: Iterator[Tensor]) -> Any:
-    """Return the same with other leaves, in the precision of its own."""
+    """Return `tree` with its values replaced by `leaves`, cast to the types of the former values."""
     if isinstance(tree, dict):
-        return {name: _with(each, leaves) for name, each in tree.items()}
+        return {name: _with(branch, leaves) for name, branch in tree.items()}
     if is_dataclass(tree):
         kind: Any = type(tree)
-        return kind(*(_with(each, leaves) for each in vars(tree).values()))
+        return kind(*(_with(branch, leaves) for branch in vars(tree).values()))
     return None if tree is None else next(leaves).to(tree.dtype)
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers that transformers says belong on one device; the largest pieces that are gathered at once."""
+    """Yield the layers that transformers does not split between devices; each is gathered as a whole."""
     kinds = {
         name
         for module in model.modules()

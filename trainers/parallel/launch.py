@@ -26,17 +26,15 @@ from ablation.runner.job import Job, parse
 
 OUTCOME = "ranks.json"
 LESS_MEMORY = "out of memory"
-STACK = "stack of rank"  # begins the name of the file of a rank that was ended
+STACK = "stack of rank"  # prefix of the file with the stack of a rank that was ended
 _MOST_HALVINGS = 30
 
 
 def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[str, str]:
-    """Run a stage on `count` devices; return its state and the reason.
+    """Run a stage on `count` devices; return its state and the reason for it.
 
-    terminal: for the first rank's lines of progress.
-
-    Raises OSError (ECANCELED) where the ranks were ended from outside, or by a fault of the machine: another attempt
-    goes on from the checkpoint.
+    terminal: gets the first rank's progress. Raises OSError (ECANCELED) if the ranks were ended from outside or by a
+    fault of the machine; another attempt then resumes from the checkpoint.
     """
     for halvings in range(_MOST_HALVINGS):
         (job.out / OUTCOME).unlink(missing_ok=True)
@@ -46,31 +44,32 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
         try:
             outcome = read_json(job.out / OUTCOME)
         except (OSError, ValueError) as error:
-            reason = f"the ranks ended with exit status {status} and left no {OUTCOME}; see log.txt"
+            reason = f"the ranks ended with exit status {status} without {OUTCOME}; read log.txt for the cause"
             raise OSError(errno.ECANCELED, reason) from error
         (job.out / OUTCOME).unlink()
         if outcome["state"] == LESS_MEMORY:
-            log.warning("%s: all ranks start again with micro-batches of half the size", outcome["reason"])
+            log.warning("%s; all ranks start again with micro-batches of half the size", outcome["reason"])
             continue
         if outcome["machine"]:
             raise OSError(errno.ECANCELED, outcome["reason"])
         return outcome["state"], outcome["reason"]
-    return "failed", f"out of memory after {_MOST_HALVINGS} halvings of the micro-batches"
+    problem = f"out of memory after {_MOST_HALVINGS} halvings of the micro-batches"
+    return "failed", f"{problem}; use a smaller model, shorter sequences or more devices"
 
 
 def _launcher(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:
-    """Run torchrun's launcher; return its exit status."""
+    """Run torchrun's launcher in a process of its own; return its exit status."""
     command = [sys.executable, "-m", "trainers.parallel.launch", str(os.getpid()), str(count), *job.arguments]
-    # Its standard input is how the ranks find the terminal: the launcher hands down no other descriptor.
+    # The ranks inherit the terminal as standard input, the only descriptor that the launcher passes on.
     with tempfile.TemporaryDirectory() as scratch:
         environment["ABLATION_SCRATCH"] = scratch
         return subprocess.run(command, stdin=terminal.fileno(), env=environment, check=False).returncode
 
 
 def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, over: bool = False) -> None:
-    """Say how the ranks ended, unless another rank has: the errors of the others follow from its own.
+    """Write how the ranks ended to `ranks.json`, unless another rank has done so, whose error caused this one.
 
-    over: whatever another said. A rank that was killed says nothing, and others only that it is gone.
+    over: whether to replace what another rank wrote. If a rank was killed, others report only that it is gone.
     """
     temporary = out / f".{OUTCOME}.tmp.{socket.gethostname()}.{os.getpid()}"  # `remove_leftovers` knows it
     write_json(temporary, {"state": state, "reason": reason, "machine": machine})
@@ -86,7 +85,7 @@ def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, 
 
 
 def launch(count: int, arguments: Sequence[str]) -> int:
-    """Run `count` workers with the arguments of the stage; end them all when one fails. Return the exit status."""
+    """Run `count` workers with the stage's arguments, and end all of them if one fails; return the exit status."""
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -99,7 +98,7 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         max_restarts=0,
         shutdown_timeout=5,  # seconds from SIGTERM to SIGKILL
         run_id=str(os.getpid()),
-        # Any free port; by number, as a machine's own name need not resolve.
+        # Any free port, at a numeric address because a machine's own name may not resolve.
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         local_addr="127.0.0.1",

@@ -1,8 +1,8 @@
-"""The weights of a model that several ranks share: how each gets its part of them, and a whole copy to sample with.
+"""Weights of a model on several ranks: how each rank gets its part, and unsharded copies for sampling.
 
-One rank, the first, reads a model. The others run the same code with every parameter put on the meta device as soon as
-a module has it: what was read of a file is let go, tensor by tensor, and what is tied is tied. Buffers are real, for no
-file holds them: a rotary embedding's frequencies are computed. So are flags, hooks and settings.
+Only the first rank keeps the weights that it reads. The other ranks run the same code but move every parameter to the
+meta device as soon as a module gets it, which frees its memory and keeps ties between parameters. Buffers, such as a
+rotary embedding's frequencies, are computed on all ranks, as are flags, hooks and settings.
 """
 
 import random
@@ -23,7 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 @contextmanager
 def without_weights() -> Iterator[None]:
-    """Have modules that are made meanwhile, on the CPU, hold their parameters on the meta device."""
+    """Within the block, put the parameters of new modules on the meta device."""
     register, to = nn.Module.register_parameter, nn.Module.to
 
     def on_meta(module: nn.Module, name: str, value: nn.Parameter | None) -> None:
@@ -33,7 +33,7 @@ def without_weights() -> Iterator[None]:
 
     def stay(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-        if device is not None and device.type not in ("cpu", "meta"):  # meta: peft puts adapters where the weights are
+        if device is not None and device.type not in ("cpu", "meta"):  # peft moves adapters to the weights' meta device
             raise ValueError(f"a model without weights cannot be moved to {device}; shard it first")
         return module if dtype is None else to(module, dtype)
 
@@ -47,7 +47,7 @@ def without_weights() -> Iterator[None]:
 
 
 def send_weights(module: nn.Module, mesh: DeviceMesh, without: Collection[nn.Module] = ()) -> None:
-    """Give every rank, on its device, the first one's weights of a module that are not sharded yet, `without` some."""
+    """Send the first rank's unsharded weights of a module to every rank's device, except those in `without`."""
     sent: dict[nn.Parameter, nn.Parameter] = {}
     first = mesh.get_rank() == 0
     for each in module.modules():
@@ -66,37 +66,37 @@ def _empty(like: Tensor, mesh: DeviceMesh) -> Tensor:
 
 
 def random_state() -> Any:
-    """Return the state of the process's random generators."""
+    """Return the states of the process's global random generators."""
     return random.getstate(), numpy.random.get_state(), torch.get_rng_state()
 
 
 def set_random_state(state: Any) -> None:
-    """Put the random generators into a state, of another rank's: those that build nothing draw nothing."""
+    """Set the global random generators to a state, such as that of another rank."""
     python_state, numpy_state, torch_state = state
     random.setstate(python_state)
     numpy.random.set_state(numpy_state)
     torch.set_rng_state(torch_state)
 
 
-# A whole copy of a sharded model to sample with under bfloat16 autocast, at half of its float32 bytes.
+# Unsharded copies of a sharded model for sampling under bfloat16 autocast, with half the bytes of float32.
 #
-# Autocast casts the weights of linear layers to bfloat16 wherever they are used; the copy has them so to begin with.
-# Embeddings and norms stay in float32, in which autocast computes them. So it gives the numbers of the whole model.
+# Autocast would cast the weights of linear layers to bfloat16 at each use; in the copy they are bfloat16 already.
+# Embeddings and norms stay float32, in which autocast computes them, so the copy gives the same numbers as the model.
 FullTensor = Callable[[Tensor], Tensor]
-Copies = dict[tuple[int, torch.dtype], Tensor]  # what was copied, by its number and the copy's precision
-LINEAR = (nn.Linear, Conv1D)  # all that they do with weight and bias is a product that autocast casts
+Copies = dict[tuple[int, torch.dtype], Tensor]  # copied tensors by the original's id and the copy's type
+LINEAR = (nn.Linear, Conv1D)  # modules that use weight and bias only in products that autocast casts
 
 
 def rollout_copy(model: nn.Module, full_tensor: FullTensor) -> Any:
-    """Return a copy of a model without hooks, that needs no other rank and does not follow the model's updates.
+    """Return an unsharded copy of a model's current weights, without hooks, which needs no other rank.
 
-    full_tensor: returns all of a tensor of which this rank has a part. Tensors are gathered one by one, those of linear
-    layers in bfloat16. A tied output matrix in float32 is two: one to look words up, one to multiply with.
+    full_tensor: returns the unsharded tensor. Tensors are gathered one by one, those of linear layers in bfloat16. A
+    tied output matrix in float32 becomes two tensors: an embedding, and a bfloat16 matrix.
     """
     return _bare(model, full_tensor, {}).eval()
 
 
-# Functions, not closures: one that calls itself is a cycle, which would keep the weights until a garbage collection.
+# Not a closure: a closure that calls itself is a cycle, which would keep the weights until a garbage collection.
 def _bare(module: nn.Module, full_tensor: FullTensor, copies: Copies) -> nn.Module:
     kind: Any = next(each for each in type(module).__mro__ if not issubclass(each, FSDPModule))
     low = kind in LINEAR

@@ -1,6 +1,6 @@
-"""One rank of a stage: the same code as alone, with the arguments of `ablation.runner.run`.
+"""Process of one rank of a stage; it runs the same code as a stage on one device, with the same arguments.
 
-The first rank writes the stage's files and talks to the terminal; what the others write is thrown away.
+The first rank writes the stage's files and the terminal's progress; files of other ranks are discarded.
 """
 
 import errno
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one rank; return the exit status. The first that fails says why in `ranks.json`."""
+    """Run one rank; return the exit status. The first rank that fails writes the reason to `ranks.json`."""
     end_with_parent()
     end_on_signals()
     job, rank, scratch = read_job(argv), int(os.environ["RANK"]), Path(os.environ["ABLATION_SCRATCH"])
     stack = (scratch / f"{STACK} {rank}").open("w")
     faulthandler.enable(stack)  # NCCL's watchdog aborts
-    faulthandler.register(signal.SIGTERM, stack, chain=True)  # where it is when the launcher ends it
+    faulthandler.register(signal.SIGTERM, stack, chain=True)  # the launcher ends ranks with SIGTERM
     job.threads = max(1, job.threads // int(os.environ["LOCAL_WORLD_SIZE"]))
     prepare_process(job.threads)
     keep_freed_memory()
@@ -59,8 +59,8 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
         except RuntimeError as error:
             if isinstance(error, OneRankOutOfMemory):
                 short.append(said + str(error))
-            elif "Timed out waiting" in str(error):  # gloo's words; NCCL aborts the process
-                late.append(f"rank {rank} waited too long for another rank; log.txt says where each rank was")
+            elif "Timed out waiting" in str(error):  # gloo's message; NCCL aborts the process
+                late.append(f"rank {rank} waited too long for another rank; read log.txt for the stack of each rank")
             raise
         return "ok", ""
 
@@ -81,7 +81,7 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
 
 
 def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
-    """Do what `ablation.runner.run` does with a stage, with the other ranks."""
+    """Run the stage as `ablation.runner.run` does, together with the other ranks."""
     if problem := changed_code(job.code):
         raise OSError(errno.ECANCELED, problem)
     modules = known_modules(job)

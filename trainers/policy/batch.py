@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Sequences:
-    """N responses (N, T), padded on the right, each after its prompt (N, P), padded on the left; masks are 1 at tokens.
+    """N prompts (N, P), padded on the left, and their responses (N, T), padded on the right; masks are 1 at tokens.
 
-    A response ends with the end-of-sequence token unless it was cut. `logps` (N, T), nats, at the sampling temperature:
-    what the sampler gave the tokens; None for responses that nobody sampled.
+    A response ends with the end-of-sequence token unless it was truncated. logps: the sampler's log-probabilities
+    (N, T), in nats, at the sampling temperature; None for responses that were not sampled.
     """
 
     prompt_ids: Tensor
@@ -29,11 +29,11 @@ class Sequences:
         return self.completion_mask.sum(1)
 
     def select(self, rows: Tensor) -> "Sequences":
-        """Return the rows, without columns that are padding in all of them."""
+        """Return the responses with these row numbers, without columns that are padding in all of them."""
         rows = rows.to(self.completion_mask.device)
         mask, prompt_mask = self.completion_mask[rows], self.prompt_mask[rows]
         width, longest = 0, self.prompt_ids.shape[1]
-        if len(rows):  # both at once: the host waits for an accelerator
+        if len(rows):  # both lengths in one transfer, because the host waits for it
             width, longest = torch.stack([each.sum(-1).max().long() for each in (mask, prompt_mask)]).tolist()
         start = self.prompt_ids.shape[1] - longest
         return Sequences(
@@ -45,21 +45,21 @@ class Sequences:
         )
 
     def ended(self, eos: int) -> Tensor:
-        """Return a mask (N,) of the responses that ended by themselves and were not cut."""
+        """Return a mask (N,) of the responses with an end-of-sequence token, which are not truncated."""
         return ((self.completion_ids == eos) & self.completion_mask.bool()).any(1)
 
     def to(self, device: torch.device | str) -> "Sequences":
-        """Return the same on another device."""
+        """Return the sequences on another device."""
         moved = {name: value.to(device) for name, value in vars(self).items() if value is not None}
         return replace(self, **moved)
 
     @property
     def attention_mask(self) -> Tensor:
-        """Return the mask of prompt and response, (N, P + T)."""
+        """Return the joint mask of prompts and responses, (N, P + T)."""
         return torch.cat([self.prompt_mask, self.completion_mask.to(self.prompt_mask.dtype)], 1)
 
     def model_inputs(self) -> dict[str, Tensor]:
-        """Return the arguments of a causal model; positions count tokens, not padding."""
+        """Return the input arguments of a causal model; positions count tokens but not padding."""
         mask = self.attention_mask
         return {
             "input_ids": torch.cat([self.prompt_ids, self.completion_ids], 1),

@@ -1,4 +1,4 @@
-"""Builds the models, optimisers and random generators of a run of `reinforce` from a stage's configuration."""
+"""Construction of a run of `reinforce` from a stage's configuration: models, optimisers, formulas, generators."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -22,9 +22,11 @@ from trainers.tasks.interface import bucket, read_problems
 
 
 def build(stage: Stage) -> Run:
-    """Return the run before its first step; the policy is the warm start's."""
+    """Return the run before its first step; the policy starts from the warm start."""
     config: PolicyConfig = stage.config
     parts = stage.parts
+
+    # The policy learns; the reference, if there is a KL, is a frozen copy of the warm start.
     placement = Placement.of(stage.devices, config.precision, stage.ranks, parts.get("adapters"))
     folder = policy_folder(stage, "warm_start")
     tokenizer, task = load_tokenizer(folder), load_task(stage)
@@ -42,10 +44,14 @@ def build(stage: Stage) -> Run:
         recompute_logps=config.rollout.recompute_logps,
         kl_per_response=config.kl.per == "response",
     )
+
+    # PPO's critic starts from the policy, too.
     critic = None
     if isinstance(config.advantage, Gae):
         critic = parts["new_critic"](stage, config.advantage.critic, config.update, folder, placement)
     learners = {"policy": actor.learner} | ({} if critic is None else {"critic": critic.learner})
+
+    # Each source of rewards is optional.
     penalty, longest = config.overlong_penalty, config.sampling.max_new_tokens
     overlong_penalty = None
     if penalty is not None:
@@ -66,6 +72,8 @@ def build(stage: Stage) -> Run:
         function=parts.get("reward_function"),
         overlong_penalty=overlong_penalty,
     )
+
+    # The policy samples its own responses, unless an engine such as vLLM does.
     resample, settings = None, config.dynamic_sampling
     if settings is not None:
         group_size, rounds = config.rollout.group_size, settings.max_rounds
@@ -82,7 +90,10 @@ def build(stage: Stage) -> Run:
         micro_batch=stage.micro_batch(config.rollout.batch_size),
         engine=start_engine(stage, config.rollout, responder, folder, learners=learners.values()),
     )
-    generators = Generators(*(_generator(name, stage.seed) for name in Generators.__dataclass_fields__))
+
+    # A checkpoint holds what the learners, the progress and the generators have become.
+    seeds = {name: bucket(f"{name} {stage.seed}", 2**62) for name in Generators.__dataclass_fields__}
+    generators = Generators(**{name: torch.Generator().manual_seed(seed) for name, seed in seeds.items()})
     progress = Progress(config.kl.kl_coef)
     run = Run(
         config=config,
@@ -103,14 +114,10 @@ def build(stage: Stage) -> Run:
 
 
 def build_objective(parts: Mapping[str, Callable[..., Any]], config: PolicyConfig) -> Objective:
-    """Return the policy loss of a variant: its formulas, each with the settings under the key of its name."""
+    """Return the policy loss of a variant; each formula gets the settings under the configuration key of its name."""
     formulas = {}
     for name in {field.name for field in fields(Objective)} & parts.keys():
         settings = getattr(config, name, None)
         values = settings.model_dump(exclude={"kind"}) if isinstance(settings, BaseModel) else {}
         formulas[name] = partial(parts[name], **values)
     return Objective(**formulas, weight_on=config.weight_on, aggregation=config.update.aggregation)
-
-
-def _generator(purpose: str, seed: int | None) -> torch.Generator:
-    return torch.Generator().manual_seed(bucket(f"{purpose} {seed}", 2**62))

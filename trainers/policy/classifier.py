@@ -1,4 +1,4 @@
-"""A sequence classifier as a reward model: how it reads `prompt + response`."""
+"""Sequence classifiers as reward models, and the text of prompt and response that they read."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ from trainers.running.stage import Stage
 
 
 class RewardModel:
-    """A sequence classifier with one logit, read as the reward of `prompt + response`.
+    """Sequence classifier whose only logit is the reward of a response.
 
-    Several ranks share its weights, and each scores its part of the responses.
+    Several ranks share its weights, and each rank scores a part of the responses.
     """
 
     def __init__(self, folder: Path, placement: Placement, batch_size: int = 64) -> None:
@@ -29,7 +29,9 @@ class RewardModel:
             dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
             model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype, local_files_only=True)
             if model.config.num_labels != 1:
-                raise ValueError(f"{folder}: a reward model has one output, but this one has {model.config.num_labels}")
+                raise ValueError(
+                    f"{folder}: the reward model has {model.config.num_labels} outputs; use a model with one output"
+                )
             model.config.pad_token_id = self.tokenizer.pad_token_id
             return model.to(placement.before_sharding).eval().requires_grad_(False)
 
@@ -40,8 +42,7 @@ class RewardModel:
     def __call__(self, prompts: Sequence[str], responses: Sequence[str]) -> Tensor:
         """Return one reward per response, (N,), on the CPU.
 
-        The texts are read by the model's own tokenizer, so it need not be the policy's. Those beyond its longest input
-        lose the beginning of the prompt.
+        The model's own tokenizer reads the texts. Texts that are too long lose the beginning of the prompt.
         """
 
         def judge(texts: Sequence[str]) -> Tensor:
@@ -51,7 +52,7 @@ class RewardModel:
 
 
 def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return the tokenizer with a padding token, and with truncation on the left, which keeps the response."""
+    """Give the tokenizer a padding token, and truncation on the left, which keeps the response; return it."""
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.truncation_side = "left"
@@ -59,7 +60,7 @@ def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizer
 
 
 def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], responses: Sequence[str]) -> list[str]:
-    """Return the texts that a reward model reads: chats in its template, or without one prompt and response."""
+    """Return the texts that a reward model reads: chats in its template, or `prompt response` if it has none."""
     pairs = list(zip(prompts, without_special_tokens(tokenizer, responses), strict=True))
     if tokenizer.chat_template is None:
         return [f"{prompt} {response}" for prompt, response in pairs]
@@ -70,7 +71,7 @@ def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], respo
 def ids_around(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]
 ) -> tuple[Sequence[list[int]], Sequence[list[int]]]:
-    """Return the ids before and after each response in the chats of `pair_texts`; the tokenizer has a template."""
+    """Return the token ids before and after each response in the chats of `pair_texts`, which needs a template."""
     mark = "RESPONSE"
     texts = [text.rpartition(mark) for text in pair_texts(tokenizer, prompts, [mark] * len(prompts))]
     heads, _, tails = zip(*texts, strict=True)
@@ -81,7 +82,7 @@ def ids_around(
 def scores(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, placement: Placement, texts: Sequence[str]
 ) -> Tensor:
-    """Return the scores (N,) of texts as `pair_texts` writes them, float32, with their graph if the model learns."""
+    """Return the float32 scores (N,) of texts from `pair_texts`, with gradient if the model is trainable."""
     inputs = tokenizer(
         list(texts),
         padding=True,
@@ -95,5 +96,5 @@ def scores(
 
 
 def load_reward_model(stage: Stage, settings: Reward, placement: Placement) -> RewardModel | None:
-    """Return the reward model of a stage; None if it has no weight."""
+    """Return the reward model of a stage; None if its weight in the reward is 0."""
     return RewardModel(reward_model_folder(stage), placement) if settings.model > 0 else None

@@ -1,8 +1,8 @@
 """Configuration of the studies `innovations` and `gspo`: group policy optimisation on a task with verifiable answers.
 
-The defaults of a method are its published ones (KL control: GSPO notes; clipping: PPO, GRPO). Only pydantic is
-imported: `_study.yaml` names `PolicyConfig`, and validating and planning read it without torch. Every field has a
-default, as a stage is given the keys that it reads and no others.
+The defaults of a method are the published ones (KL control: GSPO notes; clipping: PPO, GRPO). `_study.yaml` names
+`PolicyConfig`; this module imports only pydantic, so that validating and planning do not need torch. Every field has a
+default, because a stage gets only the keys that it reads.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from ablation.contract.parts import Absent
 from trainers.assets_config import Asset, Strict
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
-COLDEST = 0.01  # vLLM takes lower temperatures for this one
+COLDEST = 0.01  # vLLM raises lower temperatures to this one
 VLLM_REMEDY = "use the environment that `make vllm` makes (docs/how-to/vllm.md), or set it to own"
 
 
@@ -49,21 +49,21 @@ class Sampled(Strict):
 
     @property
     def _packages(self) -> dict[str, tuple[str, str]]:
-        """The package that the engine needs, with the key that needs it and the remedy."""
+        """Return the package that the engine needs, with the key that needs it and the remedy."""
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
     def _refused(self, memory: "Memory", temperature: float, limit: int | None) -> Iterator[str]:
-        """Yield the settings' conflicts with vLLM; temperature and limit are those of `sampling`."""
+        """Yield the settings' conflicts with vLLM, given the temperature and the response limit of `sampling`."""
         if self.engine != "vllm":
             return
         if memory.lora is not None:
-            yield "rollout.engine vllm has not been tested with memory.lora; set one of them to its default"
+            yield "rollout.engine vllm cannot be combined with memory.lora; leave one out"
         if temperature < COLDEST:
-            coldest = f"rollout.engine vllm cannot sample at temperatures below {COLDEST:g}"
-            yield f"{coldest}, but sampling.temperature is {temperature:g}"
+            problem = f"rollout.engine vllm cannot sample at sampling.temperature {temperature:g}"
+            yield f"{problem}; use at least {COLDEST:g}"
         if self.vllm.longest is not None and limit is not None and self.vllm.longest <= limit:
-            room = f"rollout.vllm.longest {self.vllm.longest} leaves no room for a prompt"
-            yield f"{room} beside sampling.max_new_tokens {limit}"
+            problem = f"rollout.vllm.longest {self.vllm.longest} leaves no room for a prompt"
+            yield f"{problem} before sampling.max_new_tokens {limit}; raise it"
 
 
 class Lora(Strict):
@@ -92,7 +92,7 @@ class Memory(Strict):
 
 
 class Data(Strict):
-    """Problems per split. The development split is for choices; the test split is read once, by the last stage."""
+    """Problems per split. The development split is for choices; only the last stage reads the test split."""
 
     warm: int = Field(default=2000, ge=1, description="Problems with worked responses.")
     train: int = Field(default=2000, ge=1, description="Problems for reinforcement.")
@@ -130,13 +130,13 @@ class WarmStart(Strict):
         default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
     )
     until: Annotated[Until | None, Absent(None)] = Field(
-        default=None, description="Stop at an accuracy on training problems; null: stop after all steps."
+        default=None, description="Accuracy on training problems at which to stop; null: stop after all steps."
     )
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory.")
 
 
 class Sampling(Strict):
-    """Sampling in training; evaluation shares the longest response and has its own temperature."""
+    """Sampling in training; evaluation uses the same longest response but its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
     temperature: float = Field(default=1.0, gt=0, description="Temperature of sampling and of all log-probabilities.")
@@ -157,7 +157,9 @@ class Rollout(Sampled):
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
         if self.responses % self.group_size:
-            raise ValueError(f"responses = {self.responses} is not a multiple of group_size = {self.group_size}")
+            raise ValueError(
+                f"responses {self.responses} is not a multiple of group_size {self.group_size}; change one"
+            )
         return self
 
 
@@ -180,9 +182,7 @@ class Reward(Strict):
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.rule == 0 and self.model == 0 and self.function is None:
-            raise ValueError(
-                "rule and model are both 0 and there is no function, so nothing would be rewarded; set one of them"
-            )
+            raise ValueError("rule and model are 0 and function is null, so nothing would be rewarded; set one of them")
         return self
 
 
@@ -256,7 +256,7 @@ class Kl(Strict):
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
         if self.adaptive and self.kl_coef == 0:
-            raise ValueError("adaptive has no effect at kl_coef 0, where there is no KL; set adaptive to false")
+            raise ValueError("adaptive has no effect at kl_coef 0, because there is no KL; set adaptive to false")
         return self
 
 
@@ -322,7 +322,7 @@ class Ptrw(Strict):
 
 
 class AsymmetricClip(Strict):
-    """2.6: clip range by the advantage's sign; `pos` and `neg` are the names of the source's table."""
+    """2.6: clip range that depends on the advantage's sign; `pos` and `neg` are named as in the source."""
 
     kind: Literal["asymmetric_clip"] = "asymmetric_clip"
     pos: float = Field(default=0.3, gt=0, description="Clip range [1 - pos, 1 + pos] if A > 0.")
@@ -334,7 +334,7 @@ Surrogate = Annotated[Clip | Ptrw | AsymmetricClip, Field(discriminator="kind")]
 
 
 class Lspd(Strict):
-    """Decay on a logarithmic scale of positions, the same from first to last token at any length."""
+    """Decay on a logarithmic scale of positions, with the same total decay for responses of any length."""
 
     alpha: float = Field(default=2.0, gt=0, description="Strength: the last weight is e^-alpha times the first.")
     tau: float = Field(default=10.0, gt=0, description="Number of tokens before the scale becomes logarithmic.")
@@ -444,54 +444,49 @@ class PolicyConfig(Strict):
         """Yield the settings' conflicts with the advantages, the loss and the token rewards."""
         group_size, token_level = self.rollout.group_size, self.reward.level == "token"
         if self.advantage.kind == "gae" and group_size != 1:
-            yield "advantage gae needs rollout.group_size 1"
+            yield "advantage gae needs rollout.group_size 1; set it to 1"
         if self.advantage.kind != "gae" and group_size < 2:
-            yield "group advantages need rollout.group_size >= 2"
+            yield f"the advantage {self.advantage.kind} needs rollout.group_size of at least 2; raise it"
         if self.ema_smoothing is not None and self.ratio != "token":
-            yield "ema_smoothing smooths token ratios, so it needs ratio token"
+            yield "ema_smoothing smooths token ratios; set ratio to token"
         if self.weight_on != "advantage" and self.gradient_adaptive is None and self.temporal_decay is None:
-            yield f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay"
+            yield f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay; set one"
         if self.kl.per == "response" and self.update.aggregation == "token_mean":
-            yield "kl.per response is a mean over responses, so it needs update.aggregation sequence_mean"
+            yield "kl.per response is a mean over responses; set update.aggregation to sequence_mean"
         if token_level and self.advantage.kind == "batch_normalized":
-            yield (
-                "reward.level token cannot be combined with the advantage batch_normalized, which is for "
-                "whole responses"
-            )
+            yield "reward.level token cannot be combined with the advantage batch_normalized; leave one out"
         if token_level and self.reward.model == 0:
-            yield "reward.level token needs reward.model > 0, because the rule rewards whole responses"
+            yield "reward.level token needs a reward model; set reward.model above 0"
 
     def _of_models(self) -> Iterator[str]:
         """Yield missing models and data, and settings that need more models than there will be."""
         task, checkpoints = self.task, self.evaluate.checkpoints
         if self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled:
-            yield "reward.model > 0 needs a reward_model, or reward_training.enabled"
+            yield "reward.model > 0 needs a reward model; set reward_model, or set reward_training.enabled to true"
         if self.reward_model is not None and self.reward_training.enabled:
-            yield "reward_model and reward_training.enabled cannot be combined; there can be only one reward model"
+            yield "reward_model cannot be combined with reward_training.enabled; leave one out"
         if self.model is None and self.warm_start.memory.lora is not None:
-            yield (
-                "warm_start.memory.lora needs a pretrained `model`, because a model from scratch must learn all weights"
-            )
+            yield "warm_start.memory.lora needs a pretrained model; set `model`"
         if task.reads_source and self.data_source is None:
-            yield f"task.name {task.name} needs a data_source"
+            yield f"the task {task.name} needs data; set data_source"
         if self.model is None and getattr(task, "form", "textual") == "textual":
-            yield "a textual task needs a pretrained `model`; form compact can be learnt from scratch"
+            yield f"a textual task such as {task.name} needs a pretrained model; set `model`"
         if checkpoints > self.steps:
-            yield f"evaluate.checkpoints ({checkpoints}) exceeds steps ({self.steps})"
+            yield f"evaluate.checkpoints {checkpoints} exceeds steps {self.steps}; lower it"
 
     def _unanswered(self) -> Iterator[str]:
         """Yield the settings' conflicts with prompts without answers."""
         if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
             return
-        where = "task.answer null (prompts without answers) needs"
+        condition = "with task.answer null there are no"
         if self.reward.rule > 0:
-            yield f"{where} reward.rule 0 and a reward model"
+            yield f"{condition} answers to check; set reward.rule to 0 and use a reward model"
         if self.reward_training.enabled:
-            yield f"{where} a reward_model, because reward_training learns the rule's rewards"
+            yield f"{condition} rewards by rule to learn; set reward_model instead of reward_training.enabled"
         if self.warm_start.steps > 0:
-            yield f"{where} warm_start.steps 0, because there are no worked responses"
+            yield f"{condition} worked responses; set warm_start.steps to 0"
         if self.dynamic_sampling is not None:
-            yield f"{where} dynamic_sampling null, because no response is right or wrong"
+            yield f"{condition} right or wrong responses; set dynamic_sampling to null"
 
     def _unmeasured(self) -> Iterator[str]:
         """Yield the settings' conflicts with a warm start that ends at an accuracy."""
@@ -499,9 +494,9 @@ class PolicyConfig(Strict):
         if until is None:
             return
         if 0 < steps < until.every:
-            yield f"warm_start.until.every {until.every} is more than the {steps} steps, so there would be no check"
+            yield f"warm_start.until.every {until.every} exceeds warm_start.steps {steps}; lower it"
         if until.problems > self.data.train:
-            yield f"warm_start.until.problems {until.problems} is more than data.train, {self.data.train}"
+            yield f"warm_start.until.problems {until.problems} exceeds data.train {self.data.train}; lower it"
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
@@ -533,7 +528,7 @@ class PolicyConfig(Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the token weights that have no effect, as their mean is 1 and a response has one ratio and advantage.
+        """Return the keys of token weights without effect: those of mean 1, if a response has one ratio and advantage.
 
         Two kinds of weights together have an effect, because the mean of their product is not 1.
         """

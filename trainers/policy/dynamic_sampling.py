@@ -1,4 +1,4 @@
-"""DAPO's dynamic sampling (arXiv 2503.14476, section 3.2): sample until enough groups tell right from wrong."""
+"""DAPO's dynamic sampling (arXiv 2503.14476, section 3.2): sample until enough groups have right and wrong answers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,12 +11,12 @@ from trainers.policy.grpo import Rollout
 
 
 def informative_groups(sample: Callable[[], Rollout], *, group_size: int, max_rounds: int, padding: int) -> Rollout:
-    """Return as many informative groups as one call of `sample` has groups, from at most `max_rounds` calls.
+    """Call `sample` at most `max_rounds` times; return as many groups as one call has, informative ones if possible.
 
-    Informative: neither all right nor all wrong. If the rounds do not give enough, groups of the last round that are
-    not fill the step up, so that it has as many responses as asked for; of these only such have a policy term whose
-    rewards differ in something else, format or length. Metrics are means over all responses sampled, kept or not, so
-    that they compare with other variants; `sampling/rounds` and `sampling/kept_groups` say what it cost.
+    A group is informative if its answers are neither all right nor all wrong. If there are too few, other groups of the
+    last round complete the rollout; they have a policy term only if their rewards differ otherwise, as by length.
+    Metrics are means over all sampled responses, kept or not, so that variants can be compared; `sampling/rounds` and
+    `sampling/kept_groups` state the cost.
     """
     rounds, keep, missing = [], [], None
     for _ in range(max_rounds):
@@ -38,7 +38,7 @@ def informative_groups(sample: Callable[[], Rollout], *, group_size: int, max_ro
 
 
 def join(rounds: Sequence[Rollout], keep: Sequence[Tensor], padding: int) -> Rollout:
-    """Return the rows `keep[i]` of each round, with the means of the rounds' metrics."""
+    """Return one rollout of the rows `keep[i]` of each round i, with the metrics averaged over the rounds."""
     sequences = [each.sequences.select(rows) for each, rows in zip(rounds, keep, strict=True) if len(rows)]
     joined = concatenate(sequences, padding)
     tokens = [each.token_rewards for each in rounds if each.token_rewards is not None]

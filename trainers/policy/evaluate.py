@@ -1,6 +1,6 @@
-"""Stages `evaluate_warm` and `evaluate`: the test split, read once per run; one row per problem in items.parquet.
+"""Stages `evaluate_warm` and `evaluate`: measure a policy on the test split; items.parquet has a row per problem.
 
-Where `evaluate.checkpoints` asks for more policies than the last one, the values of `sampled` are their means. The
+If `evaluate.checkpoints` asks for earlier policies as well, the values of `sampled` are means over all of them. The
 samples quote the last policy.
 """
 
@@ -22,10 +22,10 @@ RANKS = join  # several devices: a process for each, which samples for its promp
 
 
 def run(stage: Stage) -> None:
-    """Measure the policy of the input `policy`.
+    """Measure the policy in the input `policy`.
 
-    With an input `warm`, the measured warm start, this is a policy that was trained from it: its last steps are
-    measured, and the rows of the warm start are kept too, as `warm_...`.
+    With an input `warm`, the evaluation of the warm start, the policy was trained from that warm start. Then the last
+    steps of the training are measured too, and the rows of the warm start are kept as protocols `warm_...`.
     """
     config: PolicyConfig = stage.config
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
@@ -38,26 +38,26 @@ def run(stage: Stage) -> None:
     )
     tokenizer, task = load_tokenizer(folder), load_task(stage)
     reward_model = load_reward_model(stage, config.reward, placement)
-    asked = [{"item": each.id, "prompt": each.prompt, "reference": each.answer} for each in problems]
-    quotes = Quotes(asked, outcome="accuracy")
+    prompts = [{"item": problem.id, "prompt": problem.prompt, "reference": problem.answer} for problem in problems]
+    quotes = Quotes(prompts, outcome="accuracy")
     results_by_policy, measured = [], MeasuredModels(config, others)
-    for number, each in enumerate([folder, *earlier]):
+    for number, policy in enumerate([folder, *earlier]):
         sampler = Sampler(
-            model=load_policy(each, placement.device, config.precision),
+            model=load_policy(policy, placement.device, config.precision),
             tokenizer=tokenizer,
             task=task,
             sampling=config.sampling,
             placement=placement,
         )
-        measured.add(sampler.model.state_dict(), each)
-        # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
+        measured.add(sampler.model.state_dict(), policy)
+        # Each policy has its own sampling seed, so that averaging over policies reduces the sampling noise.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         last = number == 0
         keep = quotes.keep if last else None
         results_by_policy.append(
             measure(sampler, problems, settings, micro_batch, reward_model, greedy=last, keep=keep)
         )
-    results = results_by_policy[0] | {"sampled": average([each["sampled"] for each in results_by_policy])}
+    results = results_by_policy[0] | {"sampled": average([values["sampled"] for values in results_by_policy])}
     items = [problem.id for problem in problems]
     rows = pd.concat([frame_of(protocol, items, values) for protocol, values in results.items()])
     save_evaluation(stage, rows, clusters_of(problems), quotes, measured, before="warm")

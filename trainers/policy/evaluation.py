@@ -1,4 +1,4 @@
-"""Output of an evaluation: rows of items, a few responses to each prompt for `samples.parquet`, means."""
+"""Output of an evaluation: `items.parquet`, `samples.parquet` with a few responses per prompt, and mean metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ def save_evaluation(
     *,
     before: str,
 ) -> None:
-    """Write rows, samples and the digest of what was measured; log the means.
+    """Write items, samples and the digest of the measured models; log the mean of each value.
 
-    before: the input that holds the evaluation of the model before its training; if there is one, its rows are kept
-    too, as protocols `<before>_...`.
+    before: name of the input with the evaluation of the model before training; if the stage has it, its rows are added
+    as protocols `<before>_...`.
     """
     if before in stage.inputs:
         earlier = pd.read_parquet(stage.inputs[before] / "items.parquet")[COLUMNS]
@@ -40,39 +40,39 @@ def save_evaluation(
 
 @dataclass
 class Quotes:
-    """Rows of `samples.parquet`, taken while protocol after protocol is measured.
+    """Collects the rows of `samples.parquet` while the protocols are measured.
 
-    asked: of each prompt, in the order of the evaluation, `item`, `prompt` and `reference`. outcome: the value by which
-    two responses to a prompt differ most tellingly, if there is such a value.
+    prompts: `item`, `prompt` and `reference` of each prompt, in the order of the evaluation. outcome: name of the value
+    that tells good responses from bad ones; it may be absent.
     """
 
-    asked: Sequence[Row]
+    prompts: Sequence[Row]
     outcome: str
     rows: list[Row] = field(default_factory=list)
 
     def keep(
         self, protocol: str, distinct: Distinct, texts: Sequence[str], values: Mapping[str, Sequence[float]]
     ) -> None:
-        """Keep the most common response to each prompt, and the most common one with another outcome, if any."""
+        """Keep the most common response to each prompt, and a second one, with another outcome if there is one."""
         shares = distinct.shares.tolist()
         prompts = distinct.prompts.tolist()
         outcomes = values.get(self.outcome)
-        quoted = frozenset(some_items([str(row["item"]) for row in self.asked]))
+        quoted = frozenset(some_items([str(row["item"]) for row in self.prompts]))
         for prompt, group in groupby(range(len(prompts)), key=prompts.__getitem__):
             if prompt not in quoted:
                 continue
-            for place in telling(list(group), shares, outcomes):
-                judged = {name: column[place] for name, column in values.items()}
-                share = {"share of the samples": shares[place]} if shares[place] < 1 else {}
-                place_of = {"subset": SUBSET, "protocol": protocol, "response": texts[place]}
-                self.rows.append({**self.asked[prompt], **place_of, **judged, **share})
+            for number in telling(list(group), shares, outcomes):
+                judged = {name: column[number] for name, column in values.items()}
+                share = {"share of the samples": shares[number]} if shares[number] < 1 else {}
+                response = {"subset": SUBSET, "protocol": protocol, "response": texts[number]}
+                self.rows.append({**self.prompts[prompt], **response, **judged, **share})
 
 
-def telling(places: Sequence[int], shares: Sequence[float], outcomes: Sequence[float] | None) -> list[int]:
-    """Return one or two of the places: of the largest share, and of the largest among those with another outcome.
+def telling(responses: Sequence[int], shares: Sequence[float], outcomes: Sequence[float] | None) -> list[int]:
+    """Return the number of the response with the largest share, then that of a second response if there is one.
 
-    Where all have one outcome, or none is known, the second is that of the second largest share.
+    The second has the largest share among those with another outcome; if there is none, among all others.
     """
-    first, *others = sorted(places, key=lambda place: -shares[place])
-    apart = [place for place in others if outcomes is not None and outcomes[place] != outcomes[first]]
-    return [first, *(apart or others)[:1]]
+    first, *others = sorted(responses, key=lambda number: -shares[number])
+    different = [number for number in others if outcomes is not None and outcomes[number] != outcomes[first]]
+    return [first, *(different or others)[:1]]

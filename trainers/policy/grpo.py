@@ -257,7 +257,9 @@ def by_function(
             float(reward)
         except (TypeError, ValueError):
             problem = f"reward.function returned {reward!r} for response {number} of {len(rewards)}"
-            raise ValueError(f"{problem}; return a number for each response, 0.0 if there is no reward") from None
+            raise ValueError(
+                f"{problem}; return a number for each response, 0.0 if the reward does not apply"
+            ) from None
     return torch.tensor(rewards, dtype=torch.float32)
 
 

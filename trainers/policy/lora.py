@@ -1,8 +1,8 @@
-"""Low-rank adapters by peft: frozen weights, and for each linear layer W a change scale * B A that learns.
+"""Low-rank adapters by peft: each linear layer has frozen weights W and a trainable change scale * B A.
 
-Hu et al. 2021, arXiv 2106.09685. B begins as 0, so that the model begins as it was; at the first step A has no gradient
-yet. Dropout is 0: it would make importance ratios random. The frozen weights are in the compute precision, like
-every frozen model; adapters and their optimiser are float32.
+Hu et al. 2021, arXiv 2106.09685. B is 0 at first, so the adapted model equals the original one, and A has no gradient
+at the first step. Dropout is 0, because it would make importance ratios random. Frozen weights have the compute
+precision, as every frozen model does; adapters and their optimiser are float32.
 """
 
 import json
@@ -27,25 +27,25 @@ except ImportError as error:
         "memory.lora needs peft; run pip install 'ablation-tracker[lora]', or set memory.lora to null"
     ) from error
 
-NAME = "default"  # of the only adapter, in peft
+NAME = "default"  # peft's name of the only adapter
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def adapt(model: PreTrainedModel, settings: Lora, precision: Precision, *, seed: int) -> PreTrainedModel:
-    """Give a model adapters that learn, in place, drawn by `seed`; freeze all else, in the compute precision.
+    """Add trainable adapters, initialised by `seed`, to a model in place, and freeze all other weights.
 
-    Raises ValueError if a target names no linear layer of the blocks.
+    Raises ValueError if a target is not the name of a linear layer in the model's blocks.
     """
     targets = _targets(model, settings.targets)
     config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=targets)
-    with torch.random.fork_rng(devices=[]):  # peft draws numbers that are not used
+    with torch.random.fork_rng(devices=[]):  # peft draws initial weights, which are replaced below
         inject_adapter_in_model(config, model, NAME)
     generator = torch.Generator().manual_seed(seed)
     low = precision.compute == "bfloat16"
     learning = set()
     for layer in _layers(model):
         first, second = layer.lora_A[NAME], layer.lora_B[NAME]
-        # As peft does, but on the CPU and in float32, so that the numbers are those of the seed on every device.
+        # peft's initialisation, but on the CPU and in float32, so that a seed gives the same weights on every device.
         drawn = nn.init.kaiming_uniform_(torch.empty(first.weight.shape), a=math.sqrt(5), generator=generator)
         first.to(torch.float32).weight.data.copy_(drawn)
         nn.init.zeros_(second.to(torch.float32).weight)
@@ -61,7 +61,7 @@ def adapt(model: PreTrainedModel, settings: Lora, precision: Precision, *, seed:
 
 
 def _targets(model: PreTrainedModel, names: tuple[str, ...] | None) -> list[str]:
-    """Return the full names of the linear layers that get adapters."""
+    """Return the full names of the linear layers in the blocks whose last parts are in `names`; None: of all."""
     kinds = set(model._no_split_modules or ())
     linear = [
         f"{block}.{name}"
@@ -70,12 +70,12 @@ def _targets(model: PreTrainedModel, names: tuple[str, ...] | None) -> list[str]
         for name, layer in module.named_modules()
         if isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
     ]
-    there = sorted({name.rpartition(".")[2] for name in linear})
+    known = sorted({name.rpartition(".")[2] for name in linear})
     for name in names or ():
-        if name not in there:
+        if name not in known:
             raise ValueError(
                 f"memory.lora.targets: no linear layer of {type(model).__name__}'s blocks is named {name!r}; "
-                f"choose from {', '.join(there)}"
+                f"choose from {', '.join(known)}"
             )
     return [name for name in linear if names is None or name.rpartition(".")[2] in names]
 
@@ -85,15 +85,15 @@ def _layers(model: nn.Module) -> Iterator[Any]:
 
 
 class Reference(nn.Module):
-    """The model as it was before adapters learnt: the same weights, so that there is no copy of them."""
+    """Reference policy: calls the adapted model without its adapters, so that the weights need no copy."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self._model = (model,)  # not a module of its own, whose weights would be here twice
+        self._model = (model,)  # in a tuple, so that torch does not register it as a submodule
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Call the model without its adapters."""
-        # Not by peft's `enable_adapters`, which also makes adapters learn or not: FSDP asks for that when it gathers.
+        # peft's `enable_adapters` also changes `requires_grad`, which FSDP reads when it gathers weights.
         layers = list(_layers(self._model[0]))
         for layer in layers:
             layer._disable_adapters = True
@@ -105,21 +105,21 @@ class Reference(nn.Module):
 
 
 class Learning(nn.Module):
-    """Checkpoint of a model with adapters: the parameters that learn."""
+    """View of a model with adapters whose state dict has only the trainable parameters, for checkpoints."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._model = (model,)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:  # type: ignore[override]
-        """Return the parameters that learn, by name."""
+        """Return the trainable parameters by name."""
         (model,) = self._model
         learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         return {name: value for name, value in model.state_dict().items() if name in learning}
 
 
 def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of a model without adapters that computes the same, one after the other, float32, on the CPU.
+    """Yield the name and the float32 weight on the CPU of each layer, with the adapters added to the frozen weights.
 
     All ranks must call it.
     """
@@ -135,22 +135,22 @@ def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
             first, second = (ranks.full_tensor(each[NAME].weight.detach()) for each in (layer.lora_A, layer.lora_B))
             change = layer.scaling[NAME] * (second @ first)
             weight = weight + (change.T if layer.fan_in_fan_out else change)
-        yield name.replace(".base_layer.", "."), weight.cpu()  # together they are more than the model on the device
+        yield name.replace(".base_layer.", "."), weight.cpu()  # one at a time, as all do not fit on the device
 
 
 def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:
-    """Write the merged model as transformers would, whole, once. All ranks must call it."""
+    """Write the merged model in transformers' format, from the first rank. All ranks must call it."""
     weights = {name: weight for name, weight in merged(model, ranks) if ranks.rank == 0}
     if ranks.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(folder, state_dict=weights)
-        path = folder / "config.json"  # says in which precision the frozen weights were
+        path = folder / "config.json"  # it names the precision of the frozen weights
         described = json.loads(path.read_text(encoding="utf-8")) | {"dtype": "float32"}
         path.write_text(json.dumps(described, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    ranks.gather(None)  # none goes on, to wait for the first where all compute together
+    ranks.gather(None)  # all ranks wait here for the first, because later collective operations time out sooner
 
 
 class Adapters:
-    """Interface for callers that do not know whether a model has adapters; `adapt` leaves it on the model."""
+    """Functions of this module for callers that do not import it; `adapt` stores this class on the model."""
 
     adapt, reference, learning, save = staticmethod(adapt), Reference, Learning, staticmethod(save)

@@ -1,4 +1,4 @@
-"""Accuracy of a policy on problems, greedily and by sampling."""
+"""Accuracy, reward and length of a policy's responses to problems, greedy and sampled."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +16,7 @@ COLUMNS = ["item", "subset", "protocol", "name", "value"]
 
 
 def frame_of(protocol: str, items: Sequence[str], values: Mapping[str, Sequence[float]]) -> pd.DataFrame:
-    """Return a row for each value of each item."""
+    """Return a frame with one row per item and name in `values`, which holds a value per item for each name."""
     cells = [
         (item, SUBSET, protocol, name, value)
         for name, column in values.items()
@@ -45,15 +45,14 @@ def measure(
     greedy: bool = True,
     keep: Keep | None = None,
 ) -> dict[str, Values]:
-    """Return the values of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
+    """Return values per problem for the protocols `greedy` (most likely response) and `sampled` (several responses).
 
-    accuracy (share of right responses) and reward (by rule) if there are answers, model_reward if there is a
-    reward model, length.
+    The values are length; accuracy and rule reward if all problems have answers; model_reward if there is a reward
+    model. Samples are spread evenly over a problem's responses (`trainers.policy.systematic_sampling`), with one
+    sampling seed for all variants and training seeds, so that sampling noise largely cancels in their differences.
 
-    Samples are spread evenly over a problem's responses (`trainers.policy.systematic_sampling`). Their seed is the same
-    for all variants and seeds: differences between them are paired also in their noise.
-    micro_batch: of `settings.batch_size` responses, less where the device's memory does not suffice. greedy: False
-    leaves that protocol out. keep: is handed the responses of each protocol.
+    micro_batch: number of responses sampled at once. greedy: whether to measure that protocol. keep: called with the
+    responses of each protocol.
     """
     respond = Responder(sampler.model, sampler.tokenizer, sampler.placement)
     prompts, limit = sampler.prompts(problems), sampler.sampling.max_new_tokens
@@ -86,14 +85,14 @@ def _measured(
     protocol: str,
     keep: Keep | None,
 ) -> Values:
-    asked = [problems[i] for i in distinct.prompts.tolist()]
+    answered = [problems[i] for i in distinct.prompts.tolist()]
     values: Values = {"length": distinct.sequences.lengths.tolist()}
     if all(problem.answer for problem in problems):
         ended = distinct.sequences.ended(sampler.tokenizer.eos_token_id).tolist()
-        rewards, values["accuracy"] = by_rule(sampler.task, asked, texts, ended)
+        rewards, values["accuracy"] = by_rule(sampler.task, answered, texts, ended)
         values["reward"] = rewards
     if reward_model is not None:
-        values["model_reward"] = reward_model([problem.prompt for problem in asked], texts).tolist()
+        values["model_reward"] = reward_model([problem.prompt for problem in answered], texts).tolist()
     if keep is not None:
         keep(protocol, distinct, texts, values)
     return {name: distinct.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}

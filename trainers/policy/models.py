@@ -1,4 +1,4 @@
-"""The policy and its copies: where they are, how they are built from scratch, loaded and saved."""
+"""Policies and their copies: placement on devices, construction, loading and saving."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ from trainers.policy.config import Memory, Precision, Scratch
 
 @dataclass(frozen=True)
 class Placement:
-    """The device of the models, the processes that share them, and `lora.Adapters` where models learn with some."""
+    """Device and precision of models, the ranks that share them, and `lora.Adapters` if models have adapters."""
 
     device: torch.device
     precision: Precision
@@ -35,37 +35,37 @@ class Placement:
 
     @classmethod
     def of(cls, devices: list[str], precision: Precision, ranks: Ranks = ALONE, adapters: Any = None) -> "Placement":
-        """Return the placement on the stage's device, that of this rank; say how devices multiply float32 matrices."""
+        """Return the placement on this rank's first device, and set how devices multiply float32 matrices."""
         torch.backends.cuda.matmul.allow_tf32 = precision.compute == "tf32"
         return cls(torch.device(devices[0]), precision, ranks, adapters)
 
     @property
     def before_sharding(self) -> torch.device:
-        """Return where a model is loaded: several ranks move it to their devices in parts."""
+        """Return the device on which a model is loaded: the CPU for several ranks, which then move parts of it."""
         return self.device if self.ranks.size == 1 else torch.device("cpu")
 
     def shard(self, model: Any) -> Any:
-        """Return a model whose forward passes are in `autocast`, sharded over the ranks."""
+        """Return the model sharded over the ranks, for forward passes inside `autocast`."""
         return self.ranks.shard(model, autocast=self.precision.compute == "bfloat16")
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Return the context of a forward: bfloat16 arithmetic where the precision asks for it.
+        """Return the context of a forward pass, with bfloat16 arithmetic if the precision asks for it.
 
-        Autocast keeps the bfloat16 copies of weights until the context ends; several ranks, which gather the weights of
-        one block at a time, do without: each weight is used once in a forward.
+        Autocast caches bfloat16 copies of weights until the context ends. Several ranks, which gather one block at a
+        time, do not cache them, because a forward pass uses each weight once.
         """
         enabled, keep = self.precision.compute == "bfloat16", self.ranks.size == 1
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=keep)
 
 
-logging.disable_progress_bar()  # a bar per model fills the logs of a grid
+logging.disable_progress_bar()  # a bar for each model would fill the logs
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 Model = TypeVar("Model", bound=nn.Module)
 POLICY = "policy"  # subfolder of a stage that holds a trained policy
 
 
 def build_policy(shape: Scratch, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
-    """Return a Qwen2 with random weights; the global random state is left as it was."""
+    """Return a Qwen2 with random weights, without changing the global random state."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=shape.hidden,
@@ -88,13 +88,13 @@ def build_policy(shape: Scratch, tokenizer: PreTrainedTokenizerBase, seed: int) 
 
 
 def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ranks: Ranks = ALONE) -> None:
-    """Write model and tokenizer as transformers does, with safetensors."""
+    """Write model and tokenizer to `folder` in transformers' format, with safetensors."""
     save_weights(folder, model, ranks)
     tokenizer.save_pretrained(folder)
 
 
 def save_weights(folder: Path, model: PreTrainedModel, ranks: Ranks = ALONE) -> None:
-    """Write a model as transformers does; one with adapters as the model that computes the same without them."""
+    """Write a model to `folder` in transformers' format, with adapters merged into the weights."""
     if adapters := adapters_of(model):
         adapters.save(model, folder, ranks)
     else:
@@ -102,19 +102,19 @@ def save_weights(folder: Path, model: PreTrainedModel, ranks: Ranks = ALONE) -> 
 
 
 def adapters_of(model: nn.Module) -> Any:
-    """Return `lora.Adapters` where a model or a part of it has adapters."""
+    """Return `lora.Adapters` if the model or a part of it has adapters, else None."""
     return next((module.adapters for module in model.modules() if "adapters" in vars(module)), None)
 
 
 def learning(model: nn.Module) -> nn.Module:
-    """Return the part of a model that a checkpoint holds: all of it, or the adapters that learn."""
+    """Return the part of a model for checkpoints: its adapters if it has some, else the whole model."""
     adapters = adapters_of(model)
     return model if adapters is None else adapters.learning(model)
 
 
 def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in `folder`. Raises ValueError if one that `generates` has no end-of-sequence token."""
-    # AutoTokenizer goes by the model's type and would read a word-level vocabulary as Qwen2's byte-level one.
+    """Return the tokenizer in `folder`. Raises ValueError if it `generates` but has no end-of-sequence token."""
+    # AutoTokenizer chooses by the model's type, so it would read a word-level vocabulary as Qwen2's byte-level one.
     declared = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("tokenizer_class")
     cls = PreTrainedTokenizerFast if declared in _GENERIC else AutoTokenizer
     tokenizer = cls.from_pretrained(folder, local_files_only=True)
@@ -124,14 +124,14 @@ def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokeniz
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:
-    """Let the backward pass, in training mode, compute activations again instead of keeping them."""
+    """Make the backward pass recompute activations, in training mode, instead of storing them."""
     # transformers below 5.23 has only the old name, and 6 will have only the new one.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
 
 
 def without_dropout(model: Model) -> Model:
-    """Return the model, changed, with all dropout layers at 0: they would make importance ratios random."""
+    """Set all dropout layers of a model to 0, because dropout makes importance ratios random; return the model."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -139,24 +139,24 @@ def without_dropout(model: Model) -> Model:
 
 
 def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
-    """Raise ValueError if the model in `folder` would read the policy's token ids as other tokens."""
+    """Raise ValueError if a token id of the policy in `policy` is another token for the model in `folder`."""
     vocabulary, policy_vocabulary = (load_tokenizer(each, generates=False).get_vocab() for each in (folder, policy))
     for token, number in policy_vocabulary.items():
         if vocabulary.get(token) != number:
             raise ValueError(
-                f"{folder}: the tokenizer differs from the policy's ({policy}), whose token ids the model gets: "
-                f"{token!r} is {number} there but {vocabulary.get(token)} here; use a model of the same family"
+                f"{folder}: the tokenizer differs from the policy's ({policy}): the token {token!r} has the id "
+                f"{vocabulary.get(token)} instead of {number}; use a model of the policy's family"
             )
 
 
 def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedModel:
-    """Return what `load_policy` makes of the policy's weights as they are now, without reading them again.
+    """Return a frozen copy of the policy's current weights, equal to a frozen model from `load_policy`.
 
-    With several ranks it is made before the policy is sharded, by all of them, and is sharded itself.
+    Several ranks must all call it, before the policy is sharded; the copy is then sharded too.
     """
     dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
-    # One by one, so that there is no copy in another precision in between; not the buffers: a rotary embedding's
-    # frequencies are float32 in every precision, else the reference would turn late tokens by other angles.
+    # Weights are converted one by one, to save memory. Buffers are not converted: a rotary embedding's frequencies stay
+    # float32 in every precision, else late tokens would be rotated by other angles than in the policy.
     weights = {id(weight): nn.Parameter(weight.detach().to(dtype, copy=True), False) for weight in policy.parameters()}
     model = copy.deepcopy(policy, weights).eval()
     return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.device)
@@ -165,9 +165,9 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
 def load_policy_and_reference(
     folder: Path, placement: Placement, memory_settings: Memory, seed: int | None, *, reference: bool = False
 ) -> tuple[PreTrainedModel, nn.Module | None]:
-    """Return the causal model that learns, sharded, and a frozen copy of it if there is to be a `reference`.
+    """Return the trainable, sharded causal model in `folder`, and a frozen copy of it if `reference` is true.
 
-    With adapters, drawn by `seed`, the reference is the same model without them.
+    With adapters, which `seed` initialises, the reference is the same model without them.
     """
     lora, precision = memory_settings.lora, placement.precision
 
@@ -175,7 +175,7 @@ def load_policy_and_reference(
         model = load_policy(folder, placement.before_sharding, precision, trainable=lora is None)
         return model if lora is None else placement.adapters.adapt(model, lora, precision, seed=seed or 0)
 
-    model = placement.ranks.build(load)  # of several ranks only the first has the weights before they are sharded
+    model = placement.ranks.build(load)  # only the first of several ranks has the weights until they are sharded
     copied = frozen_copy(model, placement) if reference and lora is None else None
     model = placement.shard(model)
     return model, placement.adapters.reference(model) if reference and lora is not None else copied
@@ -184,10 +184,10 @@ def load_policy_and_reference(
 def load_policy(
     folder: Path, device: torch.device, precision: Precision | None = None, *, trainable: bool = False
 ) -> PreTrainedModel:
-    """Return the causal model in `folder` on `device`, in float32 (a frozen one in the compute precision), eval mode.
+    """Return the causal model in `folder` on `device`, in evaluation mode and without dropout.
 
-    Dropout is switched off: it would make the importance ratio random. With activation checkpointing the backward pass
-    computes activations again instead of keeping them.
+    A trainable model is float32, and has activation checkpointing if the precision asks for it; a frozen model has the
+    compute precision.
     """
     frozen_low = precision is not None and precision.compute == "bfloat16" and not trainable
     dtype = torch.bfloat16 if frozen_low else torch.float32

@@ -1,6 +1,6 @@
-"""Which code a variant of `innovations` or `gspo` uses, by stage; see `ablation.contract.parts`.
+"""Names of the code that a variant of `innovations` or `gspo` uses in each stage; see `ablation.contract.parts`.
 
-A formula is a file of `trainers/objectives/` with a function of its name: `ratio: token` names `token_ratio`.
+A formula is a file in `trainers/objectives/` with a function of the same name: `ratio: token` chooses `token_ratio`.
 """
 
 from typing import TYPE_CHECKING
@@ -15,9 +15,9 @@ ADAPTERS, VLLM = "trainers.policy.lora.Adapters", "trainers.policy.vllm_engine.V
 
 
 def parts(config: "PolicyConfig", stage: str) -> dict[str, str]:
-    """Return what `stage` uses; a slot that a variant does without is absent.
+    """Return {slot: dotted name} of the code that `stage` uses; slots that the variant does not use are absent.
 
-    Shapes are those of `trainers.policy.grpo`, whose `Objective` says what the formulas of the loss take.
+    Shapes are those of `trainers.policy.grpo`; `Objective` there states the arguments of the formulas.
     """
     used = {"task": task_of(config.task)}
     if stage == "warm_start" and config.warm_start.memory.lora is not None:
@@ -46,7 +46,7 @@ def parts(config: "PolicyConfig", stage: str) -> dict[str, str]:
 
 
 def objective_parts(config: "PolicyConfig") -> dict[str, str]:
-    """Return the formulas of the policy loss, the fields of `trainers.policy.grpo.Objective`."""
+    """Return {slot: dotted name} of the formulas of the policy loss, `trainers.policy.grpo.Objective`."""
     used = {"ratio": formula(f"{config.ratio}_ratio"), "surrogate": formula(f"{config.surrogate.kind}_surrogate")}
     if config.ema_smoothing is not None:
         used["ema_smoothing"] = formula("ema_smoothing")

@@ -1,7 +1,7 @@
-"""Qwen2 and Llama in float32, computed from their weights with nothing added: a block, and batches without padding.
+"""Fast forward passes of Qwen2 and Llama in float32, without padding.
 
-transformers goes through a dozen Python layers for each block, makes masks and copies; for a small model that takes
-longer than the products of its matrices.
+For a small model on a CPU, transformers' overhead (a dozen Python functions per block, masks, copies) takes longer than
+the matrix products.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ KINDS = (Qwen2ForCausalLM, LlamaForCausalLM, Qwen2Model, LlamaModel)
 
 
 def is_plain(model: Any) -> bool:
-    """Tell whether `Layer` says all of what a model, or its body, computes: kind, precision, attention, no hooks."""
+    """Return whether `Layer` computes the same as a model, given its type, precision, attention and hooks."""
     if type(model) not in KINDS:
         return False
     config, device, body = model.config, model.device, getattr(model, "model", model)
@@ -38,18 +38,18 @@ def is_plain(model: Any) -> bool:
 
 
 def sees_everything(config: Any) -> bool:
-    """Tell whether every layer attends to all that came before: no windows, no layers of another kind."""
+    """Return whether every layer attends to all earlier tokens, without a sliding window."""
     layers = getattr(config, "layer_types", None) or ()
     return getattr(config, "sliding_window", None) is None and all(layer == "full_attention" for layer in layers)
 
 
 def _is_hooked(module: nn.Module) -> bool:
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or "forward" in vars(module)  # so does accelerate put itself before a module
+    return any(hooks) or "forward" in vars(module)  # accelerate replaces `forward`
 
 
 class Layer:
-    """The weights of one block, found once: looking them up in the modules takes as long as small products do."""
+    """Weights of one block, looked up once, because the look-up takes as long as small matrix products do."""
 
     def __init__(self, block: Any) -> None:
         attention, mlp = block.self_attn, block.mlp
@@ -64,9 +64,9 @@ class Layer:
         )
 
     def attended(self, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query (R, heads, D), key and value (R, key heads, D) of tokens (R, H), turned by their positions.
+        """Return queries (R, heads, D), keys and values (R, key heads, D) of tokens (R, H), with rotary positions.
 
-        rotation: of `rotations`, with dimensions (R, 1, D).
+        rotation: cosines and sines from `rotations`, (R, 1, D) each.
         """
         cos, sin = rotation
         both = torch.cat([functional.linear(hidden, *self.query), functional.linear(hidden, *self.key)], -1)
@@ -77,16 +77,16 @@ class Layer:
         return query, key, value
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
-        """Return the MLP's output for tokens (R, H), its norm included."""
+        """Return the MLP's output for tokens (R, H), including the norm before the MLP."""
         inside = self.before_mlp(hidden)
         gate = self.activation(functional.linear(inside, *self.gate))
         return functional.linear(gate * functional.linear(inside, *self.up), *self.down)
 
 
 def rotations(body: Any, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines (R, D) of rotary positions (R,): a head is x cos + x with its halves changed over sin.
+    """Return cosines and sines (R, D) of positions (R,), so that x cos + roll(x, D / 2) sin is a rotated head x.
 
-    like: a tensor of the device and type.
+    like: a tensor with the device and type of the result.
     """
     cos, sin = (each[0] for each in body.rotary_emb(like, positions[None]))
     half = cos.shape[-1] // 2
@@ -99,42 +99,42 @@ def norm(module: Any) -> Callable[[Tensor], Tensor]:
     return lambda hidden: functional.rms_norm(hidden, weight.shape, weight, epsilon)
 
 
-# Prompts and responses without padding, each beginning once: the forward passes of updates and critics.
+# Packed forward passes for updates and critics: prompts and responses without padding, common beginnings once.
 #
-# The responses of a group follow the same prompt, many of them begin alike, and a batch is padded to its longest
-# response, so that more than half of what a model computes in an update is repetition or padding. Here the tokens that
-# differ, or follow others, are one row of tokens; only attention is computed by response. The last block computes, of a
-# prompt, the last token alone, as nothing reads the states of the others. Equal to the model's own forward but for
-# rounding. On a CPU only: an accelerator would wait for the numbers of tokens.
+# In a padded batch more than half of the computation would be repetition or padding, because the responses of a group
+# share their prompt and often their beginnings, and because lengths differ. Packed, all distinct tokens form one row,
+# and only attention is computed per response. The last block computes only the last token of a prompt, because nothing
+# uses the states of the others. The result equals the model's own forward pass except for rounding. It is used on a CPU
+# only, because an accelerator would have to wait for the number of tokens.
 @dataclass(frozen=True)
 class Packing:
-    """Where the R tokens of B distinct prompts and M distinct responses stand; slots are numbers of tokens.
+    """Layout of B distinct prompts and M distinct responses in one row of R tokens; a slot is an index into that row.
 
-    Responses with the same beginning share its tokens. T: tokens of the longest response that are read. All masks are
-    true if there is something.
+    Responses with the same beginning share the tokens of that beginning. T: longest response. Masks are true for
+    attended positions.
     """
 
     ids: Tensor  # (R,)
-    positions: Tensor  # (R,), in their sequence
+    positions: Tensor  # (R,), of each token in its sequence
     prompts: Tensor  # (B, P) slots
-    asking: Tensor  # (B, Q) slots: the tokens of the prompts that attend to others, all of them or the last ones
+    queries: Tensor  # (B, Q) slots of the prompts' tokens whose attention is computed: all of them, or the last ones
     responses: Tensor  # (M, T) slots
-    keys: Tensor  # (M, P + T) slots: of the response's prompt, and of the response
-    prompt_mask: Tensor  # (B, 1, Q, P), what attends to what
+    keys: Tensor  # (M, P + T) slots of the response's prompt and of the response
+    prompt_mask: Tensor  # (B, 1, Q, P)
     response_mask: Tensor  # (M, 1, T, P + T)
-    written: Tensor  # which of the B * Q + M * T places have a token of their own: the tokens in their order
-    distinct: Tensor  # (N,), which of the distinct responses each one is
+    written: Tensor  # the positions, among B * Q + M * T, that have a token of their own, in the order of the tokens
+    distinct: Tensor  # (N,), the distinct response that each of the N responses equals
 
     @classmethod
     def of(cls, sequences: Sequences, *, last: bool) -> Self:
-        """Pack sequences; without `last` the last token of every response is not read."""
+        """Return the packing of sequences, without the last token of every response unless `last` is true."""
         read = sequences.completion_mask.bool() if last else sequences.completion_mask.bool()[:, 1:]
         prompt_ids = torch.where(sequences.prompt_mask.bool(), sequences.prompt_ids, -1)
         prompts, owner = prompt_ids.unique(dim=0, return_inverse=True)
         there = prompts >= 0
         width, length = prompts.shape[1], read.shape[1]
         ids = torch.where(read, sequences.completion_ids[:, :length], -1)
-        # In order, so that a response has tokens of its own from where it differs from the one before.
+        # Sorted, so that a response has tokens of its own only from where it differs from the previous response.
         rows, distinct = torch.cat([owner[:, None], ids], 1).unique(dim=0, return_inverse=True)
         owner, ids = rows[:, 0], rows[:, 1:]
         differs = torch.ones_like(rows, dtype=torch.bool)
@@ -147,14 +147,14 @@ class Packing:
         lengths = there.sum(1)
         after = lengths[owner, None] + torch.arange(length)
         causal = torch.ones(width, width, dtype=torch.bool).tril()
-        itself = torch.eye(width, dtype=torch.bool)  # so that padding attends to something
+        itself = torch.eye(width, dtype=torch.bool)  # padding attends to itself, as attention to nothing is NaN
         before = there[owner][:, None].expand(-1, length, -1)
         so_far = torch.ones(length, length, dtype=torch.bool).tril().expand(len(rows), -1, -1)
         return cls(
             ids=torch.cat([prompts[there], ids[moved]]),
             positions=torch.cat([(there.cumsum(1) - 1)[there], after[moved]]),
             prompts=prompt_slots,
-            asking=prompt_slots,
+            queries=prompt_slots,
             responses=response_slots,
             keys=torch.cat([prompt_slots[owner], response_slots], 1),
             prompt_mask=(causal & there[:, None] | itself)[:, None],
@@ -164,16 +164,16 @@ class Packing:
         )
 
     def at_prompt_ends(self) -> tuple[Self, Tensor]:
-        """Return the packing in which only the last tokens of prompts attend to others, and the slots of what does."""
-        asking, count = self.prompts[:, -1:], len(self.prompts)
+        """Return the packing that computes only the last token of each prompt, and the slots of all computed tokens."""
+        queries, count = self.prompts[:, -1:], len(self.prompts)
         responses = self.written[self.written >= self.prompts.numel()] - self.prompts.numel()
-        slots = torch.cat([asking[:, 0], torch.arange(len(self.ids) - len(responses), len(self.ids))])
+        slots = torch.cat([queries[:, 0], torch.arange(len(self.ids) - len(responses), len(self.ids))])
         written = torch.cat([torch.arange(count), count + responses])
-        return replace(self, asking=asking, prompt_mask=self.prompt_mask[:, :, -1:], written=written), slots
+        return replace(self, queries=queries, prompt_mask=self.prompt_mask[:, :, -1:], written=written), slots
 
 
 def packs(model: Any) -> bool:
-    """Tell whether `states` computes what a model's body does; `model` is the body, or a causal model with it."""
+    """Return whether `states` computes the same as the body of `model`, which is a body or a causal model."""
     if not is_plain(model) or model.device.type != "cpu":
         return False
     body = getattr(model, "model", model)
@@ -181,15 +181,15 @@ def packs(model: Any) -> bool:
 
 
 def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
-    """Return the last hidden states (tokens, H) at the tokens of all N responses, row by row.
+    """Return a last hidden state for each token of all N responses, response by response: (tokens, H).
 
-    body: a Qwen2Model or LlamaModel for which `packs` is true. last: the state of a token is that after it (a
-    critic's), else that before it, from which it is predicted.
+    body: a Qwen2Model or LlamaModel for which `packs` is true. last: whether the state is the one after the token, as
+    critics need it, or the one before the token, which predicts it.
     """
     packing = Packing.of(sequences, last=last)
     hidden = body.embed_tokens(packing.ids)
     cos, sin = (each[:, None] for each in rotations(body, hidden, packing.positions))
-    place = torch.zeros_like(packing.ids)  # by slot: which of the rows of the last block it is
+    place = torch.zeros_like(packing.ids)  # row of each slot in the last block
     for number, block in enumerate(body.layers, 1):
         layer = Layer(block)
         inside = layer.before_attention(hidden)
@@ -204,15 +204,15 @@ def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
 
 
 def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], packing: Packing) -> Tensor:
-    """Return the attention's output of the tokens that attend to others, of tokens (R, H)."""
+    """Return the attention output of the tokens that the packing computes, for all tokens (R, H)."""
     query, key, value = layer.attended(hidden, rotation)
     keys = torch.cat([key, value], 1)
 
-    def attend(asking: Tensor, asked: Tensor, mask: Tensor) -> Tensor:
-        """Return the output (tokens, H) of queries in `asking` (rows, Q) on keys in `asked` (rows, K)."""
-        key_rows, value_rows = _rows(keys, asked).split(value.shape[1], 1)
+    def attend(query_slots: Tensor, key_slots: Tensor, mask: Tensor) -> Tensor:
+        """Return the output (tokens, H) of queries (rows, Q) that attend to keys (rows, K), both given by slots."""
+        key_rows, value_rows = _rows(keys, key_slots).split(value.shape[1], 1)
         output = functional.scaled_dot_product_attention(
-            _rows(query, asking),
+            _rows(query, query_slots),
             key_rows,
             value_rows,
             attn_mask=mask,
@@ -221,13 +221,13 @@ def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], pa
         )
         return output.transpose(1, 2).reshape(-1, query.shape[1] * layer.head_dim)
 
-    outputs = [attend(packing.asking, packing.prompts, packing.prompt_mask)]
+    outputs = [attend(packing.queries, packing.prompts, packing.prompt_mask)]
     if packing.responses.shape[1] > 0:
         outputs.append(attend(packing.responses, packing.keys, packing.response_mask))
     return functional.linear(torch.cat(outputs).index_select(0, packing.written), *layer.output)
 
 
 def _rows(tokens: Tensor, slots: Tensor) -> Tensor:
-    """Return tokens (R, heads, D) by slots (rows, K): (rows, heads, K, D)."""
+    """Return the tokens (R, heads, D) at slots (rows, K), as (rows, heads, K, D)."""
     chosen = tokens.flatten(1).index_select(0, slots.flatten())
     return chosen.view(*slots.shape, *tokens.shape[1:]).transpose(1, 2)

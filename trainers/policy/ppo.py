@@ -1,6 +1,6 @@
-"""A step of PPO (arXiv 1707.06347): that of `grpo.py`, with the advantages of a critic in place of a group's.
+"""One step of PPO (arXiv 1707.06347): the step of `grpo.py` with advantages from a critic instead of from groups.
 
-The critic's V(x, y_<t) is the value before token t.
+The critic estimates V(x, y_<t), the value before token t.
 """
 
 from dataclasses import dataclass
@@ -24,36 +24,37 @@ from trainers.running.stage import Stage
 
 @dataclass(frozen=True)
 class PpoRun(Run):
-    """A training with a critic."""
+    """Training with a critic."""
 
     critic: "Critic"
 
 
 def with_critic(run: Run, critic: "Critic") -> PpoRun:
-    """Return a run with its critic."""
+    """Return the run extended by its critic."""
     return PpoRun(**vars(run), critic=critic)
 
 
 def step(run: PpoRun, number: int) -> dict[str, float]:
-    """Sample, reward, update critic and policy; return the step's metrics."""
+    """Sample responses, reward them and update critic and policy; return the step's metrics."""
     update = run.config.update
     for learner in (run.actor.learner, run.critic.learner):
         learner.warm_up(number, update.warmup_steps)
     rollout = sample_rollout(run)
     sequences = rollout.sequences
 
-    # The critic's values are those before it learns from these responses.
+    # Advantages use the critic's values from before it learns from these responses.
     rewards = rollout.rewards if rollout.token_rewards is None else rollout.token_rewards  # (N,), or (N, T)
     estimate = run.critic.estimate(sequences, rewards)
-    orders = run.generators.critic_minibatches  # its own, so that GRPO's minibatches are the same without a critic
-    metrics = run.critic.learn(sequences, estimate, update=update, generator=orders)
 
-    # The policy's update is GRPO's; only the advantages differ.
+    # The critic has its own generator, so that the policy's minibatches are the same without a critic.
+    metrics = run.critic.learn(sequences, estimate, update=update, generator=run.generators.critic_minibatches)
+
+    # The policy is updated as in GRPO; only the advantages differ.
     return rollout.metrics | metrics | update_policy(run, rollout, estimate.advantages)
 
 
 def build_critic(folder: Path, placement: Placement, memory_settings: Memory, seed: int | None) -> ValueModel:
-    """Return the value model that starts from the body of the policy in `folder`."""
+    """Return a value model with the body of the policy in `folder` and a new head."""
 
     def make() -> ValueModel:
         return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory_settings, seed)
@@ -64,13 +65,13 @@ def build_critic(folder: Path, placement: Placement, memory_settings: Memory, se
 def new_critic(
     stage: Stage, settings: Settings, update: UpdateSettings, policy: Path, placement: Placement
 ) -> "Critic":
-    """Return the critic that learns, which starts from the policy's body."""
+    """Return a critic with the body of the policy in the folder `policy`, ready to learn."""
     model = build_critic(policy, placement, stage.config.memory, stage.seed)
     return Critic(learner_of(stage, model, settings.lr, update), settings)
 
 
 class Estimate(NamedTuple):
-    """Whitened advantages, returns, and the values that they are based on, each (N, T), on the critic's device."""
+    """Whitened advantages, returns and values, (N, T) each, on the critic's device."""
 
     advantages: Tensor
     returns: Tensor
@@ -79,14 +80,14 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Critic:
-    """The value model with its optimiser and settings."""
+    """Value model with its optimiser and settings."""
 
     learner: Learner
     settings: Settings
 
     @torch.no_grad()
     def estimate(self, sequences: Sequences, rewards: Tensor) -> Estimate:
-        """Return GAE's estimate for the rewards of responses (N,), or of tokens (N, T); the rewards are on the CPU."""
+        """Return the GAE estimate for rewards on the CPU, of whole responses (N,) or of tokens (N, T)."""
         settings, mask = self.settings, sequences.completion_mask
 
         def evaluate(rows: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class Critic:
 
         values = torch.cat(self.learner.micro_batch.run(torch.arange(len(sequences)), evaluate))
 
-        # The reward of a whole response is given at its last token, and GAE carries it back to those before.
+        # The reward of a whole response belongs to its last token; GAE distributes it over earlier tokens.
         if rewards.dim() == 1:
             rewards = add_to_last_token(rewards.new_zeros(mask.shape), rewards, mask)
         advantages, returns = gae(rewards.to(values), values, mask, gamma=settings.gamma, lam=settings.lam)
@@ -104,11 +105,11 @@ class Critic:
     def learn(
         self, sequences: Sequences, estimate: Estimate, *, update: UpdateSettings, generator: torch.Generator
     ) -> dict[str, float]:
-        """Fit the values to the returns over as many minibatches as the policy's; return the means of diagnostics."""
+        """Fit the values to the returns in as many minibatches as the policy has; return the mean diagnostics."""
         step_metrics, (_, returns, old_values) = StepMetrics(), estimate
         with self.learner.training():
             for rows in minibatches(len(sequences), update, generator):
-                # Of the whole minibatch, so that micro-batches add up to its gradient.
+                # The whole minibatch counts, so that the gradients of its micro-batches add up to its own.
                 denominator = loss_denominator(sequences.completion_mask[rows], "token_mean")
 
                 def backward(part: Tensor, denominator: float = denominator) -> Diagnostics:

@@ -1,6 +1,6 @@
-"""Stage `reinforce`: sample responses, reward them, update the policy; the loop of `innovations` and `gspo`.
+"""Stage `reinforce` of the studies `innovations` and `gspo`: sample responses, reward them, update the policy.
 
-A step is in `grpo.py`, or with PPO's critic in `ppo.py`. Metrics are defined in docs/studies/metrics/policy.md.
+One step is in `grpo.py`, or in `ppo.py` with a critic. docs/studies/metrics/policy.md defines the metrics.
 """
 
 import time
@@ -21,7 +21,7 @@ RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:
-    """Train one variant with one seed from the shared warm start."""
+    """Train the policy of one variant with one seed, from the shared warm start."""
     config: PolicyConfig = stage.config
     training = build(stage)
     policy, tokenizer = training.sampler.model, training.sampler.tokenizer
@@ -44,7 +44,7 @@ def run(stage: Stage) -> None:
 
 
 def timed_step(training: Run, number: int) -> dict[str, float]:
-    """Take one step; return its metrics with the seconds that it took."""
+    """Take one training step; return its metrics, including its duration in seconds."""
     started = time.monotonic()
     metrics = training.take_step(training, number)
     seconds = time.monotonic() - started
@@ -54,7 +54,7 @@ def timed_step(training: Run, number: int) -> dict[str, float]:
 
 
 def development(training: Run, problems: list[Problem], micro_batch: MicroBatch) -> dict[str, float]:
-    """Return accuracy and model reward, if there are such, on the development split, for choices."""
+    """Return accuracy and model reward, if they are defined, on the development split, which is for choices."""
     results = measure(training.sampler, problems, training.config.evaluate, micro_batch, training.rewards.model)
     return {
         f"dev/{protocol}_{name}": sum(values[name]) / len(values[name])

@@ -1,6 +1,6 @@
-"""Stage `reward_model`: a reward model that learns the rule's rewards, where `reward_training` asks for one.
+"""Stage `reward_model`: train a reward model on the rule's rewards, if `reward_training` enables it.
 
-The policy is then trained on what the classifier has learnt and measured by the rule, which shows the cost of reward
+The policy is later trained on the classifier's rewards and measured by the rule, which shows the cost of reward
 hacking. The classifier is the warm start's body with a linear head on the last token of `prompt response`.
 """
 
@@ -31,24 +31,16 @@ from trainers.running.state import run_steps
 from trainers.tasks.interface import bucket, by_rule, read_problems
 
 RANKS = join  # several devices: a process for each
-
-
-def run(stage: Stage) -> None:
-    """Train a sequence classifier and save it in the folder `reward_model`, if the settings enable it."""
-    config: PolicyConfig = stage.config
-    if not config.reward_training.enabled:
-        stage.log.info("reward_training.enabled is false, so nothing is trained")
-        return
-    train(stage)
-
-
 HELD_OUT = 10  # every tenth problem
 
 
-def train(stage: Stage) -> None:
-    """Sample, fit, measure on held-out problems, save."""
+def run(stage: Stage) -> None:
+    """Train a sequence classifier, measure it on held-out problems and save it in the folder `reward_model`."""
     config: PolicyConfig = stage.config
     settings, placement = config.reward_training, Placement.of(stage.devices, config.precision, stage.ranks)
+    if not settings.enabled:
+        stage.log.info("reward_training.enabled is false, so nothing is trained")
+        return
     folder, seed = policy_folder(stage, "warm_start"), run_seed(stage.seed)
     texts, targets, correct = _scored_by_rule(stage, folder, placement, seed)
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
@@ -71,7 +63,7 @@ def train(stage: Stage) -> None:
 
 
 def new_classifier(folder: Path, device: torch.device, precision: Precision, seed: int) -> PreTrainedModel:
-    """Return the body in `folder` with a new head of one output; the global random state is left as it was."""
+    """Return the body in `folder` with a new head of one output, without changing the global random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_pretrained(
@@ -83,10 +75,10 @@ def new_classifier(folder: Path, device: torch.device, precision: Precision, see
 
 
 def agreement(scores: Tensor, rewards: Tensor, correct: Tensor) -> dict[str, float]:
-    """Return how well scores (N,) follow the rule's rewards (N,) and tell right from wrong responses, `correct` (N,).
+    """Return how well scores (N,) agree with the rule's rewards (N,) and with correctness (N,).
 
-    `pair_accuracy`: share of the pairs of a right and a wrong response in which the right one has the higher score,
-    ties half; absent where all are right or all are wrong.
+    `error` is the mean squared error. `pair_accuracy` is the share of pairs of a right and a wrong response in which
+    the right one has the higher score; ties count half; it is absent if all responses are right, or all wrong.
     """
     metrics = {"reward_model/error": (scores - rewards).square().mean().item()}
     if scores.std() > 0 and rewards.std() > 0:
@@ -98,7 +90,7 @@ def agreement(scores: Tensor, rewards: Tensor, correct: Tensor) -> dict[str, flo
 
 
 def _scored_by_rule(stage: Stage, folder: Path, placement: Placement, seed: int) -> tuple[list[str], Tensor, Tensor]:
-    """Return the texts of prompts and sampled responses, the rule's rewards (N,) and correctness (N,)."""
+    """Sample responses of the policy; return their texts with prompts, the rule's rewards (N,) and correctness (N,)."""
     config: PolicyConfig = stage.config
     settings = config.reward_training
     tokenizer, task = load_tokenizer(folder), load_task(stage)
@@ -111,20 +103,20 @@ def _scored_by_rule(stage: Stage, folder: Path, placement: Placement, seed: int)
         micro_batch=stage.micro_batch(settings.sampled_at_once),
     )
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
-    # The streams keep the name of the stage before it was renamed, and so their numbers.
+    # The streams keep the stage's former name, `judge`, so that their numbers stay the same.
     generator = torch.Generator().manual_seed(bucket(f"judge {seed}", 2**62))
     sequences, responses = sampler.responses(problems, group_size=settings.samples, generator=generator)
-    asked = [problem for problem in problems for _ in range(settings.samples)]
+    answered = [problem for problem in problems for _ in range(settings.samples)]
     ended = sequences.ended(tokenizer.eos_token_id).tolist()
-    rewards, correct = map(torch.tensor, by_rule(task, asked, responses, ended))
-    texts = pair_texts(tokenizer, [problem.prompt for problem in asked], responses)
+    rewards, correct = map(torch.tensor, by_rule(task, answered, responses, ended))
+    texts = pair_texts(tokenizer, [problem.prompt for problem in answered], responses)
     return texts, rewards, correct
 
 
 def _fit(
     stage: Stage, model: PreTrainedModel, score: Callable[[Tensor], Tensor], targets: Tensor, rows: Tensor, *, seed: int
 ) -> None:
-    """Minimise the mean squared error of the model's scores of responses, drawn from `rows` with replacement."""
+    """Minimise the mean squared error of the model's scores, on responses drawn from `rows` with replacement."""
     settings: RewardTraining = stage.config.reward_training
     generator = torch.Generator().manual_seed(bucket(f"judge order {seed}", 2**62))
     micro_batch = stage.micro_batch(settings.micro_batch)

@@ -1,11 +1,11 @@
-"""Batched sampling of groups of responses: one prefill per prompt, a row for each beginning, finished rows dropped.
+"""Batched sampling of groups of responses: one prefill per prompt, one row per distinct beginning.
 
-Responses to a prompt are one row of the batch, with one key-value cache, until their tokens differ. A response leaves
-at its end-of-sequence token. Each is drawn from its own row of uniform numbers by inverting the distribution function,
-so what is sampled depends, but for rounding, neither on the batch around it nor on when others finish.
+Responses to a prompt share one row of the batch, with one key-value cache, until their tokens differ. A response leaves
+the batch at its end-of-sequence token. It is drawn from its own row of uniform numbers by inverting the distribution
+function, so, except for rounding, it depends on neither the rest of the batch nor when other responses end.
 
-To learn which rows have ended, the host waits for the device at each token. On a CPU that is free; on an accelerator
-vLLM (`trainers.policy.vllm_engine`) is faster.
+The host waits for the device at each token to learn which rows have ended. This costs nothing on a CPU; on an
+accelerator vLLM (`trainers.policy.vllm_engine`) is faster.
 """
 
 import torch
@@ -28,12 +28,12 @@ def sample(
     temperature: float = 1.0,
     uniforms: Tensor | None = None,
 ) -> Sequences:
-    """Return B * group_size responses, the responses of a prompt side by side, with their log-probabilities.
+    """Return B * group_size responses with their log-probabilities, stored prompt by prompt.
 
-    model: a causal language model of transformers, in eval mode. prompt_ids: (B, P), padded on the left. prompt_mask:
-    (B, P), 1 at tokens. max_new_tokens: longest response, with its `eos`. pad: fills the rest. temperature: divides the
-    logits; the log-probabilities returned are those of the scaled distribution. uniforms: in [0, 1),
-    (B * group_size, max_new_tokens), one number per token; None: the most likely token.
+    model: a causal language model of transformers, in evaluation mode. prompt_ids, prompt_mask: (B, P), padded on the
+    left. max_new_tokens: longest response, `eos` included. pad: id of padding. temperature: divides the logits, also
+    for the log-probabilities. uniforms: one number in [0, 1) per token, (B * group_size, max_new_tokens); None takes
+    the most likely tokens.
     """
     device, rows = prompt_ids.device, len(prompt_ids) * group_size
     responses = torch.full((rows, max_new_tokens), pad, device=device)
@@ -41,8 +41,8 @@ def sample(
     mask = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
     logits, decoder = read_prompts(model, prompt_ids, prompt_mask, room=max_new_tokens)
     alive = torch.arange(rows, device=device)
-    beginning = alive // group_size  # of each response that is alive: its row of the logits
-    uniforms = None if uniforms is None else uniforms.to(device)  # a device's index cannot pick from the host's numbers
+    beginning = alive // group_size  # row of the logits for each response that has not ended
+    uniforms = None if uniforms is None else uniforms.to(device)
     for t in range(max_new_tokens):
         drawn_by = None if uniforms is None else uniforms[alive, t]
         tokens, logp = _choose(logits.float() / temperature, beginning, drawn_by)
@@ -65,12 +65,12 @@ def sample(
 
 
 def _choose(logits: Tensor, rows: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return tokens (R,) and their log-probabilities (R,): of rows (R,) of logits (S, V), float32, by uniforms (R,)."""
+    """Return tokens (R,) drawn by uniforms (R,) from rows (R,) of logits (S, V), and their log-probabilities (R,)."""
     logps = torch.log_softmax(logits, -1)
     if uniforms is None:
         tokens = logps.argmax(-1)[rows]
     else:
-        # In double precision: the rounding of a sum over a large vocabulary must not move probability to its end.
+        # Double precision, because rounding in a sum over a large vocabulary would move probability to its end.
         sums = cumulative(logps.double().exp())[rows]
         threshold = uniforms.double()[:, None] * sums[:, -1:]
         tokens = torch.searchsorted(sums, threshold, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
@@ -87,8 +87,8 @@ def sample_all(
     uniforms: Tensor | None = None,
     **settings: float,
 ) -> Sequences:
-    """Return `sample`, at most `batch_size` responses at a time, whole groups where one fits; None: all at once."""
-    if batch_size is not None and batch_size < group_size:  # each prompt is read once per response
+    """Return the responses of `sample`, sampling at most `batch_size` of them at once, in whole groups if possible."""
+    if batch_size is not None and batch_size < group_size:  # then a prompt is read once per response
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         group_size = 1
     step = len(prompt_ids) if batch_size is None else batch_size // group_size

@@ -1,4 +1,4 @@
-"""Supervised training on given responses: the warm start of reinforcement, and sequence-level distillation."""
+"""Supervised training on given responses, for warm starts and sequence-level distillation."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ LOG_EVERY = 10  # steps
 
 @dataclass(frozen=True)
 class Examples:
-    """Prompts and the responses to them as token ids; a response has its end-of-sequence token. `pad`: any id."""
+    """Prompts and responses as token ids; `pad` is the id of padding. Responses end with the end-of-sequence token."""
 
     prompts: Sequence[Sequence[int]]
     responses: Sequence[Sequence[int]]
@@ -36,34 +36,36 @@ class Examples:
         responses: Sequence[str],
         instruction: str | None = None,
     ) -> "Examples":
-        """Return problems with a whole response to each."""
+        """Return the examples of problems, each with its response as text."""
         prompts = [prompt_tokens(tokenizer, problem, instruction) for problem in problems]
         return cls(prompts, [response_tokens(tokenizer, text) for text in responses], pad_token(tokenizer))
 
     def cut(self, limit: int, *, end_token: bool = True) -> "Examples":
-        """Return the same with responses of `limit` tokens at most, without their end-of-sequence token if it is False.
+        """Return the examples with responses of at most `limit` tokens; `end_token` says whether they keep their ends.
 
-        Who compares them with a student's, which are cut so, must not see the cut.
+        A student's responses have the same limit, so a critic cannot tell them from these by length alone.
         """
         ends = None if end_token else -1
         return replace(self, responses=[response[:ends][:limit] for response in self.responses])
 
     def batch(self, rows: Sequence[int]) -> Sequences:
-        """Return the examples of these numbers, on the CPU."""
+        """Return the examples with these row numbers, on the CPU."""
         prompts = pad([self.prompts[i] for i in rows], self.pad, left=True)
         return Sequences(*prompts, *pad([self.responses[i] for i in rows], self.pad, left=False))
 
 
 def worked_examples(tokenizer: PreTrainedTokenizerBase, task: Task, problems: Sequence[Problem]) -> Examples:
-    """Return the demonstrations of a task's problems."""
+    """Return the examples of problems with their demonstrations as responses."""
     return Examples.of(tokenizer, problems, [problem.demonstration or "" for problem in problems], task.instruction)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Steps of AdamW. `rows`: the examples of a step; with checkpoints they must depend on the step alone.
+    """Schedule of AdamW's steps.
 
-    lr: the peak rate; rate: its share at a step. micro_batch: examples per forward and backward; None: a step's.
+    rows: returns the example numbers of a step; with checkpoints they must depend on the step alone. lr: peak learning
+    rate. rate: returns the share of the peak rate at a step. micro_batch: examples per forward and backward pass;
+    None: all of a step.
     """
 
     rows: Callable[[int], Sequence[int]]
@@ -77,7 +79,7 @@ class Schedule:
         return self.lr * self.rate(step, self.steps)
 
     def logs(self, step: int) -> bool:
-        """Tell whether the figures of a step are logged: of some steps and of the last."""
+        """Return whether the metrics of a step are logged: those of every tenth step and of the last one."""
         return step % LOG_EVERY == 0 or step + 1 == self.steps
 
 
@@ -93,11 +95,11 @@ def train_on_responses(
     after: Callable[[int], object] | None = None,
     enough: Callable[[int], bool] | None = None,
 ) -> None:
-    """Minimise the cross-entropy per response token, in nats, in place; the prompt has no loss.
+    """Train a model in place to minimise the cross-entropy per response token, in nats; prompts have no loss.
 
-    metric: name of the loss; `lr` and `grad_norm` are logged under its prefix. checkpoint_every: steps between
-    checkpoints, from which a killed stage goes on; None: no checkpoints. after: called with the number of steps taken.
-    enough: likewise; True ends the training there. It must depend on the weights alone, as a resumed stage asks again.
+    metric: name of the loss; `lr` and `grad_norm` are logged under the same prefix. checkpoint_every: steps between
+    checkpoints, from which a killed stage resumes; None: no checkpoints. after: called with the number of steps taken.
+    enough: called likewise; true ends the training. It must depend on the weights alone, as a resumed stage repeats it.
     """
     prefix = metric.rpartition("/")[0]
     micro_batch = stage.micro_batch(schedule.micro_batch)
@@ -127,8 +129,8 @@ def train_on_responses(
 
 
 def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[Tensor], Tensor]:
-    """Take one step on the cross-entropy of the responses' tokens; return the parts of the loss and the norm."""
-    tokens = batch.completion_mask.sum()  # of the whole batch, so that micro-batches add up to it
+    """Take one step on the cross-entropy of response tokens; return each micro-batch's loss and the gradient norm."""
+    tokens = batch.completion_mask.sum()  # of the whole batch, so that the losses of micro-batches add up
 
     def backward(part: Tensor) -> Tensor:
         with placement.autocast():
@@ -141,7 +143,7 @@ def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[
 
 
 def warmup_cosine(step: int, steps: int) -> float:
-    """Return the share of the peak rate: linear over the first tenth of the steps, then a cosine to 0."""
+    """Return the share of the peak rate at a step: a linear rise over a tenth of the steps, then a cosine to 0."""
     warm = max(1, steps // 10)
     if step < warm:
         return (step + 1) / warm
@@ -149,5 +151,5 @@ def warmup_cosine(step: int, steps: int) -> float:
 
 
 def constant(step: int, steps: int) -> float:
-    """Return 1, because the rate does not change."""
+    """Return 1, the share of the peak rate at every step."""
     return 1.0

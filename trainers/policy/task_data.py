@@ -1,4 +1,4 @@
-"""Stage `task_data`: the problems of all splits, once for all variants and seeds."""
+"""Stage `task_data`: generate or read the problems of all splits, once for all variants and seeds."""
 
 from trainers.policy.sources import load_task
 from trainers.running.stage import Stage

@@ -1,4 +1,4 @@
-"""Tokenizers: a word-level one for small vocabularies, the model's own with its chat template otherwise."""
+"""Tokenizers, and conversion between texts and token ids; models from scratch have word-level tokenizers."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 
 
 def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose tokens are `words`, separated by white space, and <pad>, <eos>, <unk>."""
+    """Return a tokenizer for `words` separated by white space, with the special tokens <pad>, <eos> and <unk>."""
     vocabulary = {word: index for index, word in enumerate((PAD, EOS, UNKNOWN, *words))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -30,7 +30,7 @@ def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, problem: Problem, instruction: str | None = None) -> list[int]:
-    """Return the ids that a response follows: through the chat template, else the contents, a blank line between."""
+    """Return a problem's prompt as ids: in the tokenizer's chat template, or as messages with blank lines between."""
     system = [] if instruction is None else [{"role": "system", "content": instruction}]
     chat = [*system, *problem.earlier, {"role": "user", "content": problem.prompt}]
     if tokenizer.chat_template is None:
@@ -40,37 +40,37 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, problem: Problem, instruct
 
 
 def response_tokens(tokenizer: PreTrainedTokenizerBase, response: str) -> list[int]:
-    """Return the ids of a whole response, the end-of-sequence token included."""
+    """Return the ids of a complete response, including the end-of-sequence token."""
     return [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
 
 def token_lists(ids: Tensor, mask: Tensor) -> list[list[int]]:
-    """Return the ids of responses (N, T) without padding."""
+    """Return the ids of responses (N, T) as lists without padding."""
     return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Tensor, mask: Tensor) -> list[str]:
-    """Return the texts of responses (N, T) without padding and end-of-sequence token; other special tokens are shown.
+    """Return the texts of responses (N, T) without padding and end-of-sequence token.
 
-    An answer with a special token in it is another answer, and whoever reads samples should see it.
+    Other special tokens stay visible, because they change an answer and readers of samples should see them.
     """
     rows, end = token_lists(ids, mask), tokenizer.eos_token_id
     return tokenizer.batch_decode([row[:-1] if row[-1:] == [end] else row for row in rows], skip_special_tokens=False)
 
 
 def without_special_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
-    """Return texts without the special tokens of this tokenizer, which a model would take for the marks of a chat."""
+    """Return texts without the tokenizer's special tokens, which a model would read as parts of the chat template."""
     marks = re.compile("|".join(map(re.escape, tokenizer.all_special_tokens)) or "$^")
     return [marks.sub("", text) for text in texts]
 
 
 def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the padding id; a tokenizer without one pads with its end-of-sequence token (masks tell them apart)."""
+    """Return the padding id, or the end-of-sequence id if the tokenizer has no padding token."""
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def pad(rows: Sequence[Sequence[int]], value: int, *, left: bool) -> tuple[Tensor, Tensor]:
-    """Return (ids, mask), both (rows, longest row), int64; `left`: padding comes first."""
+    """Return (ids, mask), both int64 (rows, longest row), padded with `value` on the left or on the right."""
     lengths = torch.tensor([len(row) for row in rows])[:, None]
     width = int(lengths.max())
     fills = [[value] * (width - len(row)) for row in rows]

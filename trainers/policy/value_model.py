@@ -1,4 +1,4 @@
-"""A language model's body with one number per response token: PPO's critic, or a critic's scores."""
+"""Value models: a language model's body with one number per response token, for PPO's and GAD's critics."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,15 +35,16 @@ HEAD = "head.safetensors"
 
 
 def is_language_model(folder: Path) -> bool:
-    """Tell whether the model in `folder` predicts tokens, so that it has a body but no score."""
+    """Return whether the model in `folder` is a causal language model, which has no score head."""
     architectures = AutoConfig.from_pretrained(folder, local_files_only=True).architectures or [""]
     return architectures[0].endswith("ForCausalLM")
 
 
 class ValueModel(nn.Module):
-    """Body and linear head. `sees_token`: number t is of what is there after token t (a score), else before (a value).
+    """Body and linear head that give each response token a number.
 
-    The head starts at 0 (with PPO the first advantages are then the rewards themselves).
+    sees_token: whether the number of a token includes the token (a score) or only what precedes it (a value). The head
+    starts at 0, so that PPO's first advantages are the rewards themselves.
     """
 
     def __init__(self, body: PreTrainedModel, placement: Placement, *, sees_token: bool) -> None:
@@ -58,27 +59,27 @@ class ValueModel(nn.Module):
 
     @classmethod
     def from_causal(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
-        """Start from the body of a language model."""
+        """Return a value model with the body of the language model in `folder` and a head of zeros."""
         body = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         return cls(body, placement, sees_token=sees_token)
 
     @classmethod
     def from_reward_model(cls, folder: Path, placement: Placement, policy: Path) -> Self:
-        """Start from a classifier of sequences or tokens with one logit; a response has the score of its last token.
+        """Return a value model with body and head of the sequence or token classifier in `folder`.
 
-        Raises ValueError if it has more than one output, no linear head on the last hidden states, or another
-        tokenizer than the model in `policy`, whose token ids it is given.
+        Raises ValueError if the classifier has several outputs, no linear head on the last hidden states, or another
+        tokenizer than the model in `policy`, whose token ids it reads.
         """
         refuse_other_tokenizer(folder, policy)
         architectures = AutoConfig.from_pretrained(folder, local_files_only=True).architectures or [""]
-        per_token = architectures[0].endswith("ForTokenClassification")  # what verl and `export` make of a critic
+        per_token = architectures[0].endswith("ForTokenClassification")  # verl and `export` write critics so
         kind = AutoModelForTokenClassification if per_token else AutoModelForSequenceClassification
         model = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
             raise ValueError(
-                f"{folder}: a reward model has one output, a linear `score` on the hidden states, but this "
-                f"one has {model.config.num_labels} outputs and {type(score).__name__}"
+                f"{folder}: the reward model has {model.config.num_labels} outputs, and its `score` is "
+                f"{type(score).__name__}; use a model with one output and a linear `score`"
             )
         made = cls(model.base_model, placement, sees_token=True)
         with torch.no_grad():
@@ -88,13 +89,13 @@ class ValueModel(nn.Module):
         return made
 
     def with_adapters(self, memory_settings: Memory, seed: int | None) -> Self:
-        """Return the model, changed: adapters in its body if `memory_settings` ask for them; the head learns whole."""
+        """Add adapters to the body if `memory_settings` asks for them; the head stays fully trainable. Return self."""
         if memory_settings.lora is not None:
             self.placement.adapters.adapt(self.body, memory_settings.lora, self.placement.precision, seed=seed or 0)
         return self
 
     def save(self, folder: Path) -> None:
-        """Write the body as transformers does, and the head into the same folder."""
+        """Write the body in transformers' format, and the head as a separate file in the same folder."""
         ranks = self.placement.ranks
         save_weights(folder, self.body, ranks)
         head = {name: ranks.full_tensor(value).cpu().contiguous() for name, value in self.head.state_dict().items()}
@@ -103,17 +104,17 @@ class ValueModel(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
-        """Read what `save` wrote."""
+        """Return the value model that `save` wrote to `folder`."""
         made = cls.from_causal(folder, placement, sees_token=sees_token)
         made.head.load_state_dict(load_file(folder / HEAD, device=str(placement.before_sharding)))
         return made
 
     def forward(self, sequences: Sequences) -> Tensor:
-        """Return the numbers at the response's tokens, (N, T), float32, 0 at padding."""
+        """Return the numbers of the responses' tokens, (N, T), float32, 0 at padding."""
         keep = sequences.completion_mask.bool()
         width = keep.shape[1]
         with self.placement.autocast():
-            if packs(self.body):  # not in bfloat16
+            if packs(self.body):  # never in bfloat16
                 numbers = self.head(states(self.body, sequences, last=self.sees_token))[..., 0]
                 return numbers.new_zeros(keep.shape).masked_scatter(keep, numbers)
             hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
@@ -123,10 +124,10 @@ class ValueModel(nn.Module):
 
 
 class TokenRewardModel:
-    """A sequence classifier whose head is read at every token. Raises ValueError for another tokenizer's.
+    """Reward model for tokens: a sequence classifier whose head is applied at every token.
 
-    With a chat template it reads the chats that it was trained on, not the policy's prompts. Several ranks share its
-    weights, and each scores its part of the responses.
+    It must have the policy's tokenizer, else it raises ValueError. If it has a chat template, it reads chats in that
+    template instead of the policy's prompts. Several ranks share its weights, and each scores a part of the responses.
     """
 
     def __init__(self, folder: Path, placement: Placement, policy: Path, batch_size: int = 64) -> None:
@@ -143,8 +144,8 @@ class TokenRewardModel:
     def __call__(self, sequences: Sequences, prompts: Sequence[str], end: int) -> Tensor:
         """Return the rewards (N, T) of the tokens, on the CPU, 0 at padding.
 
-        prompts: what a user asks, one for each response. end: the end-of-sequence token. A reward model judges texts,
-        which do not have it: it gets no reward.
+        prompts: the user's messages, one per response. end: the end-of-sequence token, whose reward is 0 because reward
+        models judge texts, which do not contain it.
         """
         width = sequences.completion_mask.shape[1]
 
@@ -160,14 +161,15 @@ class TokenRewardModel:
         return torch.cat(self.micro_batch.run(torch.arange(len(sequences)), judge))
 
     def _in_chats(self, prompts: Sequence[str], ids: Tensor, inside: Tensor) -> Tensor:
-        """Return the rewards (N, T) of the tokens `inside` responses (N, T), of which special ones are not read.
+        """Return the rewards (N, T) of response tokens; `inside` (N, T) is true at the tokens of responses `ids`.
 
-        A response's last token is rewarded for the rest of the chat too, so that they add up to the whole's score.
+        Special tokens are left out of the chats. A response's last token also gets the reward of the rest of the chat,
+        so that token rewards add up to the score of the whole chat.
         """
         read = inside & ~torch.isin(ids, ids.new_tensor(self.tokenizer.all_special_ids))
         before, after = ids_around(self.tokenizer, prompts)
         pairs = zip(token_lists(ids, read), after, strict=True)
-        rows = [[*row, *tail] or before[0][:1] for row, tail in pairs]  # some token where there is none, rewarded by 0
+        rows = [[*row, *tail] or before[0][:1] for row, tail in pairs]  # an empty row gets any token, with reward 0
         chats = Sequences(*pad(before, 0, left=True), *pad(rows, 0, left=False)).to(self.device)
         scores, lengths = self.model(chats), read.sum(1, keepdim=True)
         last_of_chat = scores.gather(1, chats.completion_mask.sum(1, keepdim=True) - 1)

@@ -1,8 +1,8 @@
-"""vLLM (Kwon et al. 2023, arXiv 2309.06180) as the sampler of a stage: an engine inside each of its processes.
+"""vLLM (Kwon et al. 2023, arXiv 2309.06180) as the sampler of a stage, with an engine inside each of its processes.
 
-The engine has a copy of the weights, and a copy can be stale. So all weights are handed over at every rollout, in
-memory and tensor by tensor, and `rollout/logp_gap` compares what the engine says of its tokens with what the trained
-weights say. docs/how-to/vllm.md tells what was tried where.
+The engine has a copy of the weights, which could be stale. So all weights are copied to it before every rollout, in
+memory and tensor by tensor, and `rollout/logp_gap` compares the engine's log-probabilities with those of the trained
+weights. docs/how-to/vllm.md lists the tested versions and devices.
 """
 
 import os
@@ -22,18 +22,18 @@ from trainers.policy.text import decode, pad, pad_token
 from trainers.running.micro_batch import MicroBatch
 
 SETTINGS = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's loop in this process, where the weights are
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # stages that run at the same time would be bound to one core
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process, where the weights are
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else all stages of a machine would be bound to one core
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-SEEDS = 2**62  # and below: the seed of a group's i-th response is i more
+SEEDS = 2**62  # bound of a group's seed; its i-th response has the seed plus i
 
 
 class VllmEngine:
-    """Samples as `trainers.policy.responses.Responder` does, but with other random numbers.
+    """Samples responses like `trainers.policy.responses.Responder`, but with vLLM and other random numbers.
 
-    Equal generators give equal responses, but for rounding: they do not depend on the number of processes.
+    Equal generators give equal responses, except for rounding, with any number of processes.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class VllmEngine:
         at_once: int | None = None,
         version: Callable[[], int] = int,
     ) -> None:
-        """Start the engine; it knows no weights until the first rollout.
+        """Start the engine; it gets its weights at the first rollout.
 
-        folder: holds the model's configuration. at_once: responses that are written at once, at most; None: vLLM's
-        number. version: tells how many updates the trained weights have had.
+        folder: contains the model's configuration. at_once: largest number of responses sampled at once; None: vLLM's
+        default. version: returns the number of updates of the trained weights.
 
-        Raises ValueError if vLLM cannot run this model here, in one line.
+        Raises ValueError, in one line, if vLLM cannot run this model here.
         """
         self.model, self.tokenizer, self.placement, self.settings = model, tokenizer, placement, settings
-        self.version, self.weights_version = version, 0  # of the policy, and of the engine's copy
+        self.version, self.weights_version = version, 0  # the latter is the version of the engine's copy
         self.on_cpu = placement.device.type == "cpu"
         self.longest = settings.longest or int(model.config.get_text_config().max_position_embeddings)
         self.llm = self._start(folder, at_once)
@@ -70,10 +70,10 @@ class VllmEngine:
         generator: torch.Generator | None = None,
         micro_batch: MicroBatch | None = None,
     ) -> tuple[Sequences, list[str]]:
-        """Return group_size responses per prompt, those of a prompt side by side, and their texts.
+        """Return `group_size` responses per prompt, stored prompt by prompt, and their texts.
 
-        prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
-        micro_batch: not used; vLLM goes by the size of its cache.
+        prompts: token ids. limit: longest response, in tokens. generator: None takes the most likely tokens.
+        micro_batch: not used, because vLLM batches by the size of its cache.
         """
         self._refuse(prompts, limit, temperature, generator)
         seeds: list[int | None] = [None] * len(prompts)
@@ -88,16 +88,16 @@ class VllmEngine:
         return sequences, decode(self.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
     def hand_over(self) -> None:
-        """Give the engine the weights as they are now; all ranks must call it."""
-        self.placement.ranks.gather(None)  # the first time, all engines have started
+        """Copy the current weights to the engine. All ranks must call it."""
+        self.placement.ranks.gather(None)  # waits until the engines of all ranks have started
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
         if self.on_cpu:
             self.llm.apply_model(_repack_output)
-        self.llm.reset_prefix_cache()  # keys and values of the weights before
+        self.llm.reset_prefix_cache()  # its keys and values belong to the former weights
         self.weights_version = self.version()
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the trained weights by name, each whole; a tied one comes once."""
+        """Yield the name and the unsharded tensor of each trained weight; tied weights occur once."""
         for name, parameter in self.model.named_parameters():
             yield name, self.placement.ranks.full_tensor(parameter.detach())
 
@@ -109,7 +109,7 @@ class VllmEngine:
         limit: int,
         temperature: float,
     ) -> Sequences | None:
-        """Return the responses of this rank's prompts; None: it has none."""
+        """Return the responses to this rank's prompts; None if it has no prompts."""
         if not prompts:
             return None
         from vllm import SamplingParams
@@ -121,8 +121,8 @@ class VllmEngine:
                 temperature=0.0 if seed is None else temperature,
                 max_tokens=limit,
                 stop_token_ids=[self.tokenizer.eos_token_id],
-                ignore_eos=True,  # of the model's own configuration, which may name others
-                logprobs=0,  # of the chosen tokens
+                ignore_eos=True,  # the model's own configuration may name other end tokens
+                logprobs=0,  # only those of the chosen tokens
                 detokenize=False,
             )
             for seed in seeds
@@ -132,7 +132,10 @@ class VllmEngine:
         groups = [sorted(answer.outputs, key=lambda each: each.index) for answer in answers]
         written = [each for group in groups for each in (group * group_size if len(group) == 1 else group)]
         if len(written) != len(prompts) * group_size:
-            raise RuntimeError(f"vLLM gave {len(written)} responses, but {len(prompts) * group_size} were requested")
+            raise RuntimeError(
+                f"vLLM returned {len(written)} responses instead of {len(prompts) * group_size}; "
+                "set rollout.engine to own, or use a tested version of vLLM (docs/how-to/vllm.md)"
+            )
         padding = pad_token(self.tokenizer)
         prompt_ids, prompt_mask = pad(prompts, padding, left=True)
         responses, mask = pad([list(output.token_ids) for output in written], padding, left=False)
@@ -146,21 +149,20 @@ class VllmEngine:
     def _refuse(
         self, prompts: Sequence[Sequence[int]], limit: int, temperature: float, generator: torch.Generator | None
     ) -> None:
-        """Raise ValueError if vLLM would not sample as requested."""
+        """Raise ValueError if vLLM would not sample the responses as requested."""
         longest = max(map(len, prompts))
         if longest + limit > self.longest:
             raise ValueError(
-                f"a prompt of {longest} tokens and a response of {limit} are more than the {self.longest} "
-                "that vLLM was started for; raise rollout.vllm.longest, or use a model that takes longer "
-                "sequences"
+                f"a prompt of {longest} tokens and a response of {limit} exceed the {self.longest} tokens "
+                "for which vLLM was started; raise rollout.vllm.longest, or use a model for longer sequences"
             )
         if generator is None and temperature != 1:
-            raise ValueError(f"without sampling, vLLM gives log-probabilities at temperature 1, not at {temperature:g}")
+            raise ValueError(f"greedy vLLM returns log-probabilities at temperature 1, not {temperature:g}; use 1")
         if generator is not None and temperature < COLDEST:
-            raise ValueError(f"vLLM cannot sample at temperatures below {COLDEST:g}, such as {temperature:g}")
+            raise ValueError(f"vLLM cannot sample at temperature {temperature:g}; use at least {COLDEST:g}")
 
     def _start(self, folder: Path, at_once: int | None) -> Any:
-        """Return vLLM's engine for this process, without weights."""
+        """Return vLLM's engine for this process, with dummy weights."""
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
         from vllm import LLM, SamplingParams
@@ -173,12 +175,12 @@ class VllmEngine:
                 "(docs/how-to/vllm.md)"
             )
         arguments: dict[str, Any] = {
-            "load_format": "dummy",  # the trained weights come with the first rollout
+            "load_format": "dummy",  # the first rollout copies the trained weights
             "dtype": self.placement.precision.compute.replace("tf32", "float32"),
             "max_model_len": self.longest,
-            "skip_tokenizer_init": True,  # it is given tokens, and gives tokens
-            "logprobs_mode": "processed_logprobs",  # at the temperature of sampling
-            "generation_config": "vllm",  # not the folder's, which may narrow what is sampled
+            "skip_tokenizer_init": True,  # prompts and responses are tokens
+            "logprobs_mode": "processed_logprobs",  # at the sampling temperature
+            "generation_config": "vllm",  # the folder's could restrict sampling
             "disable_log_stats": True,
             "seed": 0,  # each request has its own
         }
@@ -193,9 +195,9 @@ class VllmEngine:
         devices = [] if self.on_cpu else [self.placement.device]
         set_threads = torch.set_num_threads
         try:
-            with torch.random.fork_rng(devices=devices), self._uncompiled():  # it seeds the global generators
+            with torch.random.fork_rng(devices=devices), self._uncompiled():  # vLLM seeds the global generators
                 engine = LLM(model=str(folder), **arguments)
-                # Some shapes are refused by the first token only (on a CPU, heads of less than 32).
+                # vLLM refuses some shapes only at the first token, such as heads of less than 32 on a CPU.
                 engine.generate(
                     {"prompt_token_ids": [0]}, SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False
                 )
@@ -206,18 +208,18 @@ class VllmEngine:
                 f"rollout.engine vllm cannot run this model here: {reason} (docs/how-to/vllm.md)"
             ) from error
         finally:
-            torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by one that does nothing
+            torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by a function that does nothing
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
-        """Switch compilation off on a CPU, where it takes longer than sampling and needs a C++ compiler."""
+        """Disable compilation on a CPU, where it takes longer than sampling and needs a C++ compiler."""
         return torch.compiler.set_stance("force_eager") if self.on_cpu else nullcontext()
 
 
 def _repack_output(model: Any) -> None:
-    """Pack the output matrix again: on a CPU vLLM multiplies by a packed copy of it.
+    """Renew vLLM's packed copy of the output matrix on a CPU.
 
-    `reload_weights` packs the matrices that it loads. One that is tied is loaded as the embedding only, and the copy
-    stays as it was (vLLM 0.32, "Limitations" 2 in vllm/model_executor/model_loader/reload/__init__.py).
+    `reload_weights` renews the packed copies of matrices that it loads. It loads a tied output matrix as the embedding
+    only (vLLM 0.32, "Limitations" 2 in vllm/model_executor/model_loader/reload/__init__.py).
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 

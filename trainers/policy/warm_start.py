@@ -1,4 +1,4 @@
-"""Stage `warm_start`: supervised training on worked responses, once per seed, for all variants."""
+"""Stage `warm_start`: train the initial policy on worked responses, once per seed for all variants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def run(stage: Stage) -> None:
         model, _ = load_policy_and_reference(source, placement, config.warm_start.memory, stage.seed)
     else:
         if task.words is None:
-            raise ValueError(f"task = {config.task!r} has text that needs a pretrained `model`")
+            raise ValueError(f"the task {config.task.name} needs a pretrained model; set `model`")
         tokenizer = word_tokenizer(task.words)
         seed = run_seed(stage.seed)
         made = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
@@ -62,10 +62,10 @@ def train(
     settings: WarmStart,
     placement: Placement,
 ) -> None:
-    """Minimise the cross-entropy of the demonstrations' tokens, problems drawn with replacement."""
+    """Train the model on the demonstrations of problems drawn with replacement, up to the settings' steps or goal."""
     missing = sum(problem.demonstration is None for problem in problems)
     if missing:
-        raise ValueError(f"warm.jsonl: {missing} problems have no demonstration; set warm_start.steps to 0")
+        raise ValueError(f"warm.jsonl: {missing} problems lack a demonstration; set warm_start.steps to 0")
     generator = torch.Generator().manual_seed(bucket(f"warm start {run_seed(stage.seed)}", 2**62))
 
     def rows(_: int) -> list[int]:
@@ -77,17 +77,17 @@ def train(
         train_on_responses(stage, model, examples, schedule, metric="warm_start/loss", placement=placement)
         stage.log_metrics(settings.steps, {"warm_start/steps": settings.steps, "warm_start/short": 0.0})
         return
-    asked = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.until.problems]
+    measured = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.until.problems]
     goal = Goal(
         stage,
         settings.until,
         settings.steps,
         Responder(model, tokenizer, placement),
         task,
-        asked,
-        prompts=[prompt_tokens(tokenizer, problem, task.instruction) for problem in asked],
+        measured,
+        prompts=[prompt_tokens(tokenizer, problem, task.instruction) for problem in measured],
         limit=max(len(response) for response in examples.responses),
-        micro_batch=stage.micro_batch(len(asked)),
+        micro_batch=stage.micro_batch(len(measured)),
     )
     train_on_responses(
         stage, model, examples, schedule, metric="warm_start/loss", placement=placement, enough=goal.reached
@@ -96,10 +96,10 @@ def train(
 
 @dataclass(frozen=True)
 class Goal:
-    """The accuracy at which a warm start ends, as a run of MLPerf Training ends at a quality (arXiv 1910.01500).
+    """Accuracy at which a warm start ends, like the target quality of MLPerf Training (arXiv 1910.01500).
 
-    Measured on problems that are reinforced later: neither those of the warm start, which it may know by heart, nor
-    those that a result is measured on. limit: of a response, in tokens; the longest worked one's.
+    It is measured on problems of the later reinforcement, because the policy may have memorised those of the warm start
+    and the others are for results. limit: longest response in tokens, that of the longest worked response.
     """
 
     stage: Stage
@@ -113,7 +113,7 @@ class Goal:
     micro_batch: MicroBatch
 
     def reached(self, done: int) -> bool:
-        """Measure after every `settings.every` steps and after the last, and tell whether it suffices."""
+        """Measure the accuracy every `settings.every` steps and after the last; return whether it suffices."""
         if done % self.settings.every and done < self.steps:
             return False
         accuracy = self._accuracy()
@@ -122,17 +122,21 @@ class Goal:
         if reached or done == self.steps:
             short = max(0.0, self.settings.accuracy - accuracy)
             self.stage.log_metrics(done, {"warm_start/steps": done, "warm_start/short": short})
-            outcome = "reached" if reached else "NOT reached"
+            outcome = "reaches" if reached else "misses"
             self.stage.log.info(
-                "accuracy %.3f after %d steps: %.3f %s", accuracy, done, self.settings.accuracy, outcome
+                "the accuracy after %d steps is %.3f, which %s the goal %.3f",
+                done,
+                accuracy,
+                outcome,
+                self.settings.accuracy,
             )
         return reached
 
     @torch.no_grad()
     def _accuracy(self) -> float:
-        """Return the share of the problems that the most likely responses answer rightly."""
+        """Return the share of problems with a correct most likely response."""
         model = self.respond.model
-        model.eval()  # activation checkpointing, of the training mode, would switch the cache off
+        model.eval()  # in training mode activation checkpointing would disable the cache
         sequences, texts = self.respond(self.prompts, group_size=1, limit=self.limit, micro_batch=self.micro_batch)
         model.train()
         ended = sequences.ended(self.respond.tokenizer.eos_token_id).tolist()

@@ -1,1 +1,1 @@
-"""Running a stage: what a trainer sees of it, checkpoints, micro-batches, samples and the digest of its weights."""
+"""Services for trainers: their stage, checkpoints, micro-batches, samples and digests of weights."""

@@ -1,15 +1,14 @@
-"""Checkpoints: tensors as safetensors, the rest as JSON; never pickle.
+"""Checkpoints: tensors as safetensors and all other state as JSON, without pickle.
 
-`state.json` names the tensor files together with their digests and is replaced last, so it is the commit point: a
-process killed at any moment leaves the previous checkpoint or the new one. What does not verify counts as none.
+`state.json` names the tensor files and their digests. It is replaced last, so a process that is killed at any moment
+leaves either the previous checkpoint or the new one. A checkpoint whose digests do not match is ignored.
 
     state.json
-    a/1-of-2-00000.safetensors, ...      each process writes the rows of its own; the next checkpoint goes into b/
+    a/1-of-2-00000.safetensors, ...      each process writes its own rows; the next checkpoint is written to b/
 
-The files are those of torch.distributed.checkpoint's HuggingFaceStorageReader, which reads them: any number of
-processes goes on from what any number wrote. Its writer holds all that it writes in memory twice more; here it is one
-file at a time. Without tensors there is no tensor file, and torch is not imported: a trainer that does without can
-checkpoint too.
+torch.distributed.checkpoint's HuggingFaceStorageReader reads the files, so any number of processes can resume from a
+checkpoint of any other number. Its writer would need twice the memory of all tensors; the writer here needs that of one
+file. Without tensors there are no tensor files and torch is not imported, so trainers without torch can checkpoint too.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
     import torch
 
 STATE = "state.json"
-FILE_SIZE = 2**27  # bytes from which a file of tensors is full
+FILE_SIZE = 2**27  # bytes; a larger file of tensors is closed and the next one begun
 _log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """A loaded checkpoint: the step after which it was taken, tensors by name, and JSON values."""
+    """A loaded checkpoint: the number of the step before it, tensors by name, and JSON values."""
 
     step: int
     tensors: Tensors
@@ -46,9 +45,9 @@ class Checkpoint(NamedTuple):
 
 
 class Tensors(Mapping[str, "torch.Tensor"]):
-    """The tensors of a checkpoint: each is read, whole and onto the CPU, when it is asked for.
+    """Mapping of names to the tensors of a checkpoint, each of which is read onto the CPU when it is accessed.
 
-    Raises OSError or SafetensorError for files that cannot be read, and RuntimeError for a tensor that is not there.
+    Raises OSError or SafetensorError if a file cannot be read, RuntimeError if a tensor is missing.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -63,20 +62,20 @@ class Tensors(Mapping[str, "torch.Tensor"]):
         return HuggingFaceStorageReader(str(self._folder))
 
     def read(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Read into tensors of the same names and shapes; of a DTensor, only the rows that are here."""
+        """Fill tensors with the stored values of the same names and shapes; a DTensor gets only this rank's rows."""
         from torch.distributed import checkpoint
 
         if not tensors:
             return
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # each reads for itself
+            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # ranks read separately
             try:
                 checkpoint.load(tensors, storage_reader=self._reader(), no_dist=True)
-            except checkpoint.CheckpointException as error:  # no Exception: a stage would end without a status
+            except checkpoint.CheckpointException as error:  # a BaseException, so the stage would end without status
                 raise error.failures[0][0] from None
 
     def empty(self, name: str) -> torch.Tensor:
-        """Return a buffer into which the whole tensor can be read."""
+        """Return an uninitialised tensor with the shape and type of the stored tensor `name`."""
         import torch
 
         stored = self._stored[name]
@@ -99,9 +98,8 @@ def save(
 ) -> None:
     """Replace the checkpoint in `folder`. `state` must be JSON (floats keep all their bits; NaN is allowed).
 
-    All ranks call it with the same names; of what is not sharded, and of `state`, the first rank's is kept.
-    Raises TypeError or ValueError for a state that would not come back equal (a tuple, an integer key, an object),
-    before anything is written.
+    All ranks must call it with the same names; `state` and tensors that are not sharded are written by the first rank.
+    Raises TypeError or ValueError, before anything is written, if JSON would change `state` (a tuple, an integer key).
     """
     letter = "a"
     if ranks.rank == 0:
@@ -114,7 +112,7 @@ def save(
         current = _read_state(folder)
         letter = "b" if current and any(name.startswith("a/") for name in current["files"]) else "a"
         shutil.rmtree(folder / letter, ignore_errors=True)
-    letter = ranks.same(letter)  # nobody writes before the first rank has tidied up
+    letter = ranks.same(letter)  # no rank writes before the first one has removed old files
     files = _write_tensors(folder / letter, tensors, ranks) if tensors else {}
     files = {f"{letter}/{name}": digest for rank_files in ranks.gather(files) for name, digest in rank_files.items()}
     if ranks.rank == 0:
@@ -122,16 +120,16 @@ def save(
         for old in "ab":
             if old != letter or not files:
                 shutil.rmtree(folder / old, ignore_errors=True)
-    ranks.gather(None)  # it is there for every rank that goes on
+    ranks.gather(None)  # no rank continues before the checkpoint is complete
 
 
 def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks) -> dict[str, str]:
-    """Write what this rank keeps of the tensors, some in each file; return the digest of each file."""
+    """Write this rank's parts of the tensors to several files; return {file name: digest}."""
     from safetensors.torch import save_file
 
     folder.mkdir(exist_ok=True)
     files: dict[str, str] = {}
-    waiting: dict[str, torch.Tensor] = {}  # on the CPU, each in memory of its own
+    waiting: dict[str, torch.Tensor] = {}  # copies on the CPU
     starts: dict[str, dict[str, list[int]]] = {}
 
     def write() -> None:
@@ -156,14 +154,14 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks)
 
 
 def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]] | None:
-    """Return what this rank writes of a tensor and where that begins in it; None: nothing.
+    """Return the part of a tensor that this rank writes, with its offsets in the tensor; None if it writes nothing.
 
-    What is not sharded, and what has no rows, is the first rank's.
+    The first rank writes tensors that are not sharded or have no rows.
     """
     unsharded = tensor, [0] * tensor.dim()
     if ranks.size == 1:
         return unsharded
-    from torch.distributed.tensor import DTensor  # which takes most of a second
+    from torch.distributed.tensor import DTensor  # imported late, because it takes most of a second
 
     if not isinstance(tensor, DTensor):
         return unsharded if ranks.rank == 0 else None
@@ -173,15 +171,15 @@ def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]
 
 
 def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
-    """Return the checkpoint in `folder`, or None if there is none that is whole. All ranks call it.
+    """Return the checkpoint in `folder`; None if there is none or it is damaged. All ranks must call it.
 
-    Each verifies some of the files. Raises OSError (EIO) where they do not see the same checkpoint.
+    Each rank verifies some of the files. Raises OSError (EIO) if the ranks do not see the same checkpoint.
     """
     content = _read_state(folder)
     files = {} if content is None else content["files"]
     mine = None if content is None else (content["step"], files)
     if any(other != mine for other in ranks.gather(mine)):
-        raise OSError(errno.EIO, "the ranks do not read the same checkpoint; check that all see the same file system")
+        raise OSError(errno.EIO, "the ranks read different checkpoints; put the results on a file system they share")
     tensors, problem = _read_tensors(folder, files, ranks)
     problem = next(filter(None, ranks.gather(problem)), "")
     if content is None:
@@ -193,11 +191,11 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
 
 
 def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Tensors, str]:
-    """Return the tensors, and why they cannot be read or are not those that were written, or nothing."""
+    """Return the tensors and, if a file cannot be read or its digest does not match, the problem; else no text."""
     try:
         for name, digest in list(files.items())[ranks.rank :: ranks.size]:
             if sha256(folder / name) != digest:
-                return Tensors(None), f"{name} does not have the digest that {STATE} states"
+                return Tensors(None), f"the digest of {name} differs from that in {STATE}"
         return Tensors((folder / next(iter(files))).parent if files else None), ""
     except (OSError, ValueError, TypeError, SafetensorError) as error:
         return Tensors(None), str(error) or type(error).__name__

@@ -1,14 +1,14 @@
-"""Rows go through a model in micro-batches; where a device's memory does not suffice, in smaller ones.
+"""Micro-batches: parts of the rows that pass through a model at once, made smaller if a device runs out of memory.
 
-    micro_batch = stage.micro_batch(config.micro_batch)  # once, so that a smaller size is kept
+    micro_batch = stage.micro_batch(config.micro_batch)  # create it once, so that a reduced size is kept
     losses = micro_batch.run(rows, work, restart=optimizer.zero_grad)
 
-`work(part)` runs the model on a part of the rows, calls `backward` and returns what is to be logged. Where it raises
-torch.OutOfMemoryError the size is halved and all rows are done again, so the gradient is that of the same rows. With
+`work(part)` runs the model on a part of the rows, calls `backward` and returns what is to be logged. If it raises
+torch.OutOfMemoryError, the size is halved and all rows are repeated, so that the gradient covers each row once. With
 several ranks the stage starts again instead (OneRankOutOfMemory).
-Two things are the caller's: the loss of a part is divided by the tokens or responses of the whole minibatch, not the
-part, and `work` changes nothing but gradients; what it measures is added up from the results, which come from whole
-passes.
+
+The caller must divide the loss of a part by the tokens or responses of the whole minibatch, and `work` must not change
+anything but gradients, because it may be repeated.
 """
 
 import gc
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class OutOfMemory(RuntimeError):
-    """Raised if a single row does not fit on the device."""
+    """Raised if the device runs out of memory with a single row."""
 
 
 class OneRankOutOfMemory(RuntimeError):
-    """Raised if one rank runs out of memory while the others wait: all start again with smaller micro-batches."""
+    """Raised if one of several ranks runs out of memory; all ranks then start again with smaller micro-batches."""
 
 
 def _nothing(*_: object) -> None:
@@ -36,10 +36,10 @@ def _nothing(*_: object) -> None:
 
 
 class MicroBatch:
-    """Number of rows that go through the model at once; it never grows again after memory ran out.
+    """Number of rows that pass through the model at once; it is reduced for good when memory runs out.
 
-    size: rows; None: all at once. on_halve: called with the new size, after the memory was freed. ranks: the processes
-    of the stage, of which each takes its part of the rows; the size is that of each.
+    size: rows per rank; None: all. on_halve: called with the new size after each halving. ranks: the processes of the
+    stage, each of which takes a part of the rows.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class MicroBatch:
         restart: Callable[[], object] = _nothing,
         before_each: Callable[[bool], object] = _nothing,
     ) -> list[T]:
-        """Return what `work` returns for each micro-batch of `rows` (a tensor's first dimension, or a list), in order.
+        """Return the results of `work` for all micro-batches of `rows` (a list, or a tensor's first dimension).
 
-        restart: called before the first micro-batch, and again before all rows are done again; zeroes the gradients.
-        before_each: called before each micro-batch with whether it is the last one.
-        Raises OutOfMemory if one row alone does not fit.
+        restart: called before the first micro-batch, and before the rows are repeated; it zeroes gradients.
+        before_each: called before each micro-batch with whether it is the last one. Raises OutOfMemory if the device
+        runs out of memory with a single row.
         """
 
         def attempt(size: int) -> list[T]:
@@ -74,20 +74,20 @@ class MicroBatch:
         return self.retry(-(-len(rows) // self.ranks.size), attempt)
 
     def retry(self, count: int, attempt: Callable[[int], T]) -> T:
-        """Return `attempt(size)`, with smaller sizes while it runs out of memory; each begins again.
+        """Return `attempt(size)`, repeated with half the size whenever it runs out of memory.
 
-        count: the most rows that it would take at once. Raises OutOfMemory if one row alone does not fit.
+        count: number of rows. Raises OutOfMemory if the device runs out of memory with a single row.
         """
         while True:
             try:
                 return attempt(self._now(count))
             except torch.OutOfMemoryError as error:
                 reason = str(error).strip().split("\n")[0]
-            # Here, not in the handler: the error's traceback would keep the tensors of the failed pass alive.
+            # Not in the handler, where the error's traceback would keep the tensors of the failed pass alive.
             self._halve(count, reason)
 
     def _now(self, count: int) -> int:
-        """Return the number of rows that are tried at once."""
+        """Return the current number of rows at once."""
         size = self.size or max(count, 1)
         return -(-min(size, max(count, 1)) // 2**self.ranks.halvings) if self.ranks.halvings else size
 

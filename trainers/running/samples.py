@@ -1,7 +1,7 @@
-"""Prompts and responses behind a stage's items: `save_samples(stage, rows)`; see `ablation.contract.samples`.
+"""Writes the prompts and responses behind a stage's items, which the page quotes; see `ablation.contract.samples`.
 
-A module of its own, not a method of `Stage`: the code of `Stage` counts for the key of every stage, and what a page
-quotes shall be no reason to train again.
+It is not a method of `Stage`, whose code is part of every stage's key, because a change to the quotes must not repeat
+the training.
 """
 
 import hashlib
@@ -16,22 +16,24 @@ from ablation.runner.runlog import write_table
 from trainers.running.stage import Stage
 
 Row = Mapping[str, str | float | None]
-_HALVES = re.compile("[\ud800-\udfff]")  # of a character: no file of text can hold one
+_SURROGATES = re.compile("[\ud800-\udfff]")  # which UTF-8 cannot encode
 
 
 def some_items(items: Sequence[str], most: int = MOST_ITEMS) -> list[int]:
-    """Return the places of at most this many of the items, in order: by a hash, so the same ones in every run."""
-    if len(items) <= most:
-        return list(range(len(items)))
-    return sorted(sorted(range(len(items)), key=lambda place: _hash(items[place]))[:most])
+    """Return the indices of at most `most` items in order, chosen by a hash, so that all runs choose the same ones."""
+
+    def hashed(number: int) -> int:
+        return int.from_bytes(hashlib.sha256(items[number].encode(errors="replace")).digest()[:8], "big")
+
+    numbers = range(len(items))
+    return list(numbers) if len(items) <= most else sorted(sorted(numbers, key=hashed)[:most])
 
 
 def save_samples(stage: Stage, rows: Iterable[Row]) -> None:
     """Replace `samples.parquet` by rows with `item`, `subset`, `protocol` and any of `prompt`, `response`, `reference`.
 
-    A row is one text that was judged; an item may have several. Further entries are more texts, or numbers, under the
-    names that a reader shall see; a row may lack some, or have None. Long texts are cut. Of an evaluation with very
-    many items the caller takes `some_items`.
+    A row is one judged text; an item may have several. Other entries are texts or numbers, named as readers will see
+    them; they may be None or missing in some rows. Long texts are cut. The caller should select `some_items`.
     """
     columns, rows = {}, list(rows)
     examples = {name: value for row in rows for name, value in row.items() if value is not None}
@@ -40,10 +42,6 @@ def save_samples(stage: Stage, rows: Iterable[Row]) -> None:
         if name in examples and not isinstance(examples[name], str):
             columns[name] = pa.array([math.nan if value is None else float(value) for value in values], pa.float64())
         else:
-            texts = ["" if value is None else _HALVES.sub("\ufffd", cut(str(value))) for value in values]
+            texts = ["" if value is None else _SURROGATES.sub("\ufffd", cut(str(value))) for value in values]
             columns[name] = pa.array(texts, pa.large_string())
     write_table(stage.out / FILE, pa.table(columns))
-
-
-def _hash(item: str) -> int:
-    return int.from_bytes(hashlib.sha256(item.encode(errors="replace")).digest()[:8], "big")

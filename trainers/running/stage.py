@@ -1,4 +1,4 @@
-"""The stage as a trainer sees it; beyond the runner's, what needs torch: micro-batches, checkpoints."""
+"""Stages of trainers: the runner's stage with micro-batches and checkpoints, which need torch."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["Diverged", "Stage"]
 
 
 class Stage(stage.Stage):
-    """One stage of a trainer; see `ablation.runner.stage.Stage` for its fields."""
+    """One stage of a trainer, with the fields of `ablation.runner.stage.Stage`."""
 
     def micro_batch(self, size: int | None) -> MicroBatch:
         """Return a micro-batch that runs a model on `size` rows at a time (None: all), or fewer if memory runs out.
 
-        A halving is not a failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
+        A halving is not a failure; it is recorded in the log and in the metrics `memory/*`, and shown as a note.
         """
         from trainers.running.micro_batch import MicroBatch
 
         def note(smaller: int) -> None:
             self.halvings += 1
             self.log.warning(
-                "out of memory; micro-batches have %d rows from here on, and the effective batch is the same", smaller
+                "out of memory; micro-batches now have %d rows, and the effective batch size does not change", smaller
             )
             last = self.metrics.rows[-1][0] if self.metrics.rows else 0
             self.log_metrics(last, {"memory/halvings": self.halvings, "memory/micro_batch": smaller})
@@ -38,9 +38,9 @@ class Stage(stage.Stage):
         return MicroBatch(size, note, self.ranks)
 
     def save_checkpoint(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Replace the checkpoint, atomically; it also carries the metrics logged so far.
+        """Replace the stage's checkpoint atomically; it also contains the metrics logged so far.
 
-        state: JSON values only (no tuples, no integer keys; ValueError). Random generators' states are tensors.
+        state: JSON values without tuples and integer keys, which raise ValueError; save random states as tensors.
         """
         from trainers.running import checkpoint
 
@@ -48,9 +48,9 @@ class Stage(stage.Stage):
         checkpoint.save(folder, step, tensors, {"metrics": rows, "user": state}, self.ranks)
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Return (step, tensors, state) of the last checkpoint and restore the metrics; None if there is none.
+        """Restore the metrics of the last checkpoint and return the checkpoint; None if there is none or it is damaged.
 
-        Call it before the first `log_metrics`. A checkpoint that is torn or damaged counts as none.
+        Call it before the first `log_metrics`.
         """
         from trainers.running import checkpoint
 
@@ -65,8 +65,8 @@ class Stage(stage.Stage):
 
 
 def run_seed(seed: int | None) -> int:
-    """Return a seed in [0, 2**31) of `Stage.seed`, the same in every process and on every machine.
+    """Return a seed in [0, 2**31) derived from `Stage.seed`, equal in all processes and on all machines.
 
-    A stage that the study declares as not seeded (None) has seed 0: one draw for all runs.
+    It is 0 for a stage that is not seeded (None), so that all runs share one draw.
     """
     return 0 if seed is None else int.from_bytes(hashlib.sha256(f"0 {seed}".encode()).digest()[:8], "big") % 2**31

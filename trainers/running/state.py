@@ -1,4 +1,4 @@
-"""Everything that a resumed run needs, as named tensors: modules, optimisers, random generators."""
+"""State of a training as named tensors for checkpoints: modules, optimisers and random generators."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -10,15 +10,14 @@ from torch import Tensor, nn
 from trainers.running.checkpoint import Checkpoint
 from trainers.running.stage import Stage
 
-States = dict[int, dict[str, Tensor]]  # of an optimizer: its slots by the number of the parameter
+States = dict[int, dict[str, Tensor]]  # an optimizer's states: parameter number -> slot -> tensor
 
 
 @dataclass(frozen=True)
 class State:
-    """State of a run in a checkpoint: what is learnt, its optimisers, random generators, and JSON values by name.
+    """State of a run for checkpoints: modules, optimisers, random generators and JSON values.
 
-    `values` is the run's own, a dataclass or a dict: it changes them, `save` writes them and `restore` puts back what
-    was written.
+    values: a dataclass or dict that the run changes in place; `save` writes it and `restore` sets it.
     """
 
     modules: Mapping[str, nn.Module]
@@ -31,16 +30,16 @@ class State:
         stage.save_checkpoint(step, self.tensors(), self._named_values)
 
     def restore(self, stage: Stage) -> int:
-        """Go back to the stage's last checkpoint, if there is one; return the number of steps done."""
+        """Restore the stage's last checkpoint, if there is one; return the number of steps done."""
         saved = stage.load_checkpoint()
         if saved is None:
             return 0
         self.load(saved)
-        stage.ranks.gather(None)  # all have read their parts
+        stage.ranks.gather(None)  # no rank continues before all have read their parts
         return saved.step
 
     def load(self, saved: Checkpoint) -> None:
-        """Restore the content of a checkpoint in place, on any number of ranks."""
+        """Restore all state from a checkpoint, in place and on any number of ranks."""
         states = {name: _states(optimizer, saved, name) for name, optimizer in self.optimizers.items()}
         tensors = self.tensors(states)
         saved.tensors.read(tensors)
@@ -51,9 +50,9 @@ class State:
         self._named_values.update(saved.state)
 
     def tensors(self, states: Mapping[str, States] | None = None) -> dict[str, Tensor]:
-        """Return all states under names that say whose they are; of sharded tensors, this rank's part.
+        """Return all states by names such as `policy_optimizer/0/exp_avg`; of sharded tensors, this rank's part.
 
-        states: of the optimizers, by name; None: as they are.
+        states: states of the optimizers by name; None: their current ones.
         """
         tensors = {
             f"{name}/{key}": value for name, each in self.modules.items() for key, value in each.state_dict().items()
@@ -69,19 +68,19 @@ class State:
 
 
 def _states(optimizer: torch.optim.Optimizer, saved: Checkpoint, name: str) -> States:
-    """Return tensors for the states of an optimizer that a checkpoint holds, sharded as their parameters are."""
+    """Return tensors for the stored states of the optimizer `name`, sharded like their parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states: States = {}
     for key in names_below(saved.tensors, name):
         index, slot = key.split("/")
         parameter, stored = parameters[int(index)], saved.tensors.empty(f"{name}/{key}")
-        alike = stored.shape == parameter.shape  # else a count of steps
+        alike = stored.shape == parameter.shape  # else it is a step count
         states.setdefault(int(index), {})[slot] = torch.zeros_like(parameter) if alike else stored
     return states
 
 
 def names_below(tensors: Mapping[str, Tensor], name: str) -> list[str]:
-    """Return the names that begin with `name/`, without that."""
+    """Return the names of tensors below `name/`, without that prefix."""
     return [key.removeprefix(f"{name}/") for key in tensors if key.startswith(f"{name}/")]
 
 
@@ -95,10 +94,10 @@ def run_steps(
     checkpoint_every: int | None = None,
     enough: Callable[[int], bool] | None = None,
 ) -> None:
-    """Call `step` with the numbers from `first` up to `steps`, and report progress after each.
+    """Call `step` with the numbers from `first` to `steps` - 1, and report progress after each.
 
-    state: written after every `checkpoint_every` steps, but not after the last; without one of the two there
-    are not checkpoints. enough: asked after each step, with the number of steps taken, whether to end here.
+    state: saved every `checkpoint_every` steps, except after the last; without both there are no checkpoints. enough:
+    called after each step with the number of steps taken; true ends the loop.
     """
     for number in range(first, steps):
         step(number)

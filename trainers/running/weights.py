@@ -1,14 +1,14 @@
-"""Summary of the change that training made to the weights: `weights.json` in a stage's folder.
+"""Summary of a training's effect on the weights: `weights.json` in a stage's folder.
 
-    digest  sha256 of the trained tensors: equal for equal weights only
-    moved   a count sketch of (trained - start): the distance of two sketches is that of the two ways from the start, to
-            within about a tenth (Charikar, Chen and Farach-Colton 2002)
+    digest  sha256 of the trained tensors, which is equal only for equal weights
+    moved   count sketch of (trained - start); the distance between two sketches estimates that between the two weights
+            to within about a tenth (Charikar, Chen and Farach-Colton 2002)
 
-A stage that measures models writes the same file with a digest of all that its items' values depend on, and an empty
-sketch: what two runs measured with equal digests is equal on items that nobody has seen, too.
+A stage that measures models writes the same file with an empty sketch and a digest of everything its values depend on,
+so two runs with equal digests would have equal values on any items.
 
-Two variants that end with equal weights differ in nothing that training felt. Some changes leave a trace of rounding
-only: Adam divides a factor of the loss out again but for its epsilon. Then digests differ, and the sketches hardly do.
+Variants with equal weights differ in nothing that affects training. Some changes cause differences in rounding only:
+Adam cancels a factor of the loss, except for its epsilon. Then the digests differ, but the sketches hardly do.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from ablation.contract.atomic import write_json
 
 WEIGHTS_NAME = "weights.json"
 BUCKETS = 128
-TEXTS = {".json", ".jinja", ".txt", ".model"}  # of a Hugging Face folder: configuration, chat template, vocabulary
+TEXTS = {".json", ".jinja", ".txt", ".model"}  # configuration, chat template and vocabulary of a Hugging Face folder
 
 
 def write_weights(out: Path, start: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> None:
@@ -43,28 +43,28 @@ def write_weights(out: Path, start: Mapping[str, Tensor], trained: Mapping[str, 
 
 
 class MeasuredModels:
-    """The digest of what a stage measures: its settings, the inputs that are not models, and the models."""
+    """Digest of a stage's measurements: of its settings, its inputs that are not models, and the measured models."""
 
     def __init__(self, settings: BaseModel, inputs: Mapping[str, Path]) -> None:
-        """settings: the configuration that the stage reads. inputs: by name; a folder's name is its key."""
+        """Start the digest with the stage's configuration and the keys of its inputs, the names of their folders."""
         described = {"settings": settings.model_dump(mode="json"), "inputs": {k: v.name for k, v in inputs.items()}}
         self._digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
 
     def add(self, tensors: Mapping[str, Tensor], folder: Path) -> None:
-        """Add the next model: all its tensors by name, and its configuration and tokenizer, the texts in `folder`."""
+        """Add a model: its tensors by name, and its configuration and tokenizer, which are text files in `folder`."""
         for name in sorted(tensors):
             self._digest.update(_bytes(name, tensors[name].detach().cpu()))
         for path in sorted(folder.iterdir()):
-            if path.suffix in TEXTS and not path.name.endswith(".index.json"):  # which tensor is in which file
+            if path.suffix in TEXTS and not path.name.endswith(".index.json"):  # the index only locates tensors
                 self._digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()};".encode())
         self._digest.update(b"|")
 
     def write(self, out: Path) -> None:
-        """Write `weights.json`."""
+        """Write `weights.json` to the folder `out`."""
         write_json(out / WEIGHTS_NAME, {"digest": self._digest.hexdigest(), "moved": []})
 
 
 def _bytes(name: str, tensor: Tensor) -> bytes:
-    """Return a tensor on the CPU with its name, shape and type."""
+    """Return the bytes of a CPU tensor, preceded by its name, shape and type."""
     head = f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode()
     return head + tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

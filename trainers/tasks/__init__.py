@@ -1,8 +1,8 @@
-"""Tasks with verifiable answers: one module per task, its settings in `trainers.tasks.settings`."""
+"""Tasks with verifiable answers: one module per task, with its settings in `trainers.tasks.settings`."""
 
 from typing import Any
 
 
 def task_of(settings: Any) -> str:
-    """Return the dotted name of the function `create(settings, source)` of the module that the settings name."""
+    """Return the dotted name of the function `create(settings, source)` of the task that the settings name."""
     return f"{__name__}.{settings.name}.create"

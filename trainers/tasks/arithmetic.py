@@ -1,4 +1,4 @@
-"""Arithmetic with whole numbers: the second task of the interface. Compact prompts are digits, one token each."""
+"""Task `arithmetic`: sums, differences and products of whole numbers; compact prompts have one token per digit."""
 
 import operator
 import random
@@ -21,22 +21,22 @@ INSTRUCTION = (
 
 @dataclass(frozen=True)
 class Sums:
-    """The task, in one of its forms."""
+    """The task `arithmetic` in its compact or textual form."""
 
     settings: Arithmetic
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """Return the vocabulary of the compact form; English needs a pretrained tokenizer."""
+        """Return the vocabulary of the compact form; None for the textual form, which needs a pretrained tokenizer."""
         return WORDS if self.settings.form == "compact" else None
 
     @property
     def instruction(self) -> str | None:
-        """Return the system message of the textual form."""
+        """Return the system message of the textual form; None for the compact form."""
         return None if self.settings.form == "compact" else INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct problems, split by the problem itself."""
+        """Return distinct problems by split; the text of a problem decides its split."""
         rng = random.Random(f"arithmetic-{seed}")
 
         def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
@@ -67,17 +67,17 @@ class Sums:
         return f"<think> </think> <answer> {answer} </answer>"
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return format + answer reward: 3 at best, -3 at worst."""
+        """Return the sum of format and answer reward, from -3 to 3."""
         predicted = _number(response)
         return rule_reward(response, None if predicted is None else predicted == int(problem.answer))
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the answer is the right number."""
+        """Return whether the response has the right number as its answer."""
         return _number(response) == int(problem.answer)
 
 
 def create(settings: Arithmetic, source: Path | None = None) -> Sums:
-    """Return the task; `source` (a data asset) is not used."""
+    """Return the task `arithmetic`, which does not use the data asset `source`."""
     return Sums(settings)
 
 

@@ -1,6 +1,6 @@
-"""Interface of a task for policy optimisation: problems, a rule reward, and whether an answer is right.
+"""Interface of tasks for policy optimisation: problems, rewards by rule, and correctness of answers.
 
-A task is a module here with `create(settings, source) -> Task`; its settings, of the same name, are in
+A task is a module in this package with `create(settings, source) -> Task`; its settings are in
 `trainers.tasks.settings`.
 """
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Protocol
 
 SPLITS = ("warm", "train", "dev", "test")
-_PATIENCE = 5_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
+_PATIENCE = 5_000  # number of useless random problems in a row after which no others are expected
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: what the policy reads, the expected answer, and a worked response for the supervised warm start.
+    """One problem: prompt, expected answer, and a worked response for the warm start.
 
-    answer: empty for a prompt that only a reward model judges; of a teacher, its whole response. cluster: problems of
-    one cluster came into the split together and have so much in common that a policy is likely to be right or wrong at
-    all of them; None: each problem was drawn by itself, or nothing is known. earlier: the chat's messages before the
-    prompt, each with role and content.
+    answer: empty if only a reward model judges responses; for rows of a teacher, its whole response. cluster: name of a
+    group of similar problems in the same split, which a policy tends to answer all rightly or all wrongly; None: the
+    problem was drawn independently, or its cluster is unknown. earlier: messages of the chat before the prompt, each
+    with role and content.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def chat(self) -> str:
-        """Return the chat as one text; roles are named if there are several messages."""
+        """Return the chat as one text, with the roles if it has several messages."""
         if not self.earlier:
             return self.prompt
         messages = [*self.earlier, {"role": "user", "content": self.prompt}]
@@ -43,49 +43,49 @@ class Problem:
 
 
 class Task(Protocol):
-    """Problems that can be checked by a rule.
+    """Source of problems whose answers a rule can check.
 
-    `words` is the whole vocabulary where a small model with a word-level tokenizer can do the task (words are what
-    white space separates); None if the text needs a pretrained tokenizer. `instruction` is the system message of a
-    chat template, None without one.
+    words: the whole vocabulary, separated by white space, if a small model with a word-level tokenizer can do the task;
+    None if it needs a pretrained tokenizer. instruction: system message of the chat; None for no such message.
     """
 
     words: tuple[str, ...] | None
     instruction: str | None
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return the problems of warm (with demonstrations), train, dev and test; no test problem stands elsewhere."""
+        """Return the problems of warm (with demonstrations), train, dev and test; no problem is in two of them."""
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the reward of a response by rule, always the same for the same problem and response."""
+        """Return the rule's reward of a response, which depends on the problem and the response alone."""
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the response holds the right answer in the right form."""
+        """Return whether the response has the right answer in the right form."""
 
 
 def by_rule(
     task: Task, problems: Iterable[Problem], responses: Iterable[str], ended: Iterable[bool]
 ) -> tuple[list[float], list[float]]:
-    """Return the rewards of responses, and their correctness as 0 or 1; problem i belongs to response i.
+    """Return the rule's rewards of responses and their correctness, 0 or 1; response i answers problem i.
 
-    A response that was cut, and did not end by itself, gave no answer: it is judged as an empty one.
+    A truncated response, for which `ended` is false, is judged like an empty one.
     """
     rows = [
         (problem, text if finished else "") for problem, text, finished in zip(problems, responses, ended, strict=True)
     ]
-    judged = {row: (task.reward(*row), float(task.correct(*row))) for row in dict.fromkeys(rows)}  # most are repeated
+    judged = {row: (task.reward(*row), float(task.correct(*row))) for row in dict.fromkeys(rows)}  # many rows repeat
     return [judged[row][0] for row in rows], [judged[row][1] for row in rows]
 
 
 def bucket(text: str, buckets: int) -> int:
-    """Return a number in [0, buckets) that depends on `text` alone: the same in every process and on every machine."""
+    """Return a hash of `text` in [0, buckets), which is the same in every process and on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % buckets
 
 
 def places(text: str) -> list[str]:
-    """Return the splits that a problem may be in: by `text` alone, so that no seed trains on another's test problem.
+    """Return the splits for which a problem's text may be used, by a hash of the text.
 
-    A fifth of all texts is for test, a tenth for dev; warm and train share the rest.
+    So no seed trains on a test problem of another seed. A fifth of all texts is for test, a tenth for dev, and the rest
+    for warm and train.
     """
     return {0: ["test"], 1: ["test"], 2: ["dev"]}.get(bucket(text, 10), ["warm", "train"])
 
@@ -93,10 +93,10 @@ def places(text: str) -> list[str]:
 def draw_splits(
     sizes: Mapping[str, int], draw: Callable[[list[str], Container[str]], tuple[str, Problem] | None], advice: str
 ) -> dict[str, list[Problem]]:
-    """Return splits of these sizes of problems with distinct prompts.
+    """Return random problems with distinct prompts, as many for each split as `sizes` says.
 
-    draw: called with the splits that lack problems and the prompts that are taken; returns one of the splits and a
-    random problem for it, or None if what it drew is of no use. advice: what to do if there are too few problems.
+    draw: takes the splits that lack problems and the prompts in use; returns one of these splits and a random problem
+    for it, or None if the drawn problem cannot be used. advice: remedy in the error for too few distinct problems.
     """
     splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
     taken: set[str] = set()
@@ -104,7 +104,7 @@ def draw_splits(
     while missing := [split for split in SPLITS if len(splits[split]) < sizes[split]]:
         idle += 1
         if idle > _PATIENCE:
-            raise ValueError(f"data: there are too few distinct problems for {dict(sizes)}; {advice}")
+            raise ValueError(f"data: the task has too few distinct problems for {dict(sizes)}; {advice}")
         drawn = draw(missing, taken)
         if drawn is None or drawn[1].prompt in taken:
             continue
@@ -116,19 +116,19 @@ def draw_splits(
 
 
 def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
-    """Return {id: cluster} for `Stage.save_items`; None if a problem has none."""
+    """Return {problem id: cluster} for `Stage.save_items`; None if a problem has no cluster."""
     clusters = {problem.id: problem.cluster for problem in problems}
     named = {id: cluster for id, cluster in clusters.items() if cluster is not None}
     return named if len(named) == len(clusters) else None
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
-    """Write one JSON object per line."""
+    """Write problems to a file with one JSON object per line."""
     path.write_text("".join(json.dumps(asdict(problem)) + "\n" for problem in problems), encoding="utf-8")
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Read what `write_problems` wrote."""
+    """Return the problems in a file that `write_problems` wrote."""
     return [Problem(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -137,15 +137,15 @@ def read_problems(path: Path) -> list[Problem]:
 FORMAT_REWARD = 1.0
 RIGHT, WRONG, UNREADABLE = 2.0, -1.5, -2.0
 
-# Between and after the tags a blank line is form; more would let a policy fill its limit at the full reward.
+# At most two characters of white space around the tags, else a policy could fill its length limit at full reward.
 _FORM = re.compile(r"\s{0,2}<think>(.*?)</think>\s{0,2}<answer>(.*?)</answer>\s{0,2}", re.DOTALL)
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def tagged_answer(response: str) -> str | None:
-    """Return the text between the answer tags; None unless each tag stands once, in order, with no text around.
+    """Return the text between the answer tags; None unless each tag occurs once, in order, without text around them.
 
-    Between and around the tags at most two characters of white space are allowed.
+    At most two characters of white space may surround the tags.
     """
     match = _FORM.fullmatch(response)
     if match is None or any(response.count(tag) != 1 for tag in _TAGS):
@@ -154,7 +154,7 @@ def tagged_answer(response: str) -> str | None:
 
 
 def rule_reward(response: str, right: bool | None) -> float:
-    """Return format + answer reward; `right` is None if the answer cannot be read."""
+    """Return the sum of format and answer reward; `right` is None if the answer cannot be read."""
     if tagged_answer(response) is None:
         return -FORMAT_REWARD + UNREADABLE
     return FORMAT_REWARD + (UNREADABLE if right is None else RIGHT if right else WRONG)

@@ -1,8 +1,8 @@
-"""Knights and Knaves: on an island knights always tell the truth and knaves always lie; who is what?
+"""Task `knights_knaves`: puzzles about knights, who always tell the truth, and knaves, who always lie.
 
-Generator and checker of this project; the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv
-2502.14768) are the model of the textual form. As in Logic-RL, no puzzle is in two splits. Puzzles are drawn one by
-one, so they have no clusters.
+The textual form follows the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv 2502.14768);
+generator and checker are this project's own. As in Logic-RL, no puzzle is in two splits. Puzzles are drawn
+independently, so they have no clusters.
 """
 
 import itertools
@@ -34,7 +34,7 @@ INSTRUCTION = (
 
 @dataclass(frozen=True)
 class Atom:
-    """`person` (a position) is a knight, or is a knave."""
+    """Claim that the person with the number `person` is a knight, or is a knave."""
 
     person: int
     knight: bool
@@ -42,18 +42,18 @@ class Atom:
 
 @dataclass(frozen=True)
 class Statement:
-    """One atom (connective None), or two joined by and, or, iff, if (`left` implies `right`)."""
+    """One atom (connective None), or two joined by `and`, `or`, `iff` or `if` (`left` implies `right`)."""
 
     connective: str | None
     left: Atom
     right: Atom | None = None
 
 
-Structure = tuple[Statement, ...]  # statement i is spoken by person i
+Structure = tuple[Statement, ...]  # person i makes statement i
 
 
 def holds(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Return whether the statement is true where knights[i] says whether person i is a knight."""
+    """Return whether a statement is true, given for each person whether he is a knight."""
     left = knights[statement.left.person] == statement.left.knight
     if statement.right is None:
         return left
@@ -69,7 +69,7 @@ def holds(statement: Statement, knights: Sequence[bool]) -> bool:
 
 
 def solutions(structure: Structure) -> list[tuple[bool, ...]]:
-    """Return every consistent assignment, by brute force: a knight's statement is true, a knave's is false."""
+    """Return all assignments, tried by brute force, in which knights' statements are true and knaves' are false."""
     hypotheses = itertools.product((True, False), repeat=len(structure))
     return [knights for knights in hypotheses if all(_verdicts(structure, knights))]
 
@@ -92,22 +92,22 @@ def _random_structure(people: int, rng: random.Random) -> Structure:
 
 @dataclass(frozen=True)
 class Puzzles:
-    """The task, in one of its forms."""
+    """The task `knights_knaves` in its compact or textual form."""
 
     settings: KnightsKnaves
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """Return the vocabulary of the compact form; English needs a pretrained tokenizer."""
+        """Return the vocabulary of the compact form; None for the textual form, which needs a pretrained tokenizer."""
         return WORDS if self.settings.form == "compact" else None
 
     @property
     def instruction(self) -> str | None:
-        """Return the system message of the textual form."""
+        """Return the system message of the textual form; None for the compact form."""
         return None if self.settings.form == "compact" else INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct puzzles with one solution."""
+        """Return distinct puzzles with exactly one solution, by split."""
         rng = random.Random(f"knights-knaves-{seed}")
 
         def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
@@ -140,9 +140,9 @@ class Puzzles:
         sloppy: bool,
         rng: random.Random,
     ) -> str:
-        """Return a trace of hypotheses, each with a verdict per statement, up to the first that stands, and the answer.
+        """Return a worked response: a trace that tests hypotheses up to the first consistent one, and the answer.
 
-        A sloppy trace writes one random hypothesis and calls every statement ok.
+        A sloppy trace has one random hypothesis and accepts every statement.
         """
         hypotheses = list(itertools.product((True, False), repeat=len(structure)))
         if sloppy:
@@ -165,16 +165,16 @@ class Puzzles:
         return f"<think> {trace} </think> <answer> {answer} </answer>"
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the Logic-RL reward: 3 at best, -3 at worst."""
+        """Return the Logic-RL reward, from -3 to 3."""
         predicted = self._given(problem, response)
         return rule_reward(response, None if predicted is None else predicted == _roles(problem.answer))
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the answer names every person's role rightly."""
+        """Return whether the response states the right role of every person."""
         return self._given(problem, response) == _roles(problem.answer)
 
     def _given(self, problem: Problem, response: str) -> dict[str, str] | None:
-        """Return the roles that a response states; None unless it states exactly one for each person of the puzzle."""
+        """Return {person: role} as a response states it; None unless it states exactly one role for each person."""
         answer = tagged_answer(response)
         if answer is None:
             return None
@@ -190,7 +190,7 @@ class Puzzles:
 
 
 def create(settings: KnightsKnaves, source: Path | None = None) -> Puzzles:
-    """Return the task; `source` (a data asset) is not used."""
+    """Return the task `knights_knaves`, which does not use the data asset `source`."""
     return Puzzles(settings)
 
 

@@ -1,7 +1,7 @@
-"""A data set of questions with numeric or short answers, in the form of GSM8K (arXiv 2110.14168).
+"""Task `question_answer`: questions with numeric or short answers from a file in the form of GSM8K (arXiv 2110.14168).
 
-JSON lines or Parquet with a question and an answer field; where the answer holds `#### x`, x is the answer and the text
-before it is the worked response of the warm start. Without an answer field the questions are prompts as they are.
+The file is JSON lines or Parquet with a question and an answer field. If an answer contains `#### x`, x is the answer
+and the text before it is the worked response for the warm start. Without an answer field the questions are prompts.
 """
 
 import re
@@ -22,7 +22,7 @@ INSTRUCTION = (
 
 @dataclass(frozen=True)
 class Questions:
-    """The task over one file of questions."""
+    """The task `question_answer` with one file of questions."""
 
     settings: QuestionAnswer
     source: Path
@@ -30,7 +30,7 @@ class Questions:
     instruction: str | None = INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return the questions in an order that `seed` sets, split by the question's text; duplicates count once."""
+        """Return distinct questions by split, in an order set by `seed`; the text of a question decides its split."""
         splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         problems = {problem.prompt: problem for problem in self._problems()}
         for prompt in sorted(problems, key=lambda text: bucket(f"{seed} {text}", 2**60)):
@@ -66,23 +66,23 @@ class Questions:
         return problems
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return format + answer reward: 3 at best, -3 at worst."""
+        """Return the sum of format and answer reward, from -3 to 3."""
         predicted = tagged_answer(response)
         return rule_reward(response, None if not predicted else _canonical(predicted) == problem.answer)
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the answer is the expected one, up to spaces, case, thousands separators, units and `.0`."""
+        """Return whether the answer is right, apart from spaces, case, thousands separators, units and `.0`."""
         predicted = tagged_answer(response)
         return predicted is not None and _canonical(predicted) == problem.answer
 
 
 def create(settings: QuestionAnswer, source: Path | None = None) -> Questions:
-    """Return the task over the file, or over the only data file in the folder, `source`."""
+    """Return the task `question_answer` with the file `source`, or with the only data file in the folder `source`."""
     if source is None:
-        raise ValueError("task.name = 'question_answer': the config key `data_source` must hold an asset")
+        raise ValueError("the task question_answer needs data; set data_source")
     files = [source] if source.is_file() else sorted(p for p in source.iterdir() if p.suffix in (".jsonl", ".parquet"))
     if len(files) != 1:
-        raise ValueError(f"{source}: expected one .jsonl or .parquet file, found {len(files)}")
+        raise ValueError(f"{source} has {len(files)} .jsonl or .parquet files; leave exactly one")
     return Questions(settings, files[0], instruction=None if settings.answer is None else INSTRUCTION)
 
 
@@ -95,7 +95,7 @@ def _id(question: object) -> str:
 
 
 def _canonical(text: str) -> str:
-    """Return the number in `text` in plain digits if it is one number, else the text in lower case."""
+    """Return the number in `text` in plain digits if there is exactly one, else the text in lower case."""
     text = " ".join(text.split())
     number = re.fullmatch(r"[^\d\-+.]*([-+]?[\d,]*\.?\d+)\s*[^\d]*", text)
     if number is None:

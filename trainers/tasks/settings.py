@@ -1,4 +1,4 @@
-"""The settings of the tasks, one class for each, and their union at the end. Nothing but pydantic is imported."""
+"""Settings of the tasks: one class per task, and their union. This module imports only pydantic."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -8,9 +8,9 @@ from trainers.assets_config import Strict
 
 
 class TaskBase(Strict):
-    """A task's settings; `name` is a Literal, the name of the task's module.
+    """Settings of a task; `name` is the name of the task's module, as a Literal.
 
-    reads_source: whether the task reads the asset `data_source`; a property of the task, not a key.
+    reads_source: whether the task reads the asset `data_source`; it is not a configuration key.
     """
 
     reads_source: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class KnightsKnaves(TaskBase):
 
 
 class QuestionAnswer(TaskBase):
-    """A data set of questions and answers in the form of GSM8K: the asset `data_source`."""
+    """Questions and answers in the form of GSM8K, read from the asset `data_source`."""
 
     reads_source: ClassVar[bool] = True
     name: Literal["question_answer"] = "question_answer"
@@ -56,7 +56,7 @@ class QuestionAnswer(TaskBase):
 
 
 class TemplatedLists(TaskBase):
-    """Sort three or four things in a given style: responses of four parts, each of which can be right or wrong."""
+    """Lists of three or four things to sort in a given style; each of four parts of a response is right or wrong."""
 
     name: Literal["templated_lists"] = "templated_lists"
     form: Literal["compact"] = Field(default="compact", description="52 words, for small models.")

@@ -1,10 +1,11 @@
-"""Templated lists: sort three or four things in a given style. A response has four parts, so it can be partly right.
+"""Task `templated_lists`: sort three or four things and write them in a given style.
 
     casual list these fruit : plum apple mango ?
     hey , your sorted fruit : 1 apple 2 mango 3 plum . total 3 . cheers
 
-The expected answer is the whole response, so the task has a teacher that can be imitated (study `gad`). Worked
-responses have independent flaws: another style's opening, wrong order, a wrong total, another style's closing.
+A response has four parts, so it can be partly right. The expected answer is the whole response, which a student can
+imitate (study `gad`). Worked responses have independent flaws: another style's opening or closing, a wrong order, a
+wrong total.
 """
 
 import random
@@ -39,21 +40,21 @@ _RESPONSE = re.compile(r"(.*?) (\w+) : ([\w ]*?) \. total (\d+) \.(.*)")
 
 @dataclass(frozen=True)
 class Lists:
-    """The task of sorted lists in a template."""
+    """The task `templated_lists`."""
 
     settings: TemplatedLists
     words: tuple[str, ...] = WORDS
     instruction: None = None
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct problems, split by category and set of things: no test set of things is trained on."""
+        """Return distinct problems by split; the set of things decides the split, so no test set is trained on."""
         rng = random.Random(f"templated lists {seed}")
 
         def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
             style, category = rng.choice(list(OPENINGS)), rng.choice(list(THINGS))
             things = rng.sample(THINGS[category], rng.randint(SMALLEST, LARGEST))
             prompt = f"{style} list these {category} : {' '.join(things)} ?"
-            cluster = f"{category} {' '.join(sorted(things))}"  # the same list in other styles and orders
+            cluster = f"{category} {' '.join(sorted(things))}"  # prompts with the same things in any style and order
             candidates = [split for split in places(cluster) if split in missing]
             if not candidates or prompt in taken:
                 return None
@@ -65,11 +66,11 @@ class Lists:
         return draw_splits(sizes, draw, "request fewer problems")
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the mean of four parts, in [0, 1]: opening, share of right places in the list, total, closing."""
+        """Return the mean reward of the four parts, in [0, 1]."""
         return sum(self.parts(problem, response).values()) / 4
 
     def parts(self, problem: Problem, response: str) -> dict[str, float]:
-        """Return what each part of the response is worth; all 0 if it does not have the form."""
+        """Return the reward in [0, 1] of each part: opening, list, total, closing; all are 0 in another form."""
         style, category, things = _read(problem.prompt)
         match = _RESPONSE.fullmatch(" ".join(response.split()))
         if match is None:
@@ -87,7 +88,7 @@ class Lists:
         }
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the response is the expected one, word for word."""
+        """Return whether the response equals the expected one word for word."""
         return response.split() == problem.answer.split()
 
     def _flawed(self, style: str, category: str, things: list[str], rng: random.Random) -> str:
@@ -100,7 +101,7 @@ class Lists:
 
 
 def create(settings: TemplatedLists, source: Path | None = None) -> Lists:
-    """Return the task; `source` (a data asset) is not used."""
+    """Return the task `templated_lists`, which does not use the data asset `source`."""
     return Lists(settings)
 
 

@@ -215,11 +215,11 @@ def test_prompts_without_answers_are_trained_on_and_measured_by_a_reward_model(a
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"reward": {"rule": 1.0, "model": 1.0}}, "reward.rule 0"),
-        ({"warm_start": {"steps": 5}}, "warm_start.steps 0"),
-        ({"dynamic_sampling": {}}, "dynamic_sampling null"),
-        ({"reward_model": None, "reward_training": {"enabled": True}}, "needs a reward_model"),
-        ({"reward_training": {"enabled": True}}, "only one reward model"),
+        ({"reward": {"rule": 1.0, "model": 1.0}}, "set reward.rule to 0"),
+        ({"warm_start": {"steps": 5}}, "set warm_start.steps to 0"),
+        ({"dynamic_sampling": {}}, "set dynamic_sampling to null"),
+        ({"reward_model": None, "reward_training": {"enabled": True}}, "instead of reward_training.enabled"),
+        ({"reward_training": {"enabled": True}}, "cannot be combined with reward_training.enabled"),
     ],
 )
 def test_prompts_without_answers_go_with_a_reward_model_only(values, problem):

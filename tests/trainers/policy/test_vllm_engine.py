@@ -141,7 +141,7 @@ def test_what_vllm_would_refuse_at_the_first_step_is_refused_before_any_job():
     for config in (PolicyConfig, GadConfig):
         config(rollout=vllm)
         config(sampling={"temperature": 0.001})
-        with pytest.raises(ValidationError, match=r"sampling.temperature is 0.001"):
+        with pytest.raises(ValidationError, match=r"sampling.temperature 0.001"):
             config(rollout=vllm, sampling={"temperature": 0.001})
     GadConfig(rollout=vllm, sampling={"temperature": None})  # the most likely tokens
     with pytest.raises(ValidationError, match=r"rollout.vllm.longest 32 leaves no room for a prompt"):

@@ -109,7 +109,7 @@ def test_a_stage_tells_its_log_and_its_metrics(tmp_path, caplog):
         (7, "memory/halvings", 2.0),
         (7, "memory/micro_batch", 2.0),
     ]
-    assert "micro-batches have 2 rows from here on, and the effective batch is the same" in caplog.text
+    assert "micro-batches now have 2 rows, and the effective batch size does not change" in caplog.text
 
 
 # --- study debias -----------------------------------------------------------------------------------------------
