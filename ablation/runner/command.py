@@ -1,8 +1,8 @@
-"""A stage that is a command: any program, started without a shell, whose files the tracker's readers read.
+"""Stages that are commands: any program, started without a shell, whose files the tracker's readers read.
 
-It writes to `output/` in the stage's folder, and its output goes to `log.txt`. Only exit status 0 is success.
-If it is killed from outside, for lack of memory say, the stage leaves no status and is started again in the same
-folder, where the program may find a checkpoint of its own.
+The program writes files to `output/` in the stage's folder, and its standard output and error go to `log.txt`. It
+succeeds with exit status 0 only. If it is killed from outside, as for lack of memory, the stage leaves no status and
+starts again in the same folder, where the program may find its own checkpoint.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm:
 
 
 class CommandPlan(NamedTuple):
-    """A command as config.json holds it: words, readers, key of the steps, time limit, and the readers' module."""
+    """Command in config.json: words, readers, key of the number of steps, time limit, and module of the readers."""
 
     words: list[str]
     collect: list[dict[str, Any]]
@@ -46,30 +46,30 @@ class CommandPlan(NamedTuple):
 
 
 def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Sequence[int], devices: int) -> float:
-    """Run the command and read its output; return the seconds of an earlier attempt if only its output was read again.
+    """Run the command and read its files; return the seconds of an earlier attempt if only its files are read again.
 
-    The output of a command that succeeded is read again if `collect` has changed since, or if it could not be read. If
-    the same readers still cannot read it, the command runs again.
+    The files of a command that succeeded are read again if `collect` has changed since, or if they could not be read.
+    If the same readers still cannot read them, the command runs again.
 
     Args:
         stage: the stage.
-        values: the configuration: what the stage reads.
+        values: the configuration that the stage reads.
         plan: the command.
-        locks: descriptors of the locks of folder and devices, which are kept until nothing of the command is left.
-        devices: accelerators that are leased.
+        locks: descriptors of the locks of folder and devices, kept until all processes of the command have ended.
+        devices: number of leased accelerators.
 
     Raises:
-        RuntimeError: it failed, was too slow, or left nothing that the readers can read; the text says why.
-        NoResult: it was ended from outside.
-        Diverged: an abort rule trips on the metrics that it left.
+        RuntimeError: the command failed, was too slow, or left no readable files; the text names the cause.
+        NoResult: the command was ended from outside.
+        Diverged: an abort rule trips on the command's metrics.
     """
-    if {each["reader"] for each in plan.collect} <= {"items", "metrics"}:  # others read with pandas
+    if {collected["reader"] for collected in plan.collect} <= {"items", "metrics"}:  # other readers use pandas
         spare_pandas()
     output = (stage.out / OUTPUT).absolute()
     output.mkdir(exist_ok=True)
     ended = _ended_earlier(stage, output)
     if ended and not (ended["read"] and ended["reading"] == plan.reading):
-        stage.log.info("the command has already succeeded, so only its files are read again")
+        stage.log.info("the command succeeded before, so only its files are read again")
         try:
             _read(stage, plan, output, ended)
             return float(ended["seconds"])
@@ -80,14 +80,14 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     (stage.out / ENDED).unlink(missing_ok=True)
     before = _files(output)
     words = fill(plan.words, _filling(stage, values, output, devices))
-    stage.log.info("starts %s", json.dumps(words))
+    stage.log.info("the command %s starts", json.dumps(words))
     began, log = time.time(), stage.out / "log.txt"
     begin = log.stat().st_size
     steps = value_at(values, plan.steps) if plan.steps else None
     total = steps if isinstance(steps, int) and steps > 0 else None
 
     def follow() -> None:
-        # A momentarily full disk is not a reason to end a program that may not be writing at all.
+        # A disk that is full for a moment is not a reason to end a program that may not be writing.
         with contextlib.suppress(OSError):
             if bar := _newest_bar(tail(log, begin), total):
                 stage.progress(*bar)
@@ -105,7 +105,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
 
 
 def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
-    """Return the note of an attempt whose command succeeded and whose files are unchanged; empty if there is none."""
+    """Return the record of an attempt whose command succeeded and whose files are unchanged; empty if there is none."""
     try:
         ended: dict[str, Any] = read_json(stage.out / ENDED)
         same = ended["files"] == {path: list(stamp[1:]) for path, stamp in _files(output).items()}
@@ -115,7 +115,7 @@ def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
 
 
 def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any]) -> None:
-    """Let the readers read the command's output, and record whether they could."""
+    """Read the command's files, log their metrics, and record whether they could be read."""
     (stage.out / "items.parquet").unlink(missing_ok=True)
     note = {**ended, "reading": plan.reading, "read": False}
     write_json(stage.out / ENDED, note)
@@ -129,7 +129,7 @@ def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return the state of each file below a folder, in which any write shows: {path: inode, size, time}."""
+    """Return {path: (inode, size, time)} of each file below a folder, which any write changes."""
     stamps = {}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:
-    """Write the files that `{config}` names, and return what the placeholders become."""
+    """Write the configuration files for the placeholder `{config}`, and return the values of all placeholders."""
     files = {kind: (stage.out / f"settings.{kind}").absolute() for kind in ("yaml", "json")}
     write_json(files["json"], values)
     write_text(files["yaml"], yaml.dump(dict(values), Dumper=_Yaml, sort_keys=False, allow_unicode=True))
@@ -157,7 +157,7 @@ def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int
 
 
 class _Yaml(yaml.SafeDumper):
-    """Writes YAML with quotes around text that YAML 1.1 or 1.2 could take for a number; PyYAML only knows 1.1."""
+    """Writes YAML with quotes around text that YAML 1.1 or 1.2 reads as a number; PyYAML supports only 1.1."""
 
 
 _Yaml.add_representer(
@@ -169,30 +169,30 @@ _Yaml.add_representer(
 
 
 def _left_by(folder: Path) -> Path:
-    """Return the folder in which the stage of an input left its files; a command has a separate one for its output."""
+    """Return the folder with the files of an input stage, which for a command is a subfolder."""
     is_command = "command" in read_json(folder / "config.json")
     return (folder / OUTPUT if is_command else folder).absolute()
 
 
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
-    """Return (steps done, all steps) of the last progress bar, or of the last bar with the total if it is known."""
+    """Return (steps done, all steps) of the last progress bar in a text, with `total` steps if that is known."""
     bars = [(int(done), int(steps)) for done, steps in _BAR.findall(text)]
     fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
     return fitting[-1] if fitting else None
 
 
 def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str]) -> "pa.Table":
-    """Save the items that the readers find in the command's output; return the metrics.
+    """Read the command's files, save their items and return the metrics.
 
-    left: files of an earlier attempt that this one did not touch.
+    left: files of an earlier attempt that this attempt did not change.
     """
     try:
         metrics, items = import_module(plan.reader).collect(output, plan.collect, left)
-    except Exception as error:  # whatever a reader meets in a file is the command's
-        said = "; and ".join(map(str, (error, *getattr(error, "others", ()))))
+    except Exception as error:  # any error of a reader is a fault of the command's files
+        problem = "; and ".join(map(str, (error, *getattr(error, "others", ()))))
         kind = "" if isinstance(error, TrackerError | OSError) else f"{type(error).__name__}: "
-        place = said.replace(f"{output}/", "").replace(str(output), OUTPUT)
-        raise RuntimeError(f"collect: {kind}{one_line(place, 300)}") from error
+        shown = problem.replace(f"{output}/", "").replace(str(output), OUTPUT)
+        raise RuntimeError(f"collect: {kind}{one_line(shown, 300)}") from error
     if items.num_rows:
         columns = items.to_pydict()
         names = ("item", "subset", "protocol", "name", "value")

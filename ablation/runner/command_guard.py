@@ -1,14 +1,14 @@
-"""Runs a command, and ends it with all that it started.
+"""Runs a command, and ends it together with all processes that it started.
 
     python -P ablation/runner/command_guard.py PARENT GRACE WORD...
 
-Ends as the command does. When the process PARENT, the stage's runner, ends in whatever way, or when this process gets
-SIGTERM, SIGINT or SIGHUP, everything that runs below this process gets SIGTERM and, GRACE seconds later, SIGKILL. So do
-processes that the command leaves running when it ends. On Linux that covers processes in groups and sessions of their
-own (Ray, torchrun), since orphans below this process become its children.
+Its exit status is the command's. All processes below this one get SIGTERM and, GRACE seconds later, SIGKILL when the
+process PARENT, the stage's runner, ends in any way; when this process gets SIGTERM, SIGINT or SIGHUP; or when the
+command ends and leaves them running. On Linux this includes processes with their own groups and sessions (Ray,
+torchrun), because orphans below this process become its children.
 
-The descriptors of the stage's locks are open here, and not in the command: so folder and devices become free only when
-no process of the command is left.
+This process, but not the command, has the descriptors of the stage's locks, so folder and devices stay locked until the
+last process of the command has ended.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform.startswith("linux")
-_STUBBORN = 60.0  # seconds after which a process that SIGKILL does not end, in a broken driver say, is left
+_STUBBORN = 60.0  # seconds after which processes that survive SIGKILL, as in a broken driver, are abandoned
 NOT_FOUND, NOT_RUN = 127, 126  # exit statuses of a shell
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     parent, grace, words = int(arguments[0]), float(arguments[1]), arguments[2:]
     adopt_orphans()
     awaited = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # by default it is discarded
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # by default the signal is discarded
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     _ask_at_end_of(parent, signal.SIGTERM)
     guard = os.getpid()
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         _ask_at_end_of(guard, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    try:  # the Popen is kept: one that is dropped reaps a command that has ended already, and its status is lost
+    try:  # the Popen is kept, because one that is deleted reaps an ended command, whose status is then lost
         command = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=in_child)  # noqa: PLW1509
     except OSError as error:
         print(f"error: {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
@@ -54,18 +54,18 @@ def main(arguments: list[str]) -> int:
     left = end_below(grace)
     if code is not None and left:
         processes = "1 process" if left == 1 else f"{left} processes"
-        print(f"ended {processes} that the command had left running", file=sys.stderr, flush=True)
+        print(f"the command left {processes} running, which the tracker ended", file=sys.stderr, flush=True)
     return -signal.SIGTERM if code is None else code
 
 
 def adopt_orphans() -> None:
-    """Let orphaned processes below this one become its children, so that they can be found."""
+    """Make orphaned processes below this one its children, so that it can find them."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _ask_at_end_of(parent: int, number: int) -> None:
-    """Let this process get a signal when its parent ends, or now if the parent has ended already."""
+    """Send this process a signal when its parent ends, or now if the parent has ended already."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:
@@ -73,7 +73,7 @@ def _ask_at_end_of(parent: int, number: int) -> None:
 
 
 def end_below(grace: float) -> int:
-    """End all processes below this one; return how many there were."""
+    """End all processes below this one, by force after `grace` seconds; return their number."""
     first = left = _below()
     if not left:
         return 0
@@ -96,7 +96,7 @@ def _below() -> "set[psutil.Process]":
     """Return the live processes below this one."""
     try:
         os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:  # without children there is nothing below; psutil loads longer than a short command runs
+    except ChildProcessError:  # no children, so psutil, which loads slowly, is not needed
         return set()
     import psutil
 
@@ -109,7 +109,7 @@ def _below() -> "set[psutil.Process]":
 
 
 def _reap() -> dict[int, int]:
-    """Return the processes below this one that ended since the last call: process id -> exit status."""
+    """Return {process id: exit status} of the processes below this one that have ended since the last call."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while (child := os.waitpid(-1, os.WNOHANG))[0]:
@@ -126,6 +126,6 @@ if __name__ == "__main__":
         with contextlib.suppress(OSError):
             import resource
 
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is the command's, and not one of this process
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command crashed, so this process dumps no core
         os.kill(os.getpid(), -status)
     os._exit(status)

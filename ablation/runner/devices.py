@@ -1,17 +1,17 @@
-"""Leases of accelerator devices: file locks that die with the process.
+"""Leases of accelerator devices by file locks, which end with the process.
 
-Snakemake's `gpu` resource only counts; it hands out no indices, and two invocations do not see each other. So each
-job locks the device files it takes in a folder of this user on this host. The kernel drops the locks when the last
-process that holds the descriptor ends, however it ends.
+Snakemake's `gpu` resource only counts; it does not assign devices, and several invocations do not know each other. So
+each job locks a file for each of its devices in a folder of this user on this host. The kernel releases the lock when
+the last process with the descriptor ends in any way.
 
-Where a scheduler's job finds CUDA_VISIBLE_DEVICES set, those devices are ours, and their numbers mean nothing outside
-the job (with constrained cgroups every job sees 0). The locks then bear the job's name, which keeps apart the stages
-that share one allocation and never hinders another job. Slurm's steps of one job may share devices or not: its own
-list of the devices' numbers on the host, where it gives one, tells. A scheduler's job without CUDA_VISIBLE_DEVICES was
-given no devices (a shell on a login node, say): it shares the host's pool with everybody else.
+If a scheduler sets CUDA_VISIBLE_DEVICES, the job owns these devices, and their numbers have no meaning outside the job
+(with cgroups every job sees device 0). The names of the locks then contain the job's id, so that stages in one
+allocation share them and other jobs do not. Steps of one Slurm job may or may not share devices, which Slurm's list of
+the host's device numbers shows, if there is one. A scheduler's job without CUDA_VISIBLE_DEVICES, such as a shell on a
+login node, has no devices of its own and shares the host's.
 
-A request waits until it gets all devices at once; a request for many devices can wait long behind a stream of small
-ones from another invocation (within one invocation Snakemake's count prevents that).
+A request waits until all its devices are free at once, so a large request may wait long behind small ones of another
+invocation (Snakemake's count prevents this within one invocation).
 """
 
 import ctypes
@@ -25,30 +25,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Grid Engine's job id is JOB_ID, a name that others use too; its spool folder is as unique.
+# Grid Engine's JOB_ID is a name that other programs use too, so its unique spool folder serves instead.
 _SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_JOB_SPOOL_DIR", "_CONDOR_JOB_AD")
 
 
 @dataclass
 class Lease:
-    """Devices leased until `release` or the end of the process. If there are no tokens, the stage runs on the CPU."""
+    """Devices that are leased until `release` or the end of the process; without tokens the stage runs on the CPU."""
 
     tokens: list[str]
     descriptors: list[int] = field(default_factory=list)
 
     @property
     def devices(self) -> list[str]:
-        """Torch device strings, as they are numbered once `export` has been called."""
+        """Return the torch devices, numbered as they are after `export`."""
         return [f"cuda:{index}" for index in range(len(self.tokens))] or ["cpu"]
 
     def export(self) -> None:
-        """Show this process the leased devices only; call it before torch is imported."""
+        """Make only the leased devices visible to this process; call it before torch is imported."""
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.tokens)
 
     @property
     def name(self) -> str:
-        """Return the number of devices and the driver's name of the first, `2 x NVIDIA H100`; `cpu` without devices."""
+        """Return number and name of the devices, such as `2 x NVIDIA H100`; `cpu` without devices."""
         names = _ask_driver("nvmlDeviceGetName")
         device_names = [
             names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)
@@ -62,9 +62,9 @@ class Lease:
 
 
 def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: None, poll: float = 0.2) -> Lease:
-    """Wait for `count` devices of the pool, all at once, and lease them. Without devices the lease is empty.
+    """Lease `count` visible devices, waiting until they are free at the same time; without devices return no tokens.
 
-    `on_wait` is called once with the pool if they are not free at once. Raises ValueError if the pool is too small.
+    on_wait: called once with all visible devices if the call has to wait. Raises ValueError if there are too few.
     """
     pool = visible_devices()
     if count <= 0 or not pool:
@@ -82,15 +82,15 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
         if not waited:
             on_wait(pool)
             waited = True
-        time.sleep(poll * random.uniform(0.5, 1.5))  # jitter: two that took one of two devices each do not meet again
+        time.sleep(poll * random.uniform(0.5, 1.5))  # random, so that two processes do not block each other again
 
 
 def visible_devices() -> list[str]:
-    """Return a token for each device that this process may use: its index, or its UUID if the environment names that.
+    """Return a token for each device that this process may use: its index, or its UUID if the environment names it.
 
-    CUDA_VISIBLE_DEVICES is read as CUDA does (torch.cuda._parse_visible_devices): all entries are of the first one's
-    kind, the first invalid one (`NoDevFiles`, -1, an unknown index or UUID) ends the list, and one that is named twice
-    empties it.
+    CUDA_VISIBLE_DEVICES is parsed as CUDA does (torch.cuda._parse_visible_devices): all entries have the kind of the
+    first one, the first invalid entry (`NoDevFiles`, -1, an unknown index or UUID) ends the list, and a repeated entry
+    makes the list empty.
     """
     fake = os.environ.get("ABLATION_FAKE_GPUS")
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -99,7 +99,7 @@ def visible_devices() -> list[str]:
         return [str(index) for index in range(count)]
     kind = next((prefix for prefix in ("GPU-", "MIG-") if named.strip().startswith(prefix)), "")
     tokens: list[str] = []
-    places: list[str] = []  # what the tokens stand for: a UUID may be shortened
+    places: list[str] = []  # indices of the tokens, as UUIDs may be shortened
     for part in named.split(","):
         token = part.strip() if kind else "".join(re.findall(r"^\s*\+?(\d+)", part))
         place = _index(token)
@@ -114,11 +114,10 @@ def visible_devices() -> list[str]:
 
 
 def lease_folder() -> Path:
-    """Return the folder of the locks; ABLATION_LEASES overrides it.
+    """Return the folder of the locks, which ABLATION_LEASES overrides.
 
-    Not XDG_RUNTIME_DIR or TMPDIR: they differ between a login shell, cron and a scheduler, which would then not see
-    each other's locks, and the former is deleted at logout while jobs run. Raises PermissionError if it is someone
-    else's.
+    It does not depend on XDG_RUNTIME_DIR or TMPDIR, which differ between login shells, cron and schedulers; the former
+    is also deleted at logout while jobs run. Raises PermissionError if the folder belongs to another user.
     """
     folder = Path(os.environ.get("ABLATION_LEASES") or f"/tmp/ablation-tracker-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,7 +130,7 @@ def lease_folder() -> Path:
 
 
 def _lock_names(pool: list[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return each token's lock: one of the scheduler's job if the job was given the devices, else one of the host."""
+    """Return {token: file name of its lock}, with the scheduler's job in the name if the job owns the devices."""
     job = next((name for name in _SCHEDULER_JOBS if environment.get(name)), None)
     if job is None or "CUDA_VISIBLE_DEVICES" not in environment:
         prefix, numbers = "", [_index(token) for token in pool]
@@ -158,11 +157,11 @@ def _try_lease(folder: Path, locks: Mapping[str, str], count: int) -> Lease | No
 
 
 def _try_lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, or None. The descriptor is not inherited by programs that we start."""
+    """Return a descriptor that holds the lock and is not inherited by other programs; None if the lock is taken."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(path).st_ino == os.fstat(descriptor).st_ino:  # not a file that a cleaner of /tmp removed meanwhile
+        if os.stat(path).st_ino == os.fstat(descriptor).st_ino:  # a cleaner of /tmp may have removed the file
             os.truncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             return descriptor
@@ -173,7 +172,7 @@ def _try_lock(path: Path) -> int | None:
 
 
 def _index(token: str) -> str:
-    """Return the index of a device named by its UUID or a prefix of it, so that both names share one lock."""
+    """Return the index of a device whose token is its UUID or a prefix of it, so that both names share one lock."""
     if not token.startswith("GPU-"):
         return token
     matching = [str(index) for index, uuid in enumerate(_uuids()) if uuid.startswith(token)]
@@ -185,7 +184,7 @@ def _uuids() -> list[str]:
 
 
 def _ask_driver(question: str) -> list[str]:
-    """Return the driver's answer for each NVIDIA device, without importing torch (which would fix the visible ones)."""
+    """Return a text of the driver for each NVIDIA device, without torch, whose import would fix the visible devices."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

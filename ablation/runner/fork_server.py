@@ -1,15 +1,15 @@
-"""The fork server of one grid: imports torch and transformers once, and forks for each stage.
+"""The fork server of a grid, which imports torch and transformers once and forks for each stage.
 
     python -m ablation.runner.fork_server --parent PID trainers      serves the socket that is its file 0
 
-Stages that are commands have a second one (`commands`), which imports what reads their files, and no torch.
+Commands have a second server (`commands`), which imports the packages of their readers, without torch.
 
-Snakemake starts it before the first stage, and it ends with Snakemake. It has one thread, no accelerator and no code of
-the project: a fork imports `ablation.runner.run` itself and so sees the code as it is then. It inherits installed
-packages only. A stage is killed when its client (ablation/runner/fork_client.py, which says what is handed over) or
-this process ends, and so when Snakemake ends, in whatever way.
+Snakemake starts a server before the first stage, and it ends with Snakemake. It has one thread, no accelerator and only
+installed packages: a fork imports `ablation.runner.run` itself, so it gets the code as it is then. A stage is killed
+when its client (ablation/runner/fork_client.py), this process or Snakemake ends in any way.
 
-A job whose environment, folder or libraries differ from what this process has is refused, and its client runs it alone.
+A job whose environment, working folder or packages differ from this process's is refused; its client then starts a new
+process.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from ablation.contract.process import end_with_parent
 from ablation.runner.fork_client import COMMANDS, KILLED, TRAINERS, address_of, peer_of
 
 MODELS = ("llama", "qwen2", "lfm2", "gpt2")
-# Imported here, so that no stage has to. Whatever is not installed, or renamed in another version, is left out.
+# Modules imported for all stages. Those that are not installed, or have another name in another version, are skipped.
 READING = (
     *("argparse", "email.parser", "importlib.metadata", "numpy", "pandas", "psutil", "pydantic", "pyarrow"),
     *("pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", "statistics", "yaml"),
@@ -45,17 +45,17 @@ PACKAGES = (
     *("transformers.pytorch_utils", *(f"transformers.models.{name}.modeling_{name}" for name in MODELS)),
 )
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR"))
-# What Snakemake and the shell set again for each job. All else has been read by some library already.
+# Variables that Snakemake and the shell set for each job. Libraries may already have read the others.
 OF_THE_JOB = {"_", "SHLVL", "OLDPWD", "PWD", "TMPDIR", "TMP", "TEMPDIR", "TEMP", "VECLIB_MAXIMUM_THREADS", *THREADS}
-# As ablation.runner.lifetime sets them for a stage of one thread before it imports torch. Arrow's allocator must not
-# have a thread of its own, for no thread outlives a fork.
+# ablation.runner.lifetime sets the same for a stage of one thread before it imports torch. Arrow's allocator must not
+# have a thread, because threads do not survive a fork.
 SETTINGS = dict.fromkeys(THREADS, "1")
 SETTINGS |= {"TOKENIZERS_PARALLELISM": "false", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-ROOM = 4000  # bytes among the server's arguments into which each fork writes its own command
+ROOM = 4000  # bytes of padding among the server's arguments, for the command that a fork shows to `ps`
 
 
 class Request(NamedTuple):
-    """The request of a client."""
+    """Request of a client: working folder, umask, arguments and environment of a stage."""
 
     folder: str
     umask: int
@@ -64,7 +64,7 @@ class Request(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """A stage's process, a handle that is readable once it has ended, and its client."""
+    """Process of a stage, a handle that becomes readable when it ends, and the client's connection."""
 
     process: int
     handle: int
@@ -72,16 +72,16 @@ class Fork(NamedTuple):
 
 
 class Refused(Exception):
-    """A fork of this process would differ from a new process."""
+    """Raised if a fork of this process would differ from a new process."""
 
 
 def start(kind: str = TRAINERS) -> subprocess.Popen[bytes]:
-    """Start the server for the jobs of this process, of a kind. Raises OSError if its address is taken."""
+    """Start the server for this process's jobs of a kind. Raises OSError if the address is taken."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address_of(os.getpid(), kind))
         listener.listen(256)
         words = [sys.executable, "-m", "ablation.runner.fork_server", "--parent", str(os.getpid()), kind, " " * ROOM]
-        null, environment = subprocess.DEVNULL, os.environ  # without what readline, say, has put beside it
+        null, environment = subprocess.DEVNULL, os.environ  # without variables that C libraries such as readline set
         return subprocess.Popen(words, env=environment, stdin=listener.fileno(), stdout=null, stderr=null)
 
 
@@ -89,36 +89,36 @@ def main() -> None:
     """Serve until the process behind `--parent` ends."""
     end_with_parent(int(sys.argv[2]))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    places = sys.path[1:]  # before a package adds to them
+    places = sys.path[1:]  # before packages extend it
     environment, installed, problem = _comparable(os.environ), _installed(places), ""
     os.environ.update(SETTINGS)
     try:
         import_packages(READING if sys.argv[3] == COMMANDS else PACKAGES)
         must_be_able_to_fork()
-    except BaseException as error:  # whatever it is: all are refused
-        problem = f"the server cannot fork: {type(error).__name__}: {error}"
+    except BaseException as error:  # after any error all requests are refused
+        problem = f"the server cannot fork ({type(error).__name__}: {error})"
 
     def check(request: Request) -> None:
         if problem:
             raise Refused(problem)
         if request.folder != os.getcwd():
-            raise Refused(f"the working folder is not {os.getcwd()}")
+            raise Refused(f"its working folder is not {os.getcwd()}")
         if others := {name for name, _ in _comparable(request.environment) ^ environment}:
-            raise Refused(f"the environment differs: {', '.join(sorted(others))}")
-        if _installed(places) != installed:  # the provenance would name versions that a fork does not run
-            raise Refused("packages were installed or removed")
+            raise Refused(f"its environment differs in {', '.join(sorted(others))}")
+        if _installed(places) != installed:  # the provenance would name versions that a fork does not use
+            raise Refused("packages were installed or removed since the grid started")
 
     run("ablation.runner.run", serve(socket.socket(fileno=0), check).arguments)
 
 
 def _comparable(environment: Mapping[str, str]) -> set[tuple[str, str]]:
-    """Return the environment variables that libraries may have read when they were imported."""
+    """Return names and values of the environment variables that libraries may read at import."""
     return {(name, value) for name, value in environment.items() if name not in OF_THE_JOB}
 
 
 def _installed(places: Sequence[str]) -> set[tuple[str, int]]:
-    """Return the package versions in these folders, and the time at which each was installed."""
-    return {(path, os.stat(path).st_mtime_ns) for at in places for path in glob(f"{escape(at)}/*.dist-info")}
+    """Return the metadata folder and the installation time of each package in these folders."""
+    return {(path, os.stat(path).st_mtime_ns) for place in places for path in glob(f"{escape(place)}/*.dist-info")}
 
 
 def import_packages(names: Sequence[str] = PACKAGES) -> None:
@@ -126,17 +126,17 @@ def import_packages(names: Sequence[str] = PACKAGES) -> None:
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    with contextlib.suppress(ImportError):  # it loads most of its parts, and its plugins, at the first model
+    with contextlib.suppress(ImportError):  # the first model loads most of pydantic's modules and plugins
         importlib.import_module("pydantic").create_model("First", number=(int, 0))
     if names is PACKAGES:
-        with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
+        with contextlib.suppress(ImportError, AttributeError):  # the first access builds a table
             importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
     gc.collect()
-    gc.freeze()  # forks share what their collectors never touch
+    gc.freeze()  # the collectors of forks then do not copy these objects' pages
 
 
 def must_be_able_to_fork() -> None:
-    """Raise Refused if a fork would not work, because a thread or an accelerator's driver has started."""
+    """Raise Refused if a fork would not work, because a library has started threads or loaded a device's driver."""
     if len(os.listdir("/proc/self/task")) != 1:
         raise Refused("a library has started threads")
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -145,17 +145,17 @@ def must_be_able_to_fork() -> None:
 
 
 def serve(listener: socket.socket, check: Callable[[Request], object]) -> Request:
-    """Fork for each client, kill the fork when its client ends, and tell the client how the fork ended.
+    """Fork for each client, kill the fork when its client ends, and send the client the fork's exit status.
 
-    Returns only in a fork, which has its client's files, environment and umask then: what the client asked for.
+    Returns only in a fork, with the client's request, after taking over the client's files, environment and umask.
     check: raises Refused or OSError for a request that a fork cannot serve.
     """
-    # Each fork imports them again. Found here: a fork that looks at the names of all modules copies their pages.
+    # Forks import these modules again. They are listed here, as a fork that reads all names would copy their pages.
     tracker_modules = [name for name in sys.modules if name.partition(".")[0] == "ablation"]
     watched, server = selectors.PollSelector(), os.getpid()
     watched.register(listener, selectors.EVENT_READ)
     while True:
-        (key, _), *_ = watched.select()  # one at a time: it may change what is watched
+        (key, _), *_ = watched.select()  # only the first event, because handling it may change `watched`
         fork: Fork | None = key.data
         if fork is None:
             client, _ = listener.accept()
@@ -173,7 +173,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
                 for target, file in enumerate(files):
                     os.dup2(file, target)
                 _close(files)
-                listener.detach()  # as file 0 it is the client's now
+                listener.detach()  # its number, 0, is now the client's file
                 client.close()
                 for other in {key.data for key in watched.get_map().values()} - {None}:
                     os.close(other.handle)
@@ -196,7 +196,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
             with contextlib.suppress(KeyError):
                 watched.unregister(fork.client)
             _answer(fork.client, str(code if code >= 0 else KILLED - code))
-        else:  # a client says nothing more: it has ended
+        else:  # clients send nothing after the request, so this one has ended
             os.kill(fork.process, signal.SIGKILL)
             watched.unregister(fork.client)
 
@@ -204,8 +204,8 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
 def _receive(client: socket.socket, files: list[int]) -> Request:
     """Return a client's request, and append its files 0, 1 and 2 to `files`."""
     if peer_of(client)[1] != os.getuid():
-        raise Refused("another user")
-    client.settimeout(10)  # all others wait for it
+        raise Refused("it belongs to another user")
+    client.settimeout(10)  # all other clients wait meanwhile
     content, received, _, _ = socket.recv_fds(client, 1 << 20, 3)
     files += received
     folder, umask, count, *words = os.fsdecode(content).split("\0")
@@ -215,7 +215,7 @@ def _receive(client: socket.socket, files: list[int]) -> Request:
 
 def _close(files: Iterable[int]) -> None:
     for file in files:
-        with contextlib.suppress(OSError):  # of a file system that reports an earlier error now
+        with contextlib.suppress(OSError):  # some file systems report earlier errors only now
             os.close(file)
 
 
@@ -225,17 +225,17 @@ def _answer(client: socket.socket, text: str) -> None:
 
 
 def run(module: str, arguments: list[str]) -> None:
-    """Run a module in a fork as `python -m` does."""
+    """Run a module in a fork in the way of `python -m`."""
     if "--parent" in arguments:
         arguments[arguments.index("--parent") + 1] = str(os.getppid())
     _show([sys.executable, "-m", module, *arguments])
     sys.argv[1:] = arguments
-    tempfile.tempdir = None  # a library may have asked for it
+    tempfile.tempdir = None  # a library may have cached it
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _show(words: list[str]) -> None:
-    """Let `ps` and /proc show the stage's command: it overwrites the server's arguments, one of which is padding."""
+    """Overwrite the server's arguments, which include padding, so that `ps` and /proc show the stage's command."""
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])

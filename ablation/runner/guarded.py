@@ -1,6 +1,6 @@
-"""Runs a program below a guard that can end it with all that it started, and says how the program ended.
+"""Runs a program below a guard, which can end it with all processes that it started, and describes how it ended.
 
-Light, because `ablation try` imports it without a stage or a log.
+This module imports little, because `ablation try` uses it without a stage or a log.
 """
 
 import errno
@@ -23,15 +23,15 @@ GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names
 _GUARD = Path(__file__).with_name("command_guard.py")
 _FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
 _TAIL = 1 << 16
-_SHELL = 128  # a shell, and whoever speaks as one, adds the number of the signal
-_ERROR = re.compile(  # a line of Python's tracebacks, with what the error says or without
+_SHELL = 128  # shells and similar programs add it to the number of the signal
+_ERROR = re.compile(  # last line of a Python traceback, with or without a message
     r"(?:\[\w+\]: *)?([\w.]*(Error|Exception|Interrupt|Exit|Warning): .*|[\w.]+(Error|Exception|Interrupt|Exit))"
 )
-_WRAPPERS = ("CalledProcessError", "ChildFailedError")  # of launchers, which say only that the program failed
+_WRAPPERS = ("CalledProcessError", "ChildFailedError")  # errors of launchers, which do not name the cause
 
 
 class NoResult(OSError):
-    """The command was ended from outside, or the machine is misconfigured: not the stage's fault."""
+    """Raised if a command was ended from outside or the machine is misconfigured, so that the stage can run again."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.ECANCELED, text)
@@ -52,16 +52,17 @@ def run_guarded(
 ) -> int:
     """Run a command below a guard; return its exit status, or minus the number of the signal that ended it.
 
-    When it returns or raises, nothing of the command is left. Its output goes to `log`, by default to this process's;
-    it runs in `folder` with `environment`, by default this process's. Raises RuntimeError after the time limit.
+    All its processes have ended when this function returns or raises. follow: called every second. minutes: time limit,
+    after which RuntimeError is raised. log, folder, environment: output, working folder and environment of the command;
+    by default those of this process.
     """
     grace = _grace()
     adopt_orphans()
     guard = subprocess.Popen(
-        # -P: it finds psutil where this process does, in a user's packages too, and nothing beside its own file.
+        # -P excludes the folder of the script from the module path, but not a user's packages, as -I would.
         [sys.executable, "-P", str(_GUARD), str(os.getpid()), grace, *words],
         stdin=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
+        start_new_session=True,  # Ctrl-C ends only this process, and so the command
         pass_fds=locks,
         stdout=log,
         stderr=log,
@@ -73,15 +74,17 @@ def run_guarded(
     finally:
         guard.terminate()
         code = guard.wait()
-        if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
+        if code == -Signals.SIGKILL:  # the guard may have been killed, which makes its processes children of this one
             end_below(0)
     if not in_time and code < 0:
-        raise RuntimeError(f"the command was ended after its time_limit of {stated(minutes)} min")
+        raise RuntimeError(
+            f"the command exceeded its time_limit of {stated(minutes)} min and was ended; raise the limit"
+        )
     return code
 
 
 def _ends_within(guard: subprocess.Popen[bytes], minutes: float | None, follow: Callable[[], None]) -> bool:
-    """Wait for the end or the time limit, calling `follow` meanwhile; return whether the end came first."""
+    """Wait for the guard's end or the time limit, calling `follow` every second; return whether the guard ended."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     while True:
         try:
@@ -102,32 +105,31 @@ def _grace() -> str:
             return written
     except ValueError:
         pass
-    raise NoResult(f"ABLATION_GRACE = {written!r}: is not a number of seconds of at least 0; correct it, or unset it")
+    raise NoResult(f"ABLATION_GRACE = {written!r} is not a number of seconds of at least 0; correct it, or unset it")
 
 
 def failure(code: int, words: str) -> Exception:
-    """Return the error for an exit status that is not 0; `words` are the last words of the command's log."""
-    said = f": {words}" if words else ""
+    """Return the error for an exit status other than 0; `words` is the last line of the command's log."""
+    words = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
     if number in _FROM_OUTSIDE:
-        return NoResult(f"the command was ended by {Signals(number).name}{said}")
+        return NoResult(f"the command was ended by {Signals(number).name}{words}")
     if code < 0:
         name = Signals(number).name if number in {*Signals} else f"signal {number}"
-        return RuntimeError(f"the command was ended by {name}{said}")
-    return RuntimeError(f"exit status {code}{said}")
+        return RuntimeError(f"the command was ended by {name}{words}")
+    return RuntimeError(f"exit status {code}{words}")
 
 
 def last_words(log: Path, begin: int) -> str:
-    """Return the log line that best says why the command failed: the last error, or else the last line."""
+    """Return the log line that most likely names the cause of a failure: the last error, or else the last line."""
     text = tail(log, begin).replace("\r\n", "\n")
-    lines = [line.rpartition("\r")[2].strip() for line in text.split("\n")]
-    spoken = [line for line in lines if line]
-    errors = [line for line in spoken if _ERROR.fullmatch(line) and not any(word in line for word in _WRAPPERS)]
-    return one_line((errors or spoken or [""])[-1], 300)
+    lines = list(filter(None, (line.rpartition("\r")[2].strip() for line in text.split("\n"))))
+    errors = [line for line in lines if _ERROR.fullmatch(line) and not any(word in line for word in _WRAPPERS)]
+    return one_line((errors or lines or [""])[-1], 300)
 
 
 def tail(log: Path, begin: int) -> str:
-    """Return the end of a log, from byte `begin` on, or from its start if a program emptied it (`> /dev/stderr`)."""
+    """Return the end of a log after byte `begin`, or after its start if a program truncated it (`> /dev/stderr`)."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""The input of a stage's process: command line and `config.json`, and whether the code has changed since the plan."""
+"""Input of a stage's process: command line and `config.json`; checks that the code has not changed since the plan."""
 
 import argparse
 import errno
@@ -21,7 +21,7 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Job:
-    """The command line and the plan's `config.json`."""
+    """A stage to run, as its command line and the plan's `config.json` describe it."""
 
     plan: dict[str, Any]
     code: Code
@@ -35,7 +35,7 @@ class Job:
 
     @property
     def is_command(self) -> bool:
-        """Tell whether the stage is a command instead of a module of ours."""
+        """Return whether the stage is a command instead of a trainer's module."""
         return "command" in self.plan
 
 
@@ -63,7 +63,7 @@ def _input(text: str) -> tuple[str, Path]:
 
 
 def read_job(argv: Sequence[str]) -> Job:
-    """Return the job that command line and plan describe. Raises OSError, ValueError, KeyError or TypeError."""
+    """Return the job of a command line. Raises OSError, ValueError, KeyError or TypeError for a bad config.json."""
     arguments = parse(argv)
     plan = read_json(arguments.config)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -80,13 +80,10 @@ def read_job(argv: Sequence[str]) -> Job:
 
 
 def changed_code(code: Code) -> str:
-    """Return an error that names the code changed since the plan; empty if there is none.
-
-    A command's files are below the working folder.
-    """
+    """Return an error message that names the code that changed since the plan; empty if none did."""
     try:
-        edited = changed(code, _PROJECT if code.entry else Path())
-    except ConfigError as error:  # it was deleted, or is half of an edit
+        edited = changed(code, _PROJECT if code.entry else Path())  # a command's files are in the working folder
+    except ConfigError as error:  # a file was deleted, or is being edited
         edited = [str(error.value or error.file)]
     names = listed(edited)
     files = "" if code.entry else "; if the program itself writes such a file, remove the file from `code`"
@@ -95,10 +92,10 @@ def changed_code(code: Code) -> str:
 
 
 def import_code(job: Job) -> dict[str, Any]:
-    """Import the trainers' modules that the key covers; return the variant's parts, slot -> function or class.
+    """Import the trainers' modules that the key covers; return the variant's parts, {slot: function or class}.
 
-    All are imported now, as a stage may call a function that imports one only after hours. Raises OSError (ECANCELED)
-    if one was edited before it was imported here.
+    All are imported now, because a stage might otherwise import an edited one hours later. Raises OSError (ECANCELED)
+    if one was edited before it was imported.
     """
     for file in job.code.files:
         if file.startswith(f"{PACKAGES[0]}/"):
@@ -114,7 +111,7 @@ def _module(file: str) -> str:
 
 
 def known_modules(job: Job) -> int:
-    """Import the config model and the study's `parts`, whose values are in the key; return the number of modules."""
+    """Import the modules of the config model and of `parts`; return the number of modules that are loaded then."""
     for file in job.code.exclude:
         import_module(_module(file))
     return len(sys.modules)
@@ -123,10 +120,10 @@ def known_modules(job: Job) -> int:
 def check_modules(job: Job, loaded_before: int) -> None:
     """Raise RuntimeError if the stage has since imported trainers' code that its key does not cover."""
     counted = {_module(file) for file in (*job.code.files, *job.code.exclude)}
-    # The last ones are the new ones. A fork that looks at them all copies the pages of their names.
+    # Only the new modules, which are the last, are examined: a fork that reads all names would copy their pages.
     new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))
     if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
-            f"imported {', '.join(others)}, which the stage's key does not cover, so a change to it would "
-            "not rerun the stage; import it by an import statement, or let the study's `parts` name it"
+            f"the stage imported {', '.join(others)}, which its key does not cover, so a change there would not rerun "
+            "it; import the module by an import statement, or name it in the study's `parts`"
         )

@@ -1,6 +1,6 @@
-"""The process of a stage: its threads and memory, the lock of its folder, and the log of all its output.
+"""The process of a stage: its environment and memory, the lock of its folder, and the log of its output.
 
-The key of every stage of a trainer holds the code of `prepare_process`.
+The code of `prepare_process` is part of the key of every trainer's stage.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TextIO
 
 _PATIENCE = 1.0
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-_KEPT, _LARGE = 1 << 30, 32 << 20  # bytes; more than 32 MiB glibc does not accept as the second
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # constants of glibc's malloc.h
+_KEPT, _LARGE = 1 << 30, 32 << 20  # bytes; 32 MiB is the largest mmap threshold that glibc accepts
 
 
 class FolderInUse(RuntimeError):
-    """Another process holds the stage's folder."""
+    """Raised if another process has locked the stage's folder."""
 
 
 def prepare_process(threads: int) -> None:
@@ -31,15 +31,15 @@ def prepare_process(threads: int) -> None:
         os.environ[name] = str(threads)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is deterministic only with a fixed workspace
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Responses of many lengths leave gaps that no later tensor fits into; segments that grow have none.
+    # Tensors of many lengths would fragment fixed segments of device memory.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 def keep_freed_memory() -> None:
-    """Give less than 1 GiB at the end of the heap back to the system; tensors above 32 MiB still come and go.
+    """Keep up to 1 GiB of freed memory at the end of the heap, except for allocations above 32 MiB.
 
-    By default glibc returns it at every drop, and its pages are zeroed again at the next rise: a tenth of the CPU time
-    of training small models. Does nothing if the C library is another one.
+    By default glibc returns it to the system, which zeroes the pages at the next allocation: a tenth of the CPU time of
+    training small models. Has no effect with another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -50,17 +50,17 @@ def keep_freed_memory() -> None:
 
 
 def end_on_signals() -> None:
-    """Let SIGTERM and SIGINT end the process at once: every file is written atomically, so there is nothing to tidy."""
+    """Let SIGTERM and SIGINT end the process at once, which is safe because every file is written atomically."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], None] = lambda holder: None) -> int:
-    """Hold `folder` until this process ends; return the descriptor.
+    """Lock `folder` until this process ends; return the descriptor.
 
-    Waits `wait` seconds for another process, but at least one: `ablation status` and `collect` take the lock for an
-    instant, to see whether a stage runs. After that second `on_wait` is called once with who holds it. Raises
-    FolderInUse if it is still held then. Across machines it works where the file system's flock does (NFS: yes).
+    wait: seconds to wait for another process, at least one, because `ablation status` and `collect` take the lock for
+    an instant. on_wait: called after the first second with the holder of the lock. Raises FolderInUse if the folder is
+    still locked at the end. Works across machines if the file system supports flock, as NFS does.
     """
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     if not _lock_within(descriptor, _PATIENCE):
@@ -86,7 +86,7 @@ def _place() -> str:
 
 
 def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
-    """Take the lock as soon as it is free; return whether it was free within this many seconds."""
+    """Take the lock as soon as it is free; return whether that was within this many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -101,7 +101,7 @@ def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
 def keep_terminal(log: Path) -> TextIO:
     """Append stdout and stderr, including output of C code and crashes, to `log`; return the former stderr.
 
-    Each attempt's log stays as `log.attempt-N.txt` too, since Snakemake deletes `log.txt` before it runs a job again.
+    The log is kept as `log.attempt-N.txt` too, because Snakemake deletes `log.txt` before it runs a job again.
     """
     terminal = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace")
     sys.stdout.flush()
@@ -109,7 +109,7 @@ def keep_terminal(log: Path) -> TextIO:
     with log.open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    with contextlib.suppress(OSError):  # no hard links here: then only the last attempt's log is kept
+    with contextlib.suppress(OSError):  # without hard links only the last attempt's log is kept
         os.link(log, _attempt_log(log, _attempts(log) + 1))
     faulthandler.enable()
     return terminal

@@ -1,8 +1,7 @@
-"""The processes of a stage. Mostly there is one, which does everything; several share rows and models' weights.
+"""The processes of a stage, its ranks. Most stages have one; several ranks share rows and the weights of models.
 
-Every process of a stage (a rank) runs the same code with the same seeds. Ranks differ in the rows that they put through
-a model and in the part of the weights that they keep. Results are gathered where a trainer needs all of them, so that
-everything after that is the same in all ranks.
+All ranks of a stage run the same code with the same seeds. They differ in the rows that they compute and in the part of
+the weights that they store. Results are gathered if a trainer needs all of them, and are then the same on all ranks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +22,9 @@ class Ranks:
     def in_parts(
         self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
     ) -> list[T]:
-        """Apply `work` to the rows (a tensor or a list), here at most `size` at a time; return all results in order.
+        """Apply `work` to parts of at most `size` rows (a tensor or list) per rank; return all results in order.
 
-        All ranks must call it.
-
-        before_each: called before each part with whether it is the last one.
+        before_each: called before each part with whether it is the last one. All ranks must call it.
         """
         results = []
         for start in range(0, len(rows), size):
@@ -36,58 +33,57 @@ class Ranks:
         return results
 
     def backward(self, loss: Any) -> None:
-        """Add the gradient of the loss of a part."""
+        """Add the gradient of the loss of a part of the rows."""
         loss.backward()
 
     def share(self, count: int) -> slice:
-        """Return which of `count` things are this rank's; possibly none."""
+        """Return the slice of `count` things that belongs to this rank; it may be empty."""
         return slice(0, count)
 
     def gather(self, value: T) -> list[T]:
-        """Return what every rank passed, in the order of the ranks. All ranks must call it."""
+        """Return the values of all ranks in their order. All ranks must call it."""
         return [value]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
-        """Set whether the next backward pass through a sharded model adds up gradients over ranks."""
+        """Set whether the next backward pass through a sharded model sums gradients over ranks."""
 
     def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
-        """Apply `work` to each thing in only one rank, and return all results in order. All ranks must call it."""
+        """Apply `work` to each thing on only one rank, and return all results in order. All ranks must call it."""
         results = [work(thing) for thing in things[self.share(len(things))]]
         return [result for of_rank in self.gather(results) for result in of_rank]
 
     def add_up(self, tensors: Sequence[Any]) -> None:
-        """Replace each tensor with its sum over ranks, the same bits in all. All must call it, with equal shapes."""
+        """Replace tensors by their sums over ranks, with the same bits on all. All ranks must call it."""
 
     def same(self, value: T) -> T:
         """Return the value of the first rank. All ranks must call it."""
         return value
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the whole model that `make` makes; with several ranks only the first has its weights until `shard`."""
+        """Return the model from `make`, of which only the first of several ranks has the weights until `shard`."""
         return make()
 
     def shard(self, model: T, *, autocast: bool = False) -> T:
-        """Return the model sharded: each rank keeps a part of every weight; gradients are summed over ranks.
+        """Return the model with the first rank's weights, of which each rank stores a part; gradients are summed.
 
-        The weights are the first rank's. The model passed in must not be used afterwards. autocast: all its forward
-        passes are under bfloat16 autocast.
+        The model passed in must not be used afterwards. autocast: whether forward passes run under bfloat16 autocast.
         """
         return model
 
     @contextmanager
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
-        """Yield the model, or a copy of its present state, with all weights in this rank, which may then call it alone.
+        """Yield the model or a copy of it with all weights on this rank, which can then call it alone.
 
-        autocast: it will be called under bfloat16 autocast, and not be trained meanwhile.
+        autocast: whether it is called under bfloat16 autocast. The model must not be trained meanwhile.
         """
         yield model
 
     def full_tensor(self, tensor: Any) -> Any:
-        """Return a whole tensor from its shards in the ranks. All ranks must call it."""
+        """Return the unsharded tensor. All ranks must call it."""
         return tensor
 
     def save(self, model: Any, folder: Path) -> None:
-        """Write the whole transformers model once. All ranks must call it."""
+        """Write the unsharded transformers model to `folder`. All ranks must call it."""
         model.save_pretrained(folder)
 
     def leave(self) -> None:

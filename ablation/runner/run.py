@@ -1,18 +1,19 @@
-"""Runs one stage in its folder: takes the lock, calls the trainer or command, and writes status.json.
+"""Runs one stage in its folder: locks the folder, calls the trainer or command, and writes status.json.
 
     python -m ablation.runner.run --config F/config.json --input prepare=DIR --out F --gpus 1 --label "v8 seed 0"
 
-A stage whose code is not what the plan hashed is refused, as its key is not valid. The code is compared at the start,
-when the devices are leased (perhaps hours later), and once all its modules are imported; a command's code once more at
-its end. Comments may be edited at any time. A stage that imported project code that its key does not cover fails.
+A stage is refused if its code differs from the code that the plan hashed, because its key is then not valid. The code
+is compared at the start, when devices are leased (perhaps hours later), and after all modules are imported; a command's
+code is compared once more at its end. Comments may be edited at any time. A stage fails if it imports project code that
+its key does not cover.
 
-The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
-failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
-such devices, a full or broken disk, a kill) leaves no status and exits otherwise: the stage runs again.
+The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0. The grid's last rule reports
+failures, so that other variants keep their tables if one fails. A fault of the machine (folder in use, missing devices,
+a full or broken disk, a kill) leaves no status and another exit status, and the stage runs again.
 
-A job whose Snakemake was killed goes on under a scheduler, and the next Snakemake submits its stage again. The second
-process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
-(`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept next to it.
+Under a scheduler a job continues if its Snakemake is killed, and the next Snakemake submits the stage again. The second
+process then waits for the first (`--wait`) and takes over its result. It also takes over a result that is younger than
+its Snakemake (`--since`), whose `status.json` Snakemake has deleted, from a copy beside it.
 """
 
 import contextlib
@@ -51,16 +52,16 @@ if TYPE_CHECKING:
 
 EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
 REASON_LENGTH = 500
-_SIZES = ("micro_batch", "batch_size", "max_new_tokens")  # last parts of keys; the first changes results least
-_TRAINERS = HARNESS[-1].partition(".")[0]  # its `harness` makes stages, its `parallel` starts ranks
+_SIZES = ("micro_batch", "batch_size", "max_new_tokens")  # last parts of keys, in order of their effect on results
+_TRAINERS = HARNESS[-1].partition(".")[0]  # package with `harness`, which makes stages, and `parallel`, for ranks
 _MACHINE_FAULTS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # of the disk
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # disk faults
     errno.ECANCELED,  # a command that was ended from outside
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one stage; return the exit status."""
+    """Run the stage that the command line describes; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     arguments = parse(argv)
     end_with_parent(arguments.parent)
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_alone(job: Job, since: Path | None) -> int:
-    """Run the stage in a folder that nobody else writes to, unless another process has just finished it."""
+    """Run the stage in its locked folder, unless another process has just finished it; return the exit status."""
     if _take_over(job, since):
         _say(job, "has finished already")
         return 0
@@ -94,7 +95,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)
         return EXIT_CHANGED
 
-    # Nothing of an earlier attempt may pass for this one's: its status goes before anything else is written.
+    # The status of an earlier attempt is removed first, so that it cannot be taken for this attempt's.
     remove_leftovers(job.out)
     for name in (STATUS, KEPT_STATUS):
         (job.out / name).unlink(missing_ok=True)
@@ -119,16 +120,15 @@ def _run_alone(job: Job, since: Path | None) -> int:
         lifetime.prepare_process(job.threads)
         lifetime.keep_freed_memory()
         return _train(job, start, devices)
-    except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
+    except (ValueError, OSError) as error:  # faults of the machine; the stage's own errors end in a status
         start.say(f"error: {job.out}: {_one_line(error)}")
         return EXIT_MACHINE
 
 
 def _take_over(job: Job, since: Path | None) -> bool:
-    """Tell whether a valid result exists already, and restore what Snakemake deleted of it before this job.
+    """Return whether a valid result exists, after restoring the files that Snakemake deleted before this job.
 
-    The copy of the status counts only if it is younger than the file `since`: a stage with an older one is to run
-    again.
+    The copy of the status is used only if it is younger than the file `since`; with an older one the stage runs again.
     """
     if _is_whole(job, STATUS):
         return True
@@ -152,8 +152,8 @@ def _is_whole(job: Job, name: str) -> bool:
 
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
-    """Import and run the trainer or command, and write the results. Raises ValueError or OSError for machine faults."""
-    # Late: Arrow and numpy count their threads when they are loaded. A fork has them already, with one.
+    """Import and run the trainer or command and write its status. Raises ValueError or OSError for machine faults."""
+    # Imported late, because Arrow and numpy read the number of threads when they are loaded.
     from ablation.runner.provenance import write_provenance
     from ablation.runner.runlog import open_log
 
@@ -164,7 +164,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 
     def work() -> tuple[str, str]:
         nonlocal ranks, earlier
-        # Provenance is written even where the import fails: the environment is the usual reason.
+        # Provenance is written even if the import fails, because the environment is the usual cause.
         try:
             entry, kind, parts, loaded_before = _import_entry(job)
         finally:
@@ -173,33 +173,33 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU, because this build of torch cannot use the leased devices %s", devices.tokens)
 
-        # Several devices are a process each, and every one of them makes a stage of its own.
+        # With several devices each has its own process, which builds its own stage.
         if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
             ranks, launch = len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=ranks)
 
-        # A command's files are compared at its end, a trainer's modules once all are imported.
+        # The code is checked last: a command may read its files at any time, and a trainer may import late.
         stage = build_stage(job, _usable(devices), log, start.terminal, kind=kind, parts=parts)
         begun.append(stage)
         if job.is_command:
             locks = [job.lock, *devices.descriptors]
             command = entry.CommandPlan(**job.plan["command"])
             earlier = entry.run(stage, job.plan["config"], command, locks=locks, devices=len(devices.tokens))
-            if problem := changed_code(job.code):  # nobody knows which of its files it had read already
+            if problem := changed_code(job.code):
                 raise OSError(errno.ECANCELED, problem)
         else:
             entry.run(stage)
             check_modules(job, loaded_before)
         return "ok", ""
 
-    # Whatever happened, metrics are flushed before the status says that they are whole.
+    # Metrics are written before the status, which declares them complete.
     state, reason = outcome_of(work, log, job.plan["config"])
     for stage in begun:
         stage.metrics.close()
-    if state != "failed":  # a failed stage that is retried goes on from where it was
+    if state != "failed":  # a failed stage resumes from its checkpoint when it is retried
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
 
-    # The device that was used, not the one that was leased: numbers differ between kinds of devices.
+    # The status names the device that was used, perhaps not the leased one, because results depend on it.
     if job.is_command:
         device, count = devices.name, max(1, len(devices.tokens))
     else:
@@ -212,11 +212,10 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 def outcome_of(
     work: Callable[[], tuple[str, str]], log: Logger, config: Mapping[str, object] | None = None
 ) -> tuple[str, str]:
-    """Return the state and reason that `work` returns, or those of the error that it raises.
+    """Return the state and the reason that `work` returns, or those of the error that it raises.
 
-    config: the values that the stage reads, which name the setting to halve when a device runs out of memory.
-
-    Raises OSError for a fault of the machine: another attempt may well succeed.
+    config: the stage's configuration, from which the remedy names the setting to halve if a device runs out of memory.
+    Raises OSError for a fault of the machine, after which another attempt may succeed.
     """
     from ablation.runner.stage import Diverged
 
@@ -227,7 +226,7 @@ def outcome_of(
         return "diverged", reason
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {_one_line(error)}"
-        if type(error).__name__ in ("OutOfMemoryError", "OutOfMemory"):  # torch's, and that of a single row
+        if type(error).__name__ in ("OutOfMemoryError", "OutOfMemory"):  # torch's, and micro_batch.OutOfMemory
             sizes = _SIZES if type(error).__name__ == "OutOfMemoryError" else _SIZES[-1:]
             reason = _one_line(f"{less_memory(config or {}, sizes)}. {reason}")
         log.error("failed: %s\n%s", reason, traceback.format_exc())
@@ -237,7 +236,7 @@ def outcome_of(
 
 
 def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> str:
-    """Return the remedy after a device ran out of memory: halve the settings of the first of `sizes` that is set."""
+    """Return the problem and remedy if a device runs out of memory: halve the first of the settings `sizes` in use."""
     for size in sizes:
         found = [f"{key} ({value})" for key, value in leaves(config) if key.rpartition(".")[2] == size and value]
         if found:
@@ -248,7 +247,7 @@ def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> 
 def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], dict[str, Any], int]":
     """Fix randomness; return the entry module, its class of stages, the variant's parts, and `known_modules`.
 
-    Only the trainers' class of stages uses torch.
+    A command's stage does not import torch.
     """
     from ablation.runner.stage import Stage
 
@@ -262,9 +261,9 @@ def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], dict[str, Any], i
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
-    """Return whether an error, or one of its causes, is a full or broken disk: another attempt may well succeed."""
+    """Return whether an error or one of its causes is a fault of the machine, such as a full or broken disk."""
     while error is not None:
-        # safetensors and Arrow give the system's words without its number.
+        # safetensors and Arrow repeat the system's message without its number.
         if getattr(error, "errno", None) in _MACHINE_FAULTS or os.strerror(errno.ENOSPC) in str(error):
             return True
         error = error.__cause__ or error.__context__
@@ -272,14 +271,14 @@ def _is_of_the_machine(error: BaseException | None) -> bool:
 
 
 class _Start:
-    """The start of an attempt: its time and number; `finish` writes the terminal status."""
+    """Number and times of an attempt; `finish` writes its status."""
 
     def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
         self.job, self.attempt, self.terminal = job, attempt, terminal
         self.started, self._clock, self._waited = time.time(), time.monotonic(), 0.0
 
     def has_devices(self) -> None:
-        """Start to count `wall_s` now, because device-hours do not include waiting for devices."""
+        """Start the clock of `wall_s`, because device-hours do not include waiting for devices."""
         now = time.monotonic()
         self._clock, self._waited = now, now - self._clock
 
@@ -290,11 +289,11 @@ class _Start:
     def finish(
         self, state: str, reason: str, *, device: str | None = None, devices: int | None = None, earlier: float = 0.0
     ) -> int:
-        """Write `status.json`, the last file of a stage, and print the end on the terminal.
+        """Write `status.json`, the last file of a stage, print the result on the terminal, and return exit status 0.
 
         earlier: seconds that the command took in an earlier attempt, if this attempt only reads its files.
         """
-        took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
+        took, plan = time.monotonic() - self._clock, self.job.plan
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
         status |= {"started": _iso(self.started), "ended": _iso(self.started + self._waited + took)}
         status |= {"wait_s": round(self._waited, 3), "wall_s": round(took + earlier, 3)}
@@ -303,7 +302,7 @@ class _Start:
         if self.job.is_command and (self.job.out / ENDED).exists():
             status["reading"] = plan["command"]["reading"]
         (self.job.out / "progress.json").unlink(missing_ok=True)
-        write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
+        write_json(self.job.out / KEPT_STATUS, status)  # written first, so that every status has a copy
         write_json(self.job.out / STATUS, status)
         self.say(f"{state} after {duration(took)}{': ' if reason else ''}{reason}")
         return 0
@@ -313,7 +312,7 @@ _ENDED_AS = {"failed": "failed", "diverged": "diverged", "blocked": "was blocked
 
 
 def _blocked(inputs: dict[str, Path]) -> str:
-    """Return why an input cannot be used; empty if all can."""
+    """Return a sentence that names an unusable input and the reason; empty if all inputs can be used."""
     for name, folder in inputs.items():
         earlier = read_state(folder)
         if earlier.state in ("missing", "running"):
@@ -335,7 +334,7 @@ def build_stage(
     parts: Mapping[str, Any],
     ranks: Ranks = ALONE,
 ) -> "Stage":
-    """Return the job as the trainer sees it, a stage of this kind with the parts of its variant."""
+    """Return the stage, of class `kind`, that the trainer or command gets for a job."""
     from ablation.contract.health import Monitor, parse_rules
     from ablation.runner.runlog import Metrics, Progress, start_wandb
     from ablation.runner.stage import load_config
@@ -364,15 +363,15 @@ def build_stage(
 
 
 def _usable(devices: Lease) -> list[str]:
-    """Return the leased devices, or the CPU if torch cannot use them (a build for CPUs, fake devices of a test)."""
+    """Return the leased devices, or the CPU if torch cannot use them, as in a build for CPUs."""
     torch = sys.modules.get("torch")
-    if torch is None:  # of a command
+    if torch is None:  # commands do not import it
         return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
 
 
 def _say(job: Job, text: str, terminal: TextIO | None = None) -> None:
-    """Print one line to the terminal (or stderr); a closed one is not a reason to stop."""
+    """Print one line to the terminal (or stderr); a closed terminal is not an error."""
     with contextlib.suppress(OSError):
         print(f"    {_title(job)}   {text}", file=terminal or sys.stderr, flush=True)
 
@@ -386,19 +385,19 @@ def _one_line(error: object) -> str:
 
 
 def _used() -> dict[str, float]:
-    """Return the CPU seconds and peak memory (MB) of this process and its children, and the peak memory of its devices.
+    """Return CPU seconds and peak memory (MB) of this process and its children, and the peak memory of its devices.
 
-    device_memory_mb: the most that torch had allocated on one of them; absent where this process used no device.
+    device_memory_mb: largest memory that torch allocated on one device; absent if this process used no device.
     """
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10  # bytes there, kilobytes elsewhere
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10  # macOS counts bytes, other systems kilobytes
     used = {"cpu_s": round(cpu, 3), "memory_mb": round(max(own.ru_maxrss, children.ru_maxrss) / unit, 1)}
-    torch = sys.modules.get("torch")  # a stage that did without it used no device
+    torch = sys.modules.get("torch")  # without torch the stage used no device
     if torch is None or not torch.cuda.is_initialized():
         return used
     most = max(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
-    return used | ({"device_memory_mb": round(most / (1 << 20), 1)} if most else {})  # ranks use them: not seen here
+    return used | ({"device_memory_mb": round(most / (1 << 20), 1)} if most else {})  # 0 if only ranks used devices
 
 
 def _iso(seconds: float) -> str:
@@ -406,7 +405,7 @@ def _iso(seconds: float) -> str:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process at once: everything is written, and taking torch and transformers down takes 1.5 s."""
+    """End the process at once, because everything is written and unloading torch and transformers takes 1.5 s."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Logs of a stage: metrics, evaluation items, progress and, on request, wandb."""
+"""Logs of a stage: metrics, evaluation items, progress and, if requested, wandb."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ LINE_SECONDS = 10.0
 
 
 def start_wandb(mode: str, folder: Path, run: Mapping[str, Any]) -> Any:
-    """Start a wandb run, a second log of the metrics. mode: offline (needs neither account nor network) or online."""
+    """Start a wandb run as a second log of metrics. mode: online, or offline, which needs no account and no network."""
     import wandb
 
     started = wandb.init(
         mode=mode, dir=str(folder), project=os.environ.get("WANDB_PROJECT", "ablation-tracker"), resume="allow", **run
     )
-    started.define_metric("*", step_metric="step")  # wandb's own step refuses to go back when a stage is resumed
+    started.define_metric("*", step_metric="step")  # wandb's own step cannot go back when a stage resumes
     return started
 
 
 class Metrics:
-    """The series of a stage: kept in memory, written to `metrics.parquet` now and then and at the end.
+    """Metrics of a stage, kept in memory and written to `metrics.parquet` every 30 seconds and at the end.
 
-    rows: all (step, name, value) so far. run: of wandb, which gets them as well.
+    rows: all (step, name, value) so far. run: a wandb run, which gets them as well.
     """
 
     def __init__(self, path: Path, run: Any = None) -> None:
@@ -51,7 +51,7 @@ class Metrics:
         self._flushed = time.monotonic()
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Append a step's values."""
+        """Add the values of a step by name."""
         self.rows.extend((step, name, value) for name, value in values.items())
         if self._run:
             self._run.log({"step": step, **values})
@@ -59,25 +59,25 @@ class Metrics:
             self.write()
 
     def restore(self, rows: Iterable[tuple[int, str, float]]) -> None:
-        """Start from the rows of a checkpoint."""
+        """Replace all rows by those of a checkpoint."""
         self.rows.clear()
         for step, name, value in rows:
             self.add(step, {name: value})
 
     def write(self) -> None:
-        """Replace the file with one of all rows."""
+        """Write all rows to the file."""
         write_table(self._path, _table(self.rows, METRICS))
         self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Write the file, and end wandb's run; online, wait for its upload."""
+        """Write the file and finish the wandb run, whose upload this waits for."""
         self.write()
         if self._run:
             self._run.finish()
 
 
 class Progress:
-    """Progress of a stage: `progress.json` for the tracker, and a line on the terminal every ten seconds.
+    """Progress of a stage, in `progress.json` and every ten seconds in a line on the terminal.
 
     `    debias.train  v8 seed 0   7/12 steps  18 s left`
     """
@@ -85,21 +85,21 @@ class Progress:
     def __init__(self, path: Path, title: str, terminal: TextIO | None = None) -> None:
         self._path, self._title = path, title
         self._terminal = terminal or sys.stderr
-        # Intervals by the clock that is never set; -inf: never written.
+        # Intervals are measured by the monotonic clock.
         self._started, self._begun = time.time(), time.monotonic()
         self._first: tuple[float, int] | None = None
         self._written = -math.inf
         self._shown = time.monotonic()
 
     def update(self, done: int, total: int, unit: str) -> None:
-        """Note that `done` of `total` units are done. Cheap: touches the disk at most once a second."""
+        """Report that `done` of `total` units are done; this writes to the disk at most once a second."""
         now = time.monotonic()
         if self._first is None:
-            self._first = (now, done)  # a resumed stage does not count what its predecessor did
+            self._first = (now, done)  # units of an earlier attempt do not count for the time left
         if now - self._written >= 1 or done >= total:
             self._written = now
             written = time.time()
-            if abs(moved := written - self._started - (now - self._begun)) > 1:  # the clock was set: it began then, too
+            if abs(moved := written - self._started - (now - self._begun)) > 1:  # the system clock was set
                 self._started += moved
             values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": written}
             write_json(self._path, values)
@@ -108,7 +108,7 @@ class Progress:
             self.say(f"{done}/{total} {unit}  {self._left(now, done, total)}".rstrip())
 
     def say(self, text: str) -> None:
-        """Print one line to the terminal; a closed terminal is not a reason to stop."""
+        """Print one line to the terminal; a closed terminal is not an error."""
         with contextlib.suppress(OSError, ValueError):
             print(f"    {self._title}   {text}", file=self._terminal, flush=True)
 
@@ -124,29 +124,30 @@ def items_table(
 ) -> pa.Table:
     """Return evaluation items as a table, with a column `cluster` if `clusters`, {item: cluster}, is given.
 
-    Raises ValueError if a column is missing, an item occurs twice, or an item has no cluster.
+    Raises ValueError if a column is missing, if a row occurs twice, or if an item has no cluster.
     """
     if hasattr(rows, "columns"):  # a data frame
         if missing := set(ITEMS.names) - set(rows.columns):
             raise ValueError(
-                f"items lack the columns {', '.join(sorted(missing))}; add all of {', '.join(ITEMS.names)}"
+                f"the columns {', '.join(sorted(missing))} of the items are missing; write {', '.join(ITEMS.names)}"
             )
         frame: Any = rows
         rows = frame[ITEMS.names].itertuples(index=False, name=None)
-    items, written, twice = [], set(), []
+    items, written, repeated = [], set(), []
     for item, subset, protocol, name, value in rows:
         row = (str(item), subset, protocol, name)
         if row in written:
-            twice.append(row)
+            repeated.append(row)
         written.add(row)
         items.append((*row, float(value)))
-    if twice:
-        raise ValueError(f"the rows repeat {counted(len(set(twice)), 'item')}, for example {twice[0]}")
+    if repeated:
+        count = counted(len(set(repeated)), "row")
+        raise ValueError(f"the items have {count} in duplicate, such as {repeated[0]}; write each row once")
     if clusters is None:
         return _table(items, ITEMS)
     if without := sorted({row[0] for row in items} - {str(item) for item, cluster in clusters.items() if cluster}):
         raise ValueError(
-            f"the clusters lack {counted(len(without), 'item')}, for example {without[0]}; "
+            f"the clusters of {counted(len(without), 'item')} are missing, such as that of {without[0]}; "
             "name clusters for all items or none"
         )
     of_item = {str(item): str(cluster) for item, cluster in clusters.items()}
@@ -154,7 +155,7 @@ def items_table(
 
 
 class _NoPandas:
-    """A finder of modules that hides pandas, as if it were not installed."""
+    """Finder of modules that makes pandas appear not installed."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
@@ -163,10 +164,10 @@ class _NoPandas:
 
 
 def spare_pandas() -> None:
-    """Keep pyarrow from importing pandas, which takes most of a short job's time.
+    """Keep pyarrow from importing pandas, which would take most of a short job's time.
 
-    It imports pandas once in a process, to ask whether a list is one of its arrays, and remembers the answer. Code that
-    needs pandas may still import it.
+    pyarrow tries the import once per process, to check whether a list is a pandas array. Other code can still import
+    pandas.
     """
     if "pandas" in sys.modules:
         return
@@ -183,13 +184,13 @@ def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Replace `path` with a Parquet file of the table."""
+    """Write a table to the Parquet file `path`, atomically."""
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def open_log(path: Path, name: str) -> logging.Logger:
-    """Return a logger whose records, and Python's warnings, go to `path` (appended) and not to the terminal."""
+    """Return a logger that appends records and Python's warnings to the file `path` instead of the terminal."""
     handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger()

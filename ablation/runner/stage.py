@@ -1,4 +1,4 @@
-"""A stage as its own code sees it: the only access to the files around it."""
+"""The stage object that trainers and commands use to read their configuration and inputs and to report results."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ablation.runner.ranks import ALONE, Ranks
 from ablation.runner.runlog import Metrics, Progress, items_table, write_table
 
 if TYPE_CHECKING:
-    import pandas as pd  # imported by whoever makes a frame
+    import pandas as pd  # not imported at run time, because most stages do not need it
 
 
 class Diverged(Exception):
-    """Raised if a run's numbers have become meaningless: NaN, collapse, or a broken abort rule."""
+    """Raised if a run diverges: its metrics are NaN, have collapsed, or trip an abort rule."""
 
 
 @dataclass
 class Stage:
-    """One stage: `run(stage)` of its entry module does the work, everything below is how it reports.
+    """One stage, which is passed to `run(stage)` of its entry module.
 
-    id: `debias.train`. key: 16 hex digits. seed: None if the stage is not seeded. label: `v8 seed 0`.
-    config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError. parts:
-    slot -> function or class, by the names that the study's `parts` returns for this stage. inputs: folders by name.
-    out: its own folder; for ranks after the first a temporary one. devices: torch device strings of this rank.
-    log: goes to `log.txt`. ranks: the processes of the stage.
+    id: such as `debias.train`. key: 16 hex digits. seed: None if the stage is not seeded. label: such as `v8 seed 0`.
+    config: the study's config model; reading a key that is not in the stage's `reads` raises AttributeError. parts:
+    {slot: function or class} as named by the study's `parts`. inputs: folders of earlier stages by name. out: the
+    stage's own folder; a temporary one for ranks after the first. devices: torch devices of this rank. log: writes to
+    `log.txt`. ranks: the processes of the stage.
     """
 
     id: str
@@ -52,11 +52,11 @@ class Stage:
     halvings: int = 0
 
     def log_metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add numbers (or tensors of one element) to the series of their names.
+        """Log the values (numbers or tensors of one element) of a step by name.
 
-        Raises Diverged if an abort rule trips; the values are kept.
+        Raises Diverged if an abort rule trips; the values are logged all the same.
         """
-        numbers = self.ranks.same({name: float(value) for name, value in values.items()})  # times differ
+        numbers = self.ranks.same({name: float(value) for name, value in values.items()})  # measured times differ
         self.metrics.add(step, numbers)
         for event in self.monitor.observe(step, numbers):
             raise Diverged(event.reason())
@@ -64,61 +64,59 @@ class Stage:
     def save_items(
         self, rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame, clusters: Mapping[str, str] | None = None
     ) -> None:
-        """Replace `items.parquet` with (item, subset, protocol, name, value) rows, or a frame with these columns.
+        """Replace `items.parquet` by (item, subset, protocol, name, value) rows, or by a frame with these columns.
 
-        clusters: {item: cluster} of every item, the same in every run. Items of one cluster share noise (a target term,
-        a template, the batch of one edit) in every subset in which they occur; None: each item is its own cluster.
-
-        Raises ValueError if a column or a cluster is missing or an (item, subset, protocol, name) occurs twice.
+        clusters: {item: cluster} for all items, the same in every run. Items of one cluster, such as those of one
+        template or edit, share noise; None: each item is its own cluster. Raises ValueError if a column or a cluster is
+        missing, or if an (item, subset, protocol, name) occurs twice.
         """
         write_table(self.out / "items.parquet", items_table(rows, clusters))
 
     def progress(self, done: int, total: int, unit: str = "steps") -> None:
-        """Note that `done` of `total` units are done; cheap enough for every step."""
+        """Report that `done` of `total` units are done; this is cheap enough for every step."""
         self.meter.update(done, total, unit)
 
 
 def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> BaseModel:
-    """Return the config model `module:Class` with `values`, guarded to the keys in `reads`.
+    """Return the config model `module:Class` with `values`, restricted to the keys in `reads`.
 
-    Looking at another key is an AttributeError: it is not part of the stage's key, so a change to it would not rerun
-    the stage. `values` are complete, as the plan writes them: no value comes from a default of today.
-    Raises ValueError, in one line, for values that the model refuses or would fill up.
+    Reading another key raises AttributeError, because it is not part of the stage's key and a change to it would not
+    rerun the stage. Raises ValueError, in one line, if the model refuses a value or would add a default, because the
+    plan writes all values.
     """
     module, _, name = model.partition(":")
     declared: type[BaseModel] = getattr(import_module(module), name)
     allowed = set(reads)
     if unknown := sorted(allowed - declared.model_fields.keys()):
-        raise ValueError(f"{model}: `reads` names {', '.join(unknown)}, which the model does not have")
+        raise ValueError(f"{model} has no field {', '.join(unknown)}; remove the name from the stage's `reads`")
     unread = declared.model_fields.keys() - allowed
 
     class Guarded(declared):  # type: ignore[misc, valid-type]
         def __getattr__(self, key: str) -> Any:
             if key in unread:
                 raise AttributeError(
-                    f"config.{key} is not in the stage's `reads` ({', '.join(sorted(allowed))}); add it"
+                    f"config.{key} is missing in `reads` of the stage ({', '.join(sorted(allowed))}); add it"
                 )
             return super().__getattr__(key)
 
-    # Fields without default that this stage does not read are not among the values.
+    # Required fields that this stage does not read have no value, so they become optional.
     absent: dict[str, Any] = {key: (Any, None) for key in unread if declared.model_fields[key].is_required()}
     try:
         config = create_model(declared.__name__, __base__=Guarded, **absent).model_validate(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{model}: {key} = {first.get('input')!r}: {first['msg']}") from None
+        problem = f"{key} = {first.get('input')!r} in config.json is not valid ({first['msg']})"
+        raise ValueError(f"{model}: {problem}; start snakemake again") from None
     if filled := _difference(config.model_dump(mode="json", include=allowed), values):
-        raise ValueError(
-            f"{model}: {filled} is missing from the plan's values or differs from them; start snakemake again"
-        )
+        raise ValueError(f"{model}: {filled} is missing in config.json, or differs there; start snakemake again")
     for key in unread:
         config.__dict__.pop(key, None)
     return config
 
 
 def _difference(actual: Any, written: Any, key: str = "") -> str:
-    """Return the first dotted key whose value differs from the written one; empty if there is none."""
+    """Return the first dotted key whose actual and written values differ; empty if there is none."""
     if isinstance(actual, Mapping) and isinstance(written, Mapping):
         names = [*actual, *(name for name in written if name not in actual)]
         pairs = ((name, actual.get(name, ...), written.get(name, ...)) for name in names)

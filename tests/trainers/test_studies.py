@@ -78,15 +78,15 @@ REFUSED = [
         "extends: legacy\nreward: {info_weight: 0.0, correct_weight: 1.0, gain: nats}",
         ["gain = 'nats': has no effect because reward.info_weight is 0"],
     ),
-    ("demonstrations", "extends: legacy\nshots: 17", ["shots = 17 exceeds task.candidates = 16"]),
+    ("demonstrations", "extends: legacy\nshots: 17", ["shots 17 exceeds task.candidates 16"]),
     (
         "demonstrations",
         "extends: legacy\nrce: {weights: best, best_epochs: 4}",
-        ["rce.best_epochs = 4", "raise rce.epochs"],
+        ["rce.best_epochs has no effect", "raise rce.epochs"],
     ),
-    ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["needs at least two"]),
-    ("demonstrations", "extends: legacy\nper_shot: [legacy, legacy]", ["per_shot lists a mode twice"]),
-    ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect, because per_shot trains"]),
+    ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["list at least two"]),
+    ("demonstrations", "extends: legacy\nper_shot: [legacy, legacy]", ["a mode occurs twice in per_shot"]),
+    ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect with per_shot"]),
     ("demonstrations", "extends: legacy\nselector: {kind: random}\nrce: {lr: 0.1}", ["rce.lr", "not trained"]),
     (
         "demonstrations",
@@ -100,15 +100,15 @@ REFUSED = [
         "extends: legacy\ngrpo: {positive_threshold: 0.0}",
         ["has no effect because grpo.min_positive_ratio is null"],
     ),
-    ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["heads = 4 does not divide hidden = 50"]),
+    ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["heads 4 does not divide hidden 50"]),
     ("demonstrations", "extends: legacy\nselector: {layers: 4}", ["selector.layers", "4"]),
     (
         "demonstrations",
         "extends: legacy\nproposals: {beam: 0, temperatures: [], random: 1}",
-        ["at least 2 are needed"],
+        ["instead of at least 2"],
     ),
     ("demonstrations", "extends: legacy\ngrpo: {advantages: rank}", ["grpo.advantages", "advantage"]),
-    ("demonstrations", "extends: legacy\ntask: {name: text}", ["task.name text needs a `model`"]),
+    ("demonstrations", "extends: legacy\ntask: {name: text}", ["the task text needs a model"]),
     ("innovations", "extends: grpo\namic: true\nratio: gspo", ["ratio = 'gspo'", "amic = True"]),
     ("innovations", "extends: gspo\namic: true", ["ratio = 'gspo'", "amic = True"]),  # inherited counts too
     ("innovations", "extends: 2.4-ptrw\nsurrogate: {clip_low: 0.1}", ["surrogate.clip_low = 0.1", "is not a key"]),
@@ -134,7 +134,7 @@ REFUSED = [
         "extends: gspo\nreward_training: {enabled: true}",
         ["reward_training.enabled = True: has no effect because reward.model is 0"],
     ),
-    ("gspo", "extends: gspo\nreward: {level: token}", ["reward.level token needs reward.model > 0"]),
+    ("gspo", "extends: gspo\nreward: {level: token}", ["reward.level token needs a reward model"]),
 ]
 
 

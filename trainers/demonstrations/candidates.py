@@ -1,8 +1,8 @@
-"""Stage `candidates` of study `demonstrations`: propose sequences for the training queries, score them.
+"""Stage `candidates` of study `demonstrations`: propose sequences for the training queries and score them.
 
-Sequences come from the similarity of embeddings alone: beams, samples, uniform draws; none repeats a candidate. The
-proposal policy picks a candidate k with probability softmax(scale * cosine / temperature) among those still free
-(Plackett-Luce). It needs no trained model, so that the offline data is the same for every variant.
+Sequences come from beam search, sampling and uniform draws; none repeats a candidate. The proposal policy chooses
+candidate k with probability softmax(scale * cosine / temperature) among the free candidates (Plackett-Luce). It needs
+only the embeddings, so that the offline data is the same for every variant.
 """
 
 import torch
@@ -18,7 +18,7 @@ RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:
-    """Write `candidates.parquet`, one row per (query, sequence), and log statistics of the sequences."""
+    """Write `candidates.parquet` with one row per query and sequence, and log statistics of the sequences."""
     config, prepared = stage.config, load_prepared(stage.inputs["embed"])
     model, work = load_in_context_model(stage), Resumable(stage)
     numbers = prepared.numbers("train")
@@ -41,11 +41,11 @@ def run(stage: Stage) -> None:
         "method": methods * len(numbers),
     }
     write_candidates(stage.out, columns)
-    stage.log.info("%d sequences", len(flat))
+    stage.log.info("%d sequences were scored", len(flat))
 
 
 def _log(stage: Stage, correct: Tensor, methods: list[str], zero_shot: float) -> None:
-    """Log the share of right answers by method, and the shares of queries with no or only right sequences."""
+    """Log the share of right answers by method, and the shares of queries with only wrong or only right ones."""
     figures = {"candidates/zero_shot": zero_shot, "candidates/correct": correct.mean().item()}
     figures["candidates/all_wrong"] = (correct.sum(1) == 0).float().mean().item()
     figures["candidates/all_right"] = (correct.sum(1) == correct.shape[1]).float().mean().item()
@@ -56,12 +56,12 @@ def _log(stage: Stage, correct: Tensor, methods: list[str], zero_shot: float) ->
 
 
 def similarities(query: Tensor, candidates: Tensor) -> Tensor:
-    """Return cosines (Q, K) of queries (Q, d) and their candidates (Q, K, d)."""
+    """Return the cosines (Q, K) between queries (Q, d) and their candidates (Q, K, d)."""
     return torch.nn.functional.cosine_similarity(query[:, None], candidates, dim=-1)
 
 
 def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
-    """Return sequences (Q, width, shots), the most probable first, by a beam of `width`.
+    """Return the `width` most probable sequences that beam search finds, in decreasing order: (Q, width, shots).
 
     Raises ValueError if the pool has fewer sequences than `width`.
     """
@@ -76,7 +76,9 @@ def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
         beams = torch.cat([beams.gather(1, origin[..., None].expand(-1, -1, beams.shape[2])), pick[..., None]], dim=2)
         expanded = expanded.gather(1, origin[..., None].expand(-1, -1, size)).scatter(-1, pick[..., None], -torch.inf)
     if beams.shape[1] < width:
-        raise ValueError(f"proposals.beam = {width}: the pool of {size} candidates has only {beams.shape[1]} sequences")
+        raise ValueError(
+            f"proposals.beam {width} exceeds the {beams.shape[1]} sequences of {size} candidates; lower it"
+        )
     return beams
 
 
@@ -87,7 +89,7 @@ def sample(logits: Tensor, shots: int, generator: torch.Generator) -> Tensor:
 
 
 def propose(cosines: Tensor, shots: int, settings: Proposals, seed: int) -> tuple[Tensor, list[str]]:
-    """Return sequences (Q, N, shots) for cosines (Q, K), and the N methods' names."""
+    """Return proposed sequences (Q, N, shots) for cosines (Q, K), and the names of the N methods."""
     generator = torch.Generator().manual_seed(seed)
     logits = settings.scale * cosines
     sequences, methods = [], []

@@ -1,7 +1,7 @@
 """Configuration of the study `demonstrations`: a pointer selector of in-context demonstrations, trained offline.
 
-Only pydantic is imported: `_study.yaml` names `DemonstrationsConfig`, and validating and planning read it without
-torch. Every field has a default, because a stage is given the keys that it reads and no others.
+`_study.yaml` names `DemonstrationsConfig`; this module imports only pydantic, so that validating and planning do not
+need torch. Every field has a default, because a stage gets only the keys that it reads.
 """
 
 from typing import Annotated, Literal, Self
@@ -16,7 +16,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Sizes(Strict):
-    """Queries per split. Selectors learn on train; per-shot choices use validation; test is read at the end only."""
+    """Queries per split. Selectors learn on train, `per_shot` compares them on validation, and results are on test."""
 
     train: int = Field(default=1600, ge=1, description="Training queries.")
     validation: int = Field(default=1000, ge=1, description="Validation queries.")
@@ -24,7 +24,7 @@ class Sizes(Strict):
 
 
 class Concepts(Strict):
-    """Two words of a concept -> its label. Each query has its own mapping, which only its demonstrations show."""
+    """Pairs of words of one concept, with the concept's label; only demonstrations show a query's mapping to labels."""
 
     name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Number of concepts.")
@@ -41,17 +41,14 @@ class Concepts(Strict):
     @model_validator(mode="after")
     def _enough(self) -> Self:
         if self.labels > self.concepts:
-            raise ValueError(
-                f"labels = {self.labels} exceeds concepts = {self.concepts}; a query needs at least as many "
-                "concepts as labels"
-            )
+            raise ValueError(f"labels {self.labels} exceeds concepts {self.concepts}; lower it, or raise concepts")
         return self
 
 
 class TextQuestions(Strict):
     """Multiple-choice questions in JSON lines (question, options, answer), answered by a causal language model.
 
-    An option counts as the answer when its text has the highest mean log-probability per token after the prompt.
+    The model's answer is the option with the highest mean log-probability per token after the prompt.
     """
 
     name: Literal["text"]
@@ -61,11 +58,11 @@ class TextQuestions(Strict):
 
 
 class VisualQuestions(Strict):
-    """Questions about images (OK-VQA, VQAv2), answered by an image-text model; the asset `data` holds them.
+    """Questions about images (OK-VQA, VQAv2), answered by an image-text model.
 
-    The official files, as they are downloaded, in one folder (asset kind vqa): training and validation queries and the
-    demonstrations are of the training split, test queries the first of the evaluation split, in its order. Accuracy is
-    the official one, min(matches / 3, 1) over left-out annotators, after the official normalisation of answers.
+    The asset `data` (kind vqa) is a folder with the official files. Demonstrations and the queries for training and
+    validation come from the training split; the test queries are the first of the evaluation split. Accuracy is the
+    official one: min(matches / 3, 1) over left-out annotators, after the official normalisation of answers.
     """
 
     name: Literal["vision"]
@@ -84,7 +81,7 @@ class VisualQuestions(Strict):
 
 
 class Learner(Strict):
-    """The small in-context learner of task `concepts`: one convolution and one attention block (Lfm2)."""
+    """Small in-context learner of the task `concepts`, with one convolution and one attention block (Lfm2)."""
 
     hidden: int = Field(default=64, ge=8, multiple_of=4, description="Hidden size.")
     feed_forward: int = Field(default=128, ge=8, description="Hidden size of the feed-forward layers.")
@@ -109,9 +106,7 @@ class Proposals(Strict):
     def _several(self) -> Self:
         number = self.beam + len(self.temperatures) + self.random
         if number < 2:
-            raise ValueError(
-                f"beam + temperatures + random give {number} sequences per query, but at least 2 are needed"
-            )
+            raise ValueError(f"a query gets {number} sequences instead of at least 2; raise beam or random")
         return self
 
 
@@ -128,7 +123,7 @@ class Selector(Strict):
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.hidden % self.heads:
-            raise ValueError(f"heads = {self.heads} does not divide hidden = {self.hidden}")
+            raise ValueError(f"heads {self.heads} does not divide hidden {self.hidden}; change one of them")
         return self
 
 
@@ -154,11 +149,11 @@ class Reward(Strict):
     @model_validator(mode="after")
     def _rewards_something(self) -> Self:
         if self.mode == "legacy" and not (self.info_weight or self.correct_weight):
-            raise ValueError("info_weight and correct_weight are both 0, so nothing is rewarded")
+            raise ValueError("info_weight and correct_weight are both 0, so nothing is rewarded; raise one of them")
         return self
 
     def without_effect(self) -> dict[str, str]:
-        """Return the keys that the mode's formula does not read, with the reason."""
+        """Return the keys that the formula of the reward mode does not use, with the reason."""
         used = {
             "legacy": {"gain", "info_weight", "correct_weight"},
             "hybrid": {"gain", "alpha", "info_scale", "info_floor"},
@@ -191,7 +186,7 @@ class Rce(Strict):
 
 
 class Grpo(Strict):
-    """Clipped policy gradient on the same sequences, held near the RCE policy."""
+    """Clipped policy gradient on the same sequences, with a KL to the RCE policy."""
 
     enabled: bool = Field(default=True, description="Whether the stage runs; false: training stops after RCE.")
     advantage: Literal["zscore", "centred", "rank", "position"] = Field(
@@ -247,33 +242,33 @@ class DemonstrationsConfig(Strict):
             return self
         name, pretrained = self.task.name, self.task.name != "concepts"
         problems = [
-            (pretrained and self.model is None, f"task.name {name} needs a `model`"),
-            (pretrained and self.data is None, f"task.name {name} needs `data`"),
-            (name == "vision" and self.embedder is None, "task.name vision needs an `embedder`"),
-            (not pretrained and self.model is not None, "task.name concepts trains its own model; set `model` to null"),
-            (not pretrained and self.data is not None, "task.name concepts makes its own data; set `data` to null"),
-            (name != "vision" and self.embedder is not None, f"`embedder` has no effect with task.name {name}"),
+            (pretrained and self.model is None, f"the task {name} needs a model; set `model`"),
+            (pretrained and self.data is None, f"the task {name} needs questions; set `data`"),
+            (name == "vision" and self.embedder is None, "the task vision needs a CLIP model; set `embedder`"),
+            (not pretrained and self.model is not None, "the task concepts trains its own model; set `model` to null"),
+            (not pretrained and self.data is not None, "the task concepts makes its own data; set `data` to null"),
             (
-                self.shots > self.task.candidates,
-                f"shots = {self.shots} exceeds task.candidates = {self.task.candidates}, but no candidate is "
-                "chosen twice",
+                name != "vision" and self.embedder is not None,
+                f"the task {name} does not use `embedder`; set it to null",
             ),
-            (
-                (self.train_shots or self.shots) > self.task.candidates,
-                f"train_shots = {self.train_shots} exceeds task.candidates = {self.task.candidates}, but no "
-                "candidate is chosen twice",
+            *(
+                (
+                    (shots or 0) > self.task.candidates,
+                    f"{key} {shots} exceeds task.candidates {self.task.candidates}; lower it",
+                )
+                for key, shots in (("shots", self.shots), ("train_shots", self.train_shots))
             ),
             (
                 self.rce.weights == "best" and self.rce.best_epochs > 0,
-                f"rce.best_epochs = {self.rce.best_epochs} makes rce.weights best in all epochs; raise rce.epochs",
+                "rce.best_epochs has no effect with rce.weights best; set it to 0 and raise rce.epochs",
             ),
-            (len(self.per_shot) == 1, "per_shot chooses between modes, so it needs at least two"),
-            (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice; list each mode once"),
-            (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
+            (len(self.per_shot) == 1, "per_shot compares modes; list at least two, or none"),
+            (len(set(self.per_shot)) != len(self.per_shot), "a mode occurs twice in per_shot; list each mode once"),
+            (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer; set it"),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
-                "reward has no effect, because per_shot trains each mode with default weights, and the selectors "
-                "random and nearest are not trained",
+                "reward has no effect with per_shot, whose modes have default weights, or without a trained selector; "
+                "leave it out",
             ),
         ]
         for wrong, problem in problems:

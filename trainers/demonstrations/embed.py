@@ -1,4 +1,4 @@
-"""Stage `embed` of study `demonstrations`: queries, their pools, and embeddings of both, shared by all variants."""
+"""Stage `embed` of study `demonstrations`: queries, their pools and all embeddings, shared by all variants."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:
-    """Write embeddings, pools, names and splits (`prepared.py`)."""
+    """Write embeddings, pools, names and splits in the form of `prepared.py`."""
     model = load_in_context_model(stage)
     division = model.divide()
     names = [model.names[item] for item in division.queries]

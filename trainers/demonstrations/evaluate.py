@@ -1,7 +1,7 @@
 """Stage `evaluate` of study `demonstrations`: accuracy after 1 to S chosen demonstrations.
 
-Metrics: docs/studies/metrics/demonstrations.md. The first k choices of a selector are its k-shot choice. What is
-chosen here is chosen on the validation split; the test split is read once, at the end.
+The first k choices of a selector are its k-shot choice. Selectors are compared on the validation split; the test split
+is used only for the final results. docs/studies/metrics/demonstrations.md defines the metrics.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:
-    """Log `<protocol>/<shots>/<metric>` and write one row per test query and shot number to `items.parquet`."""
+    """Log `<protocol>/<shots>/<metric>`, and write one row per test query and number of shots to `items.parquet`."""
     config = stage.config
     prepared, model = load_prepared(stage.inputs["embed"]), load_in_context_model(stage)
     work = Resumable(stage)
@@ -48,7 +48,7 @@ def run(stage: Stage) -> None:
     chosen = {k: max(selectors, key=lambda mode: accuracy[mode][k]) for k in shots}  # the first of equals
     if len(selectors) > 1:
         write_json(stage.out / CHOICES, {"chosen": chosen, "validation": accuracy})
-        stage.log.info("chosen on validation: %s", chosen)
+        stage.log.info("the best modes on the validation split by number of shots are %s", chosen)
     _report(stage, {k: validation[chosen[k]][k] for k in shots}, "validation")
     choices = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
     test = {k: measure(choices[chosen[k]][:, :k], "test", f"test {k}") for k in shots}
@@ -60,12 +60,12 @@ def run(stage: Stage) -> None:
 def _samples(
     model: InContextModel, prepared: Prepared, scores: dict[int, Scores], choices: dict[int, Tensor]
 ) -> Iterator[Row]:
-    """Test queries with the demonstrations that were chosen for them, in this order, and the answers after these."""
+    """Yield test queries with the demonstrations that were chosen for them, in order, and the model's answers."""
     numbers = prepared.numbers("test")
     names = [prepared.names[number] for number in prepared.splits["test"]]
-    kept = some_items(names, MOST_ITEMS // 2)  # each of them in every subset
+    kept = some_items(names, MOST_ITEMS // 2)  # every query occurs in every subset
     queries = prepared.query_items[numbers][kept].tolist()
-    asked, wanted = [question for question, _ in model.in_words(queries)], model.right_answers(queries)
+    questions, references = [question for question, _ in model.in_words(queries)], model.right_answers(queries)
     pools = prepared.pools[numbers[kept]]
     chosen = {shots: prepared.demonstration_items[pools.gather(1, choices[shots][kept])] for shots in scores}
     items = torch.cat([rows.flatten() for rows in chosen.values()]).unique().tolist()
@@ -79,16 +79,16 @@ def _samples(
                 "item": names[place],
                 "subset": str(shots),
                 "protocol": PROTOCOL,
-                "prompt": asked[row],
+                "prompt": questions[row],
                 "demonstrations": "\n".join(lines),
                 "response": result.answers[place],
-                "reference": wanted[row],
+                "reference": references[row],
                 "accuracy": accuracy[row],
             }
 
 
 def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
-    """Return the choices (N, S) of a trained selector, or of a baseline, for the queries of a split."""
+    """Return the choices (N, S) of the variant's selector, trained with `mode`, for the N queries of a split."""
     config, numbers = stage.config, prepared.numbers(split)
     if config.selector.kind == "random":
         generator = torch.Generator().manual_seed(2 * (stage.seed or 0) + (split == "test"))
@@ -112,9 +112,10 @@ def _report(stage: Stage, scores: dict[int, Scores], split: str) -> None:
 
 
 def _save_items(stage: Stage, prepared: Prepared, scores: dict[int, Scores], clusters: Sequence[str] | None) -> None:
-    """Keep the test queries' values by shot number; clusters: of the in-context model's items, if they have any.
+    """Write the test queries' values by number of shots to `items.parquet`.
 
-    Otherwise a query is a cluster: its values at all shot numbers share their noise.
+    clusters: cluster of each item of the in-context model; None: each query is a cluster, because its values at all
+    numbers of shots share their noise.
     """
     queries = [prepared.names[number] for number in prepared.splits["test"]]
     items = prepared.query_items[prepared.numbers("test")].tolist()

@@ -1,4 +1,4 @@
-"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences. No transformers here."""
+"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences, without transformers."""
 
 import torch
 from torch import Tensor
@@ -21,10 +21,10 @@ from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:
-    """Continue to train each selector of stage `rce`; if GRPO is off, pass it on unchanged."""
+    """Train the selectors of the stage `rce` further, or copy them unchanged if GRPO is not enabled."""
     config, modes = stage.config, trained_on(stage.config)
     if not modes:
-        stage.log.info("selector %s is not trained", config.selector.kind)
+        stage.log.info("the selector %s is a baseline, so nothing is trained", config.selector.kind)
         return
     data = load_training_data(stage)
 
@@ -48,14 +48,14 @@ def run(stage: Stage) -> None:
 
 
 def _advantages(stage: Stage, rewards: Tensor) -> Tensor:
-    """Return every sequence's advantage (Q, N), clipped."""
+    """Return the clipped advantages (Q, N) of all sequences."""
     bound = stage.config.grpo.advantage_clip
     advantages: Tensor = stage.parts["advantages"](rewards)
     return advantages.clamp(-bound, bound)
 
 
 class _Loss:
-    """The loss of a batch of queries; the reference is the RCE policy, the old policy the one before the epoch."""
+    """GRPO loss of a batch of queries; the reference is the RCE policy, the old policy that before the epoch."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data
@@ -65,24 +65,25 @@ class _Loss:
             positive = stage.parts["positives"](rewards, data.offline.correct, self.settings.positive_threshold)
             self.trained = stage.parts["trained_queries"](positive, self.settings.min_positive_ratio)
         self.batches = -(-len(data) // self.settings.batch_size)
-        self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint
+        self.reference = self.old = self._logps(model)  # `model` is the RCE policy until a checkpoint is loaded
 
     @torch.no_grad()
     def _logps(self, model: PointerSelector) -> Tensor:
-        """Return the log-probabilities (Q, N, S) of all sequences' choices."""
-        data, chunk = self.data, self.settings.batch_size
-        chunks = zip(*(each.split(chunk) for each in (data.query, data.candidates, data.offline.pointers)), strict=True)
+        """Return the log-probabilities (Q, N, S) of the choices in all sequences."""
+        data, size = self.data, self.settings.batch_size
+        tensors = (data.query, data.candidates, data.offline.pointers)
+        chunks = zip(*(tensor.split(size) for tensor in tensors), strict=True)
         return torch.cat([sequence_logps(model(*part), part[2]) for part in chunks])
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, Figures]:
         settings, data = self.settings, self.data
-        if step > 0 and step % self.batches == 0:  # an epoch begins; before the first one the policy is the reference
+        if step > 0 and step % self.batches == 0:  # an epoch begins; in the first one the old policy is the reference
             self.old = self._logps(self.model)
         kept = rows[self.trained[rows]]
         share = len(kept) / len(rows)
-        if not len(kept):  # no query of the batch gives a loss: a zero with a (zero) gradient
-            nothing = torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum() * 0.0
-            return nothing, {"trained_queries": 0.0}
+        if not len(kept):  # a batch without trained queries has a loss of 0 and zero gradients
+            zero = torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum() * 0.0
+            return zero, {"trained_queries": 0.0}
         pointers = data.offline.pointers[kept]
         logps = sequence_logps(self.model(data.query[kept], data.candidates[kept], pointers), pointers)
         loss, diagnostics = grpo_loss(

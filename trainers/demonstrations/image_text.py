@@ -1,6 +1,6 @@
-"""Image-text models of transformers: processor, prompts in their own chat template, answers and log-probabilities.
+"""Image-text models of transformers: prompts in their chat template, generated answers and log-probabilities.
 
-Nothing here knows a family of models: the processor makes the tokens of an image, the template the form of a turn.
+The code does not depend on the family of models: the processor makes the tokens of images, the template those of turns.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from trainers.models.causal import refuse_pickles
 
 @dataclass(frozen=True)
 class Turn:
-    """One question about an image with its answer; the last turn of a prompt has none yet."""
+    """One question about an image with its answer, which is empty in the last turn of a prompt."""
 
     image: Image.Image
     question: str
@@ -30,12 +30,12 @@ class Turn:
 
 
 class ImageTextModel:
-    """A frozen model with its processor."""
+    """Frozen image-text model with its processor."""
 
     def __init__(self, model: Any, processor: Any, *, system: str) -> None:
         self.model, self.processor, self.system = model, processor, system
         self.tokenizer = processor.tokenizer
-        self.tokenizer.padding_side = "left"  # so that all prompts of a batch end where their answers begin
+        self.tokenizer.padding_side = "left"  # all prompts of a batch must end at the same position
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self.system_turn = bool(system) and self._takes_system()
@@ -43,7 +43,7 @@ class ImageTextModel:
         self.keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def _takes_system(self) -> bool:
-        """Return whether the template shows a system turn; if not, its text goes into the first question."""
+        """Return whether the template renders a system turn; otherwise its text is put before the first question."""
         messages = self._messages([("?", "")], system_turn=True)
         try:
             return self.system in self._rendered(messages, open_answer=True)
@@ -51,7 +51,7 @@ class ImageTextModel:
             return False
 
     def _ends(self) -> list[int]:
-        """Return the tokens that end an answer: the model's own, and the template's special token after an answer."""
+        """Return the tokens that end an answer: the model's, and the template's special token after an answer."""
         ends = self.model.generation_config.eos_token_id
         tokens = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
         _, rest = self._gold("answer")
@@ -60,7 +60,7 @@ class ImageTextModel:
         return sorted(number for number in tokens if number is not None)
 
     def _messages(self, turns: Sequence[tuple[str, str]], *, system_turn: bool) -> list[dict[str, Any]]:
-        """Return the chat of (question, answer) turns; an empty answer is left out."""
+        """Return (question, answer) turns as a chat; empty answers are left out."""
         messages: list[dict[str, Any]] = []
         if system_turn:
             messages.append({"role": "system", "content": [{"type": "text", "text": self.system}]})
@@ -73,18 +73,18 @@ class ImageTextModel:
         return messages
 
     def prompt(self, turns: Sequence[tuple[str, str]]) -> str:
-        """Return the text of a prompt, up to where the last answer begins."""
+        """Return the text of a prompt, up to the start of the last answer."""
         return self._rendered(self._messages(turns, system_turn=self.system_turn), open_answer=True)
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]], *, open_answer: bool) -> str:
-        """Return a chat in the processor's template."""
+        """Return the text of a chat in the processor's template."""
         template = self.processor.chat_template
         return self.tokenizer.apply_chat_template(
             messages, chat_template=template, add_generation_prompt=open_answer, tokenize=False
         )
 
     def _gold(self, answer: str) -> tuple[str, str]:
-        """Return an answer as the template writes it after the prompt (with its space, if any), and what follows it."""
+        """Return an answer as the template renders it after the prompt, including spaces, and the text after it."""
         messages = self._messages([("?", answer)], system_turn=self.system_turn)
         rendered = self._rendered(messages, open_answer=False)
         start = self.prompt([("?", "")])
@@ -98,7 +98,7 @@ class ImageTextModel:
         """Return the model's inputs for a batch of chats that end in a question, padded on the left."""
         texts = [self.prompt([(turn.question, turn.answer) for turn in chat]) for chat in chats]
         images = [[turn.image for turn in chat] for chat in chats]
-        # A template that writes the first token itself: the tokenizer must not add another one.
+        # If the template writes the first token itself, the tokenizer must not add another one.
         bos = self.tokenizer.bos_token
         special = not (bos and texts[0].startswith(bos))
         made = self.processor(text=texts, images=images, padding=True, add_special_tokens=special, return_tensors="pt")
@@ -109,7 +109,7 @@ class ImageTextModel:
 
     @torch.no_grad()
     def answers(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> list[str]:
-        """Return the first line of each greedy answer."""
+        """Return the first lines of the greedy answers to a batch of inputs."""
         output = self.model.generate(
             **inputs,
             max_new_tokens=max_new_tokens,
@@ -122,7 +122,7 @@ class ImageTextModel:
 
     @torch.no_grad()
     def gold_logps(self, inputs: Mapping[str, Tensor], answers: Sequence[str]) -> Tensor:
-        """Return the mean log-probability per token of each right answer after its prompt, (B,), nats."""
+        """Return the mean log-probability per token, in nats, of each right answer after its prompt: (B,)."""
         rows = [self.tokenizer(self._gold(text)[0], add_special_tokens=False)["input_ids"] for text in answers]
         longest = max(map(len, rows))
         device, pad = self.model.device, self.tokenizer.pad_token_id
@@ -130,47 +130,47 @@ class ImageTextModel:
         kept = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)
         start = inputs["input_ids"].shape[1]
         extended = {name: _extended(name, value, tokens, kept, start) for name, value in inputs.items()}
-        keep = {"logits_to_keep": longest + 1} if self.keeps else {}  # the vocabulary times all tokens is much
+        keep = {"logits_to_keep": longest + 1} if self.keeps else {}  # logits of all tokens would need much memory
         logits = self.model(**extended, use_cache=False, **keep).logits[:, -longest - 1 : -1]
         logps = logits.float().log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
         return ((logps * kept).sum(1) / kept.sum(1)).cpu()
 
 
 def _extended(name: str, value: Tensor, tokens: Tensor, kept: Tensor, start: int) -> Tensor:
-    """Return an input of prompts of `start` tokens for prompts with answers."""
+    """Return the model input `name` of prompts, which have `start` tokens, extended by the answers' tokens."""
     if name == "input_ids":
         return torch.cat([value, tokens], dim=1)
     if name == "attention_mask":
         return torch.cat([value, kept.to(value.dtype)], dim=1)
     if value.ndim >= 2 and value.shape[:2] == (len(tokens), start) and not value.is_floating_point():
-        more = value[:, -1:].expand(-1, tokens.shape[1], *value.shape[2:])  # types of tokens: that of text
+        more = value[:, -1:].expand(-1, tokens.shape[1], *value.shape[2:])  # token types; answers have that of text
         return torch.cat([value, more], dim=1)
     return value
 
 
 def load_image_text(folder: Path, *, dtype: torch.dtype, device: str, system: str) -> ImageTextModel:
-    """Return the frozen model in a folder.
+    """Return the frozen image-text model in a folder.
 
-    Raises ValueError if its weights are pickled, or it is no image-text model or has no chat template.
+    Raises ValueError if its weights are pickled, if it is not an image-text model, or if it has no chat template.
     """
     refuse_pickles(folder)
     processor = load_processor(folder)
     if getattr(processor, "chat_template", None) is None:
         raise ValueError(
-            f"{folder}: there is no chat template; add chat_template.jinja, or use an instruction-tuned model"
+            f"{folder}: the chat template is missing; add chat_template.jinja, or use an instruction-tuned model"
         )
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
     return ImageTextModel(model.to(device).eval().requires_grad_(False), processor, system=system)
 
 
 def load_processor(folder: Path) -> Any:
-    """Return the processor in a folder. Without torchvision it is made without its part for videos, which needs it."""
+    """Return the processor in a folder, without its video processor if torchvision, which that needs, is missing."""
     if is_torchvision_available():
         return AutoProcessor.from_pretrained(folder)
     config = AutoConfig.from_pretrained(folder)
     if type(config) not in PROCESSOR_MAPPING:
         raise ValueError(
-            f"{folder}: {config.model_type} is not an image-text model for which transformers has a processor"
+            f"{folder}: transformers has no image-text processor for {config.model_type}; use another model"
         )
     declared: Any = PROCESSOR_MAPPING[type(config)]
     if "video_processor" not in declared.get_attributes():

@@ -15,7 +15,7 @@ from trainers.demonstrations.in_context import Division, Scores, consecutive_spl
 
 @dataclass(frozen=True)
 class Sequences:
-    """N sequences of T word pairs: words (N, T, 2); label shown, right label (gold) and concept, each (N, T)."""
+    """N sequences of T word pairs: words (N, T, 2); shown label, right label (gold) and concept, (N, T) each."""
 
     words: Tensor
     shown: Tensor
@@ -24,24 +24,24 @@ class Sequences:
 
 
 def vocabulary(task: Concepts) -> int:
-    """Return the number of tokens: words, then labels."""
+    """Return the size of the vocabulary of words and labels."""
     return task.concepts * task.words + task.labels
 
 
 def first_label(task: Concepts) -> int:
-    """Return the token of label 0."""
+    """Return the token of label 0, the first after the words."""
     return task.concepts * task.words
 
 
 def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *, clean: int = 0) -> Sequences:
-    """Draw a mapping for each sequence and its word pairs.
+    """Return random sequences of word pairs, each with its own random mapping of concepts to labels.
 
-    places: (N, T) int64, which of the sequence's `labels` concepts stands where. clean: so many pairs at the start have
-    no replaced words.
+    places: (N, T) int64, the index among the sequence's concepts of each pair. clean: number of first pairs without
+    word noise.
     """
     count, length = places.shape
     order = torch.rand(count, task.concepts, generator=generator).argsort(1)[:, : task.labels]
-    mapping = torch.rand(count, task.labels, generator=generator).argsort(1)  # place -> label
+    mapping = torch.rand(count, task.labels, generator=generator).argsort(1)  # index of a concept -> label
     concepts, gold = order.gather(1, places), mapping.gather(1, places)
     words = concepts[..., None] * task.words + torch.randint(task.words, (count, length, 2), generator=generator)
     any_word = torch.randint(task.concepts * task.words, words.shape, generator=generator)
@@ -54,7 +54,7 @@ def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *
 
 
 def draw_queries(task: Concepts) -> Sequences:
-    """Draw all queries with their pools: position 0 is the query, 1 to K its candidates, concepts evenly spread."""
+    """Return all queries with their pools: pair 0 is the query, pairs 1 to K its candidates."""
     generator = torch.Generator().manual_seed(task.seed)
     count = task.sizes.train + task.sizes.validation + task.sizes.test
     places = torch.arange(task.candidates) % task.labels
@@ -64,18 +64,18 @@ def draw_queries(task: Concepts) -> Sequences:
 
 
 def word_embeddings(task: Concepts) -> Tensor:
-    """Return random embeddings (words, d) in which words of a concept have an expected cosine of `concept_share`."""
+    """Return random embeddings (words, d) with expected cosine `concept_share` between words of one concept."""
     generator = torch.Generator().manual_seed(task.seed + 1)
     centres = torch.randn(task.concepts, task.d_embedding, generator=generator).repeat_interleave(task.words, 0)
     vectors = torch.randn(task.concepts * task.words, task.d_embedding, generator=generator)
     return task.concept_share**0.5 * centres + (1 - task.concept_share) ** 0.5 * vectors
 
 
-FOLDER = "learner"  # of the weights that stage `learner` leaves
+FOLDER = "learner"  # subfolder of the stage `learner` with its weights
 
 
 class ConceptModel:
-    """The trained learner with the queries of the task."""
+    """In-context model of the task `concepts`: the trained learner and the task's queries."""
 
     def __init__(self, task: Concepts, model: Lfm2ForCausalLM, device: str) -> None:
         self.task, self.model, self.device = task, model.to(device).eval().requires_grad_(False), device
@@ -83,25 +83,25 @@ class ConceptModel:
         self.count = count = len(self.queries.words)
         candidate_names = [f"query-{number}/{place}" for number in range(count) for place in range(task.candidates)]
         self.names = [*(f"query-{number}" for number in range(count)), *candidate_names]
-        self.clusters = None  # its concepts are all that there are, and no sample of more
+        self.clusters = None  # the task has no other concepts than these, so they are not a sample
 
     def divide(self) -> Division:
-        """Return the queries with candidates of their own."""
+        """Return all queries, each with its own candidates."""
         pools = torch.arange(self.count * self.task.candidates).view(self.count, self.task.candidates)
         splits = consecutive_splits(self.task.sizes)
         return Division(range(self.count), splits, range(self.count, len(self.names)), pools)
 
     def embed(self, items: Tensor) -> Tensor:
-        """Return the mean word embeddings (B, d) of queries and demonstrations; labels are not in them.
+        """Return the mean word embeddings (B, d) of queries and demonstrations, without labels.
 
-        They come from an encoder of their own, as CLIP's do: similar words are near each other, but not all.
+        They are independent of the learner, as CLIP's are of a language model.
         """
         words = self.queries.words
         rows = torch.cat([words[:, 0], words[:, 1:].flatten(0, 1)])
         return word_embeddings(self.task)[rows[items]].mean(1)
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Answer after the demonstrations; acc_score is the probability of the right label."""
+        """Return the scores of queries (B,) after demonstrations (B, S); acc_score is the right label's probability."""
         first, drawn = first_label(self.task), self.queries
         words, shown = drawn.words[:, 1:].flatten(0, 1), drawn.shown[:, 1:].flatten(0, 1)
         demonstrations = demonstrations - self.count
@@ -118,7 +118,7 @@ class ConceptModel:
         return Scores(correct, gold_logp.exp(), gold_logp, correct, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
-        """Return pairs of words by their concepts and numbers, and the labels that are shown with them."""
+        """Return the two words of each item, by concept and number, and the shown label."""
         numbers = torch.tensor(items, dtype=torch.int64)
         candidates = (numbers - self.count).clamp(min=0)  # of the demonstrations, each a candidate of one query
         is_query = numbers < self.count
@@ -134,11 +134,11 @@ class ConceptModel:
         ]
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the right labels."""
+        """Return the right labels of queries."""
         return [f"label {label}" for label in self.queries.gold[torch.tensor(queries), 0].tolist()]
 
 
 def load(task: Concepts, assets: Mapping[str, Path], learner: Path, device: str) -> ConceptModel:
-    """Return the learner that the stage in the folder `learner` trained."""
+    """Return the in-context model with the weights in the folder `learner`."""
     disable_progress_bar()
     return ConceptModel(task, Lfm2ForCausalLM.from_pretrained(learner / FOLDER, use_safetensors=True), device)

@@ -26,23 +26,23 @@ _LETTER = re.compile(r"^\s*[A-Z]\.\s*")
 
 @dataclass(frozen=True)
 class Question:
-    """One question: its text, its options in words, the number of the right one."""
+    """Multiple-choice question: its text, its options, and the index of the right option."""
 
     text: str
     options: list[str]
     answer: int
 
     def demonstration(self) -> str:
-        """Return question and answer."""
+        """Return the text of the question with its answer."""
         return f"{self.prompt()} {self.options[self.answer]}\n\n"
 
     def prompt(self) -> str:
-        """Return the question without its answer."""
+        """Return the text of the question without its answer."""
         return f"Question: {self.text}\nAnswer:"
 
 
 class TextModel:
-    """A frozen language model with the questions."""
+    """In-context model of the task `text`: a frozen language model and the questions."""
 
     def __init__(
         self, task: TextQuestions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path
@@ -53,12 +53,11 @@ class TextModel:
         self.clusters = None
         accepted = inspect.signature(model.forward).parameters
         self.positions = "position_ids" in accepted
-        self.last = (
-            {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        )  # the vocabulary times all tokens is much
+        # Logits of all tokens would need much memory.
+        self.last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
     def divide(self) -> Division:
-        """Return queries of all splits from the one file; what is left over are the demonstrations."""
+        """Return the queries of all splits; the other questions of the file are demonstrations."""
         task, items = self.task, range(len(self.questions))
         return divide_questions(items, None, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
@@ -71,15 +70,18 @@ class TextModel:
         return ((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).cpu()
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Answer all prompts at once; acc_score is the right option's share of exp(mean log-probability)."""
-        asked = [self.questions[item] for item in queries.tolist()]
+        """Return the scores of queries (B,) after demonstrations (B, S).
+
+        acc_score is the right option's share of exp(mean log-probability).
+        """
+        questions = [self.questions[item] for item in queries.tolist()]
         prompts = [
             "".join(self.questions[item].demonstration() for item in chosen) + question.prompt()
-            for question, chosen in zip(asked, demonstrations.tolist(), strict=True)
+            for question, chosen in zip(questions, demonstrations.tolist(), strict=True)
         ]
         rows, answers = [], []
-        options = [question.options for question in asked]
-        for question, means in zip(asked, self.option_logps(prompts, options), strict=True):
+        options = [question.options for question in questions]
+        for question, means in zip(questions, self.option_logps(prompts, options), strict=True):
             predicted = int(means.argmax())
             answers.append(question.options[predicted])
             right = float(predicted == question.answer)
@@ -88,21 +90,20 @@ class TextModel:
         return Scores(correct, acc_score, gold_logp, accuracy, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the questions with their options, and the right one of these."""
-        asked = [self.questions[item] for item in items]
-        prompts = ["\n".join([question.text, *(f"- {option}" for option in question.options)]) for question in asked]
+        """Return the questions with their options, and the right options."""
+        questions = [self.questions[item] for item in items]
+        prompts = ["\n".join([one.text, *(f"- {option}" for option in one.options)]) for one in questions]
         return list(zip(prompts, self.right_answers(items), strict=True))
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the right options."""
-        asked = [self.questions[item] for item in queries]
-        return [question.options[question.answer] for question in asked]
+        """Return the right options of queries."""
+        return [self.questions[item].options[self.questions[item].answer] for item in queries]
 
     @torch.no_grad()
     def option_logps(self, prompts: Sequence[str], options: Sequence[Sequence[str]]) -> list[Tensor]:
-        """Return, for each prompt, the mean log-probability per token of each of its options, (options,).
+        """Return, for each prompt, the mean log-probabilities per token of its options: (options,).
 
-        The prompts go through the model once, padded on their left; their caches are repeated for the options.
+        The model reads each prompt once, padded on the left; the caches are then repeated for the options.
         """
         tokens, mask = self._padded([self._tokens(prompt) for prompt in prompts], left=True)
         texts = [
@@ -125,7 +126,7 @@ class TextModel:
         return list(((logps * kept).sum(1) / kept.sum(1)).cpu().split(counts))
 
     def _inputs(self, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Return the model's arguments for the last tokens (B, T) of what `mask` (B, L >= T) covers."""
+        """Return the model's arguments for tokens (B, T), the last T of the positions in `mask` (B, L)."""
         inputs = {"input_ids": tokens, "attention_mask": mask}
         if self.positions:
             inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
@@ -142,9 +143,9 @@ class TextModel:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Read JSON lines with question, options (one a line, "A. ...") and answer (one of them).
+    """Return the questions of a JSON-lines file with question, options (one per line, "A. ...") and answer.
 
-    Raises ValueError with file and line where a key is missing or the answer is not an option.
+    Raises ValueError, with file and line, if a key is missing or the answer is not an option.
     """
     questions = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -156,9 +157,11 @@ def read_questions(path: Path) -> list[Question]:
             answer = options.index(_LETTER.sub("", row["answer"].strip()))
             questions.append(Question(" ".join(row["question"].split()), options, answer))
         except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}: needs question, options and answer ({error!r})") from None
+            problem = f"question, options or answer is missing ({error!r})"
+            raise ValueError(f"{path}, line {number}: {problem}; add it as text") from None
         except ValueError:
-            raise ValueError(f"{path}, line {number}: answer {row['answer']!r} is not one of {options}") from None
+            problem = f"the answer {row['answer']!r} does not exist"
+            raise ValueError(f"{path}, line {number}: {problem}; choose from {', '.join(options)}") from None
     return questions
 
 

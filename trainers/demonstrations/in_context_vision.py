@@ -1,7 +1,7 @@
-"""The in-context model of task `vision`: an image-text model on questions about images, CLIP for embeddings.
+"""The in-context model of task `vision`: an image-text model on questions about images, with CLIP embeddings.
 
-A prompt is a conversation in the model's own chat template: each demonstration is a turn with image, question and the
-most frequent answer of its annotators, then comes the query. Images are read when they are needed.
+A prompt is a chat in the model's template: each demonstration is a turn with image, question and the annotators' most
+frequent answer, and the query is the last turn. Images are read when they are needed.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from trainers.models.causal import refuse_pickles
 
 
 class VisionModel:
-    """A frozen image-text model with the questions."""
+    """In-context model of the task `vision`: a frozen image-text model and the questions."""
 
     def __init__(
         self, task: VisualQuestions, model: ImageTextModel, data: VisualData, embedder: "ClipEmbedder"
@@ -35,41 +35,44 @@ class VisionModel:
         self.clusters = [question.image.name for question in self.questions]
 
     def divide(self) -> Division:
-        """Return queries and demonstrations; the test queries are the first of the evaluation file, in its order."""
+        """Return queries and demonstrations; the test queries are the first questions of the evaluation file."""
         task, first = self.task, len(self.data.training)
         evaluation = range(first, len(self.questions))
         return divide_questions(range(first), evaluation, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
     def embed(self, items: Tensor) -> Tensor:
-        """Return CLIP's embeddings of image and question, side by side, each of length 1: (B, 2 p)."""
+        """Return CLIP's embeddings of image and question, normalised and concatenated: (B, 2 p)."""
         questions = [self.questions[item] for item in items.tolist()]
         return self.embedder.embed([self._open(question) for question in questions], [q.question for q in questions])
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Answer all prompts at once; acc_score and accuracy are the VQA accuracy of the generated answers."""
-        asked = [self.questions[item] for item in queries.tolist()]
-        inputs = self.model.inputs(self.chats(asked, demonstrations))
+        """Return the scores of queries (B,) after demonstrations (B, S).
+
+        acc_score and accuracy are the VQA accuracy of the generated answers.
+        """
+        questions = [self.questions[item] for item in queries.tolist()]
+        inputs = self.model.inputs(self.chats(questions, demonstrations))
         answers = self.model.answers(inputs, self.task.max_new_tokens)
-        pairs = zip(answers, asked, strict=True)
+        pairs = zip(answers, questions, strict=True)
         accuracy = torch.tensor([vqa_accuracy(answer, question.answers) for answer, question in pairs])
         right = (accuracy >= self.task.correct_from).float()
-        gold_logps = self.model.gold_logps(inputs, [question.answer for question in asked])
+        gold_logps = self.model.gold_logps(inputs, [question.answer for question in questions])
         return Scores(right, accuracy, gold_logps, accuracy, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
         """Return the questions with the names of their images, and the annotators' most frequent answers."""
-        asked = [self.questions[item] for item in items]
-        return [(f"{question.question}\n(image {question.image.name})", question.answer) for question in asked]
+        questions = [self.questions[item] for item in items]
+        return [(f"{question.question}\n(image {question.image.name})", question.answer) for question in questions]
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the annotators' answers to each, the most frequent first."""
+        """Return the annotators' answers to each query, the most frequent first."""
         counts = [Counter(self.questions[item].answers).most_common() for item in queries]
-        return [", ".join(f"{word} ({many})" if many > 1 else word for word, many in answers) for answers in counts]
+        return [", ".join(f"{word} ({count})" if count > 1 else word for word, count in answers) for answers in counts]
 
-    def chats(self, asked: Sequence[VisualQuestion], demonstrations: Tensor) -> list[list[Turn]]:
-        """Return the turns of each prompt."""
+    def chats(self, queries: Sequence[VisualQuestion], demonstrations: Tensor) -> list[list[Turn]]:
+        """Return the turns of the prompts for queries (B) after demonstrations (B, S)."""
         chats = []
-        for query, chosen in zip(asked, demonstrations.tolist(), strict=True):
+        for query, chosen in zip(queries, demonstrations.tolist(), strict=True):
             shown = [self.questions[item] for item in chosen]
             turns = [Turn(self._open(question), question.question, question.answer) for question in shown]
             chats.append([*turns, Turn(self._open(query), query.question)])
@@ -86,14 +89,14 @@ class VisionModel:
 
 
 class ClipEmbedder:
-    """CLIP's two towers (arXiv 2103.00020)."""
+    """CLIP's encoders of images and texts (arXiv 2103.00020)."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, images: CLIPImageProcessorPil) -> None:
         self.model, self.tokenizer, self.images = model, tokenizer, images
 
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image], texts: Sequence[str]) -> Tensor:
-        """Return (B, 2 p): image and text, each normalised."""
+        """Return the normalised embeddings of images and texts, concatenated: (B, 2 p)."""
         longest, device = self.model.config.text_config.max_position_embeddings, self.model.device
         pixels = self.images(images=list(images), return_tensors="pt")["pixel_values"]
         read = self.tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt")
@@ -103,7 +106,7 @@ class ClipEmbedder:
 
 
 def _unit(output: Any) -> Tensor:
-    """Return features of length 1 (B, p); transformers gives them bare or as the pooled output."""
+    """Return the normalised features (B, p) of an output of CLIP, a tensor or an object with a pooled output."""
     features = output if isinstance(output, Tensor) else output.pooler_output
     return torch.nn.functional.normalize(features.float(), dim=-1)
 

@@ -9,11 +9,11 @@ from trainers.demonstrations.in_context_concepts import FOLDER, draw_sequences, 
 from trainers.running.stage import Stage, run_seed
 from trainers.running.state import State, run_steps
 
-EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part
+EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # weights of a concept's centre and of a word's own vector
 
 
 def build(task: Concepts, settings: Learner, seed: int) -> Lfm2ForCausalLM:
-    """Return an untrained learner; words of one concept start near each other, which lets attention find them."""
+    """Return an untrained learner; words of one concept have similar embeddings, which helps attention."""
     config = Lfm2Config(
         vocab_size=vocabulary(task),
         hidden_size=settings.hidden,
@@ -41,10 +41,10 @@ def build(task: Concepts, settings: Learner, seed: int) -> Lfm2ForCausalLM:
 
 
 def run(stage: Stage) -> None:
-    """Train the learner on sequences of its own and save it; a task with a pretrained model needs nothing."""
+    """Train the learner on random sequences and save it; do nothing for a task with a pretrained model."""
     task, settings, seed = stage.config.task, stage.config.learner, run_seed(stage.seed)
     if task.name != "concepts":
-        stage.log.info("task %s brings its own model, so there is nothing to train", task.name)
+        stage.log.info("the task %s has a pretrained model, so nothing is trained", task.name)
         return
     clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
     model = build(task, settings, seed).to(stage.devices[0]).train()
@@ -71,18 +71,18 @@ def run(stage: Stage) -> None:
 def _loss(
     task: Concepts, settings: Learner, model: Lfm2ForCausalLM, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy of all labels of a fresh batch, and the accuracy at the last of them."""
+    """Return the mean cross-entropy of all labels of a new batch, and the accuracy of the last labels."""
     shape = (settings.batch_size, settings.demonstrations)
     batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)
     first, device = first_label(task), model.device
     tokens = torch.cat([batch.words, first + batch.shown[..., None]], dim=-1).flatten(1).to(device)
-    logits = model(input_ids=tokens, use_cache=False).logits[:, 1::3, first:]  # after the second word of each
+    logits = model(input_ids=tokens, use_cache=False).logits[:, 1::3, first:]  # after the second word of each pair
     gold = batch.gold.to(device)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten())
     return loss, (logits[:, -1].argmax(-1) == gold[:, -1]).float().mean()
 
 
 def _rate(step: int, steps: int) -> float:
-    """Return the share of the peak rate: linear over the first tenth of the steps, then linear to a tenth."""
+    """Return the share of the peak rate at a step: a rise over a tenth of the steps, then a fall to 0.1."""
     warm = max(1, steps // 10)
     return (step + 1) / warm if step < warm else 1.0 - 0.9 * (step - warm) / max(1, steps - warm)

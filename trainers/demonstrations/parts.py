@@ -1,4 +1,4 @@
-"""Which code a variant of `demonstrations` uses, by stage; see `ablation.contract.parts`."""
+"""Names of the code that a variant of `demonstrations` uses in each stage; see `ablation.contract.parts`."""
 
 from typing import TYPE_CHECKING
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def parts(config: "DemonstrationsConfig", stage: str) -> dict[str, str]:
-    """Return what `stage` uses; a slot that a variant does without is absent.
+    """Return {slot: dotted name} of the code that `stage` uses; slots that the variant does not use are absent.
 
-    in_context: loads the in-context model of the task. <mode>_rewards: rewards (Q, N) of correctness (1 if the query
-    was answered right after the sequence, else 0), soft accuracy in [0, 1], gain over zero-shot in the unit of
-    `reward.gain`, (Q, N) each, and the settings. advantages: of rewards (Q, N). positives: which sequences are
-    positive, (Q, N). trained_queries: which queries have enough of them, (Q,).
+    in_context: loads the in-context model of the task. <mode>_rewards: takes correctness, 0 or 1, soft accuracy in
+    [0, 1], the gain over zero-shot in the unit of `reward.gain`, all (Q, N), and the settings; returns rewards (Q, N).
+    advantages: takes rewards, returns advantages (Q, N). positives: returns a mask (Q, N) of positive sequences.
+    trained_queries: returns a mask (Q,) of queries with enough of them.
     """
     if stage not in ("learner", "rce", "grpo"):
         return {"in_context": f"trainers.demonstrations.in_context_{config.task.name}.load"}

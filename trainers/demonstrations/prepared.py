@@ -1,4 +1,4 @@
-"""Files of the stages `embed` and `candidates` for later ones: queries with their pools, and scored sequences."""
+"""Files of the stages `embed` and `candidates` that later stages read: queries with pools, and scored sequences."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,17 @@ from torch import Tensor
 from ablation.contract.atomic import replacing, write_json
 
 TENSORS, NAMES = "embeddings.safetensors", "queries.json"
-CANDIDATES = "candidates.parquet"  # a row for each query and sequence
+CANDIDATES = "candidates.parquet"  # one row for each query and sequence
 SCORES = ("correct", "acc_score", "info_score", "logp_gain")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Embeddings of queries and demonstrations, their items, the queries' pools, names and splits."""
+    """Embeddings and item numbers of queries and demonstrations, and the queries' pools, names and splits."""
 
     queries: Tensor  # (Q, d)
     demonstrations: Tensor  # (D, d)
-    query_items: Tensor  # (Q,) int64: by this number the in-context model knows the query
+    query_items: Tensor  # (Q,) int64, the in-context model's numbers of the queries
     demonstration_items: Tensor  # (D,)
     pools: Tensor  # (Q, K) int64, rows of `demonstrations`
     names: list[str]
@@ -32,12 +32,12 @@ class Prepared:
 
     @property
     def candidates(self) -> int:
-        """Number of candidates in a pool, K."""
+        """Return the number K of candidates in a pool."""
         return self.pools.shape[1]
 
     @property
     def d_embedding(self) -> int:
-        """Dimension of an embedding."""
+        """Return the dimension of an embedding."""
         return self.queries.shape[1]
 
     def numbers(self, split: str) -> Tensor:
@@ -45,18 +45,18 @@ class Prepared:
         return torch.tensor(list(self.splits[split]), dtype=torch.int64)
 
     def of(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return embeddings of queries (N, d) and of their candidates (N, K, d)."""
+        """Return the embeddings of queries (N, d) and of their candidates (N, K, d)."""
         return self.queries[numbers], self.demonstrations[self.pools[numbers]]
 
     def scaled(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the same centred on the mean demonstration, at a standard deviation of 1: what selectors read."""
+        """Return the embeddings of queries and candidates with the demonstrations' mean 0 and standard deviation 1."""
         mean, std = self.demonstrations.mean(0), self.demonstrations.std()
         query, candidates = self.of(numbers)
         return (query - mean) / std, (candidates - mean) / std
 
 
 def save_prepared(folder: Path, prepared: Prepared) -> None:
-    """Write both files into `folder`."""
+    """Write embeddings, pools, names and splits to two files in `folder`."""
     tensors = {name: value.contiguous() for name, value in vars(prepared).items() if isinstance(value, Tensor)}
     with replacing(folder / TENSORS) as temporary:
         save_file(tensors, temporary)
@@ -65,7 +65,7 @@ def save_prepared(folder: Path, prepared: Prepared) -> None:
 
 
 def load_prepared(folder: Path) -> Prepared:
-    """Read what `save_prepared` wrote."""
+    """Return the content of the files that `save_prepared` wrote to `folder`."""
     content = json.loads((folder / NAMES).read_text(encoding="utf-8"))
     splits = {name: range(*bounds) for name, bounds in content["splits"].items()}
     return Prepared(**load_file(folder / TENSORS), names=content["names"], splits=splits)
@@ -76,21 +76,21 @@ class OfflineData:
     """N scored sequences of each of Q queries, all of length S."""
 
     queries: list[str]
-    pointers: Tensor  # (Q, N, S) int64, places in the query's pool
-    correct: Tensor  # (Q, N) float32; so the others
+    pointers: Tensor  # (Q, N, S) int64, indices into the query's pool
+    correct: Tensor  # (Q, N) float32, like the tensors below
     acc_score: Tensor
     info_score: Tensor  # gain in probability
     logp_gain: Tensor  # gain in log-probability, nats
 
 
 def write_candidates(folder: Path, columns: Mapping[str, Sequence[object]]) -> None:
-    """Write query, pointer, the scores and the method that proposed the sequence; the rows of a query in a row."""
+    """Write one row per sequence, query by query: query, pointer, scores and the method that proposed it."""
     with replacing(folder / CANDIDATES) as temporary:
         pq.write_table(pa.table(dict(columns)), temporary)
 
 
 def read_candidates(folder: Path) -> OfflineData:
-    """Read what `write_candidates` wrote: as many sequences for each query."""
+    """Return the sequences that `write_candidates` wrote to `folder`; all queries have equally many."""
     table = pq.read_table(folder / CANDIDATES)
     queries = list(dict.fromkeys(table["query"].to_pylist()))
     scores = {name: torch.tensor(table[name].to_numpy()).float().view(len(queries), -1) for name in SCORES}

@@ -1,4 +1,4 @@
-"""Stage `rce` of study `demonstrations`: imitate scored sequences, the better ones more. No transformers here."""
+"""Stage `rce` of study `demonstrations`: imitate scored sequences, weighted by reward, without transformers."""
 
 import torch
 from torch import Tensor
@@ -26,10 +26,10 @@ from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:
-    """Train a selector for each of the variant's reward modes; baselines have none."""
+    """Train a selector for each of the variant's reward modes; a baseline has none."""
     config, modes = stage.config, trained_on(stage.config)
     if not modes:
-        stage.log.info("selector %s is not trained", config.selector.kind)
+        stage.log.info("the selector %s is a baseline, so nothing is trained", config.selector.kind)
         return
     data = load_training_data(stage)
 
@@ -45,14 +45,14 @@ def run(stage: Stage) -> None:
 
 
 def free_candidates(pointers: Tensor, candidates: int) -> Tensor:
-    """Return whether a candidate is still free before each step, (Q, N, S, K) bool, of pointers (Q, N, S)."""
+    """Return a mask (Q, N, S, K) of the candidates not chosen before each step of sequences `pointers` (Q, N, S)."""
     chosen = torch.nn.functional.one_hot(pointers, candidates).bool()
     before = chosen.long().cumsum(2) - chosen.long()
     return before == 0
 
 
 class _Loss:
-    """The loss of a batch of queries at a step."""
+    """RCE loss of a batch of queries at a step."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.rce, model, data

@@ -1,7 +1,7 @@
-"""The pointer selector: a bi-encoder, cross-attention of the query over its candidates, one GRU step per choice.
+"""The pointer selector: a bi-encoder, cross-attention of the query to its candidates, and one GRU step per choice.
 
-After the pointer selectors of the source (docs/studies/demonstrations.md); pointing as in Vinyals et al. (arXiv
-1506.03134). All queries of a batch and all their sequences go through at once; only the S steps are a loop.
+It follows the pointer selectors of the source (docs/studies/demonstrations.md), with the pointing of Vinyals et al.
+(arXiv 1506.03134). All sequences of all queries in a batch are computed at once.
 """
 
 import torch
@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from trainers.demonstrations.config import Selector
 
-CHOSEN = -1e9  # a logit, finite so that 0 times its exponential's gradient is 0
-
-SIMILARITY_SCALE = 5.0  # of the cosine, at the start
+CHOSEN = -1e9  # logit of a chosen candidate; finite, because gradients of infinite logits are NaN
+SIMILARITY_SCALE = 5.0  # initial weight of the cosine
 
 
 class CrossAttention(nn.Module):
-    """One layer: the query attends to the candidates, then a feed-forward layer; both residual, normalised first."""
+    """Layer in which the query attends to the candidates, followed by a feed-forward layer; both residual, pre-norm."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
@@ -33,7 +32,7 @@ class CrossAttention(nn.Module):
 
 
 class PointerSelector(nn.Module):
-    """Chooses demonstrations one after the other, none of them twice."""
+    """Network that chooses demonstrations one after another, each at most once."""
 
     def __init__(self, d_embedding: int, *, hidden: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -46,7 +45,7 @@ class PointerSelector(nn.Module):
         self.step_context = nn.GRUCell(hidden, hidden)
         self.pointer = nn.Linear(hidden, hidden)
         self.similarity_scale = nn.Parameter(torch.tensor(SIMILARITY_SCALE))
-        with torch.no_grad():  # both encoders start as one that keeps angles: the first policy points by similarity
+        with torch.no_grad():  # both encoders start equal and orthogonal, so the first policy chooses by similarity
             nn.init.orthogonal_(self.query_projection.weight)
             self.candidate_projection.load_state_dict(self.query_projection.state_dict())
 
@@ -64,23 +63,23 @@ class PointerSelector(nn.Module):
         return state, normed, similarity
 
     def _logits(self, state: Tensor, candidates: Tensor, similarity: Tensor, chosen: Tensor) -> Tensor:
-        """Return logits (B, N, K) of states (B, N, h); what is `chosen` (B, N, K) cannot be chosen again."""
+        """Return logits (B, N, K) for states (B, N, h); candidates in the mask `chosen` (B, N, K) are excluded."""
         logits = self.pointer(state) @ candidates.transpose(1, 2) / self.hidden**0.5
         logits = logits + self.similarity_scale * similarity[:, None]
         return logits.masked_fill(chosen, CHOSEN)
 
     def forward(self, query: Tensor, candidates: Tensor, pointers: Tensor) -> Tensor:
-        """Return log-probabilities (B, N, S, K) of every candidate at every step of given sequences.
+        """Return the log-probabilities (B, N, S, K) of all candidates at every step of given sequences.
 
-        query: embeddings (B, d). candidates: embeddings (B, K, d). pointers: (B, N, S) int64, N sequences of each
-        query; earlier choices of a sequence are masked.
+        query: embeddings (B, d). candidates: embeddings (B, K, d). pointers: N sequences for each query, (B, N, S)
+        int64. A candidate that was chosen at an earlier step of a sequence is excluded.
         """
         state, encoded, similarity = self.encode(query, candidates)
         rows, number, steps = pointers.shape
-        # Before the first choice the sequences of a query are one; the further steps are known, and go through at once.
+        # The first step is the same for all sequences of a query; the inputs of later steps are known.
         state = self.step_context(self.first_input.expand_as(state), state)
-        nothing = torch.zeros_like(similarity, dtype=torch.bool)[:, None]
-        first = self._logits(state[:, None], encoded, similarity, nothing).log_softmax(-1)
+        none_chosen = torch.zeros_like(similarity, dtype=torch.bool)[:, None]
+        first = self._logits(state[:, None], encoded, similarity, none_chosen).log_softmax(-1)
         first = first[:, :, None].expand(-1, number, -1, -1)
         if steps == 1:
             return first
@@ -94,10 +93,10 @@ class PointerSelector(nn.Module):
         return torch.cat([first, logps.view(rows, steps - 1, number, -1).transpose(1, 2)], dim=2)
 
     def _states(self, inputs: Tensor, state: Tensor) -> Tensor:
-        """Return the states (T, R, h) after each of the inputs (T, R, h), from the state (R, h) before them."""
+        """Return the GRU's states (T, R, h) after each of the inputs (T, R, h), starting from `state` (R, h)."""
         cell = self.step_context
         weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
-        learns = torch.is_grad_enabled()  # not `self.training`: cuDNN has a backward pass for this only
+        learns = torch.is_grad_enabled()  # not `self.training`, because cuDNN's backward pass needs the training mode
         states, _ = torch.gru(inputs, state[None], weights, True, 1, 0.0, learns, False, False)
         return states
 
@@ -118,7 +117,7 @@ class PointerSelector(nn.Module):
 
 
 def build_selector(settings: Selector, d_embedding: int, seed: int) -> PointerSelector:
-    """Return a selector with initial weights of the seed."""
+    """Return a selector with initial weights drawn by `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return PointerSelector(d_embedding, hidden=settings.hidden, layers=settings.layers, heads=settings.heads)

@@ -1,4 +1,4 @@
-"""Code shared by stages `rce` and `grpo`: data, the loop over epochs with exact resume, and the selectors' files."""
+"""Training of selectors, shared by the stages `rce` and `grpo`: data, loop over epochs, files of selectors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,17 +13,16 @@ from ablation.contract.atomic import replacing
 from trainers.demonstrations.config import DemonstrationsConfig, Grpo, Rce, Reward, Selector
 from trainers.demonstrations.prepared import OfflineData, load_prepared, read_candidates
 from trainers.demonstrations.selector import PointerSelector, build_selector
-from trainers.running.checkpoint import Checkpoint
 from trainers.running.stage import Stage
 from trainers.running.state import State
 
 Figures = dict[str, float]
-Loss = Callable[[Tensor, int], tuple[Tensor, Figures]]  # of queries (B,) at a step: the loss, and figures to log
+Loss = Callable[[Tensor, int], tuple[Tensor, Figures]]  # (query numbers (B,), step) -> loss, figures to log
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Scored sequences of the training queries with the embeddings that selectors read."""
+    """Scored sequences of the training queries, and the embeddings that selectors read."""
 
     offline: OfflineData
     query: Tensor  # (Q, d)
@@ -34,7 +33,7 @@ class TrainingData:
 
 
 def load_training_data(stage: Stage) -> TrainingData:
-    """Read the inputs `embed` and `candidates`, onto the stage's first device."""
+    """Return the data of the inputs `embed` and `candidates` on the stage's first device."""
     prepared, offline = load_prepared(stage.inputs["embed"]), read_candidates(stage.inputs["candidates"])
     numbers = {name: number for number, name in enumerate(prepared.names)}
     query, candidates = prepared.scaled(torch.tensor([numbers[name] for name in offline.queries]))
@@ -44,23 +43,23 @@ def load_training_data(stage: Stage) -> TrainingData:
 
 
 def trained_on(config: DemonstrationsConfig) -> list[Reward]:
-    """Return the rewards that each train a selector: a single one, those of `per_shot`, or none for a baseline."""
+    """Return the rewards that train one selector each: those of `per_shot`, or the only one; none for a baseline."""
     if config.selector.kind != "pointer":
         return []
     return [config.reward.model_copy(update={"mode": mode}) for mode in config.per_shot] or [config.reward]
 
 
 def rewards_of(parts: Mapping[str, Callable[..., Any]], offline: OfflineData, reward: Reward) -> Tensor:
-    """Return the rewards (Q, N) of a mode; parts: the stage's.
+    """Return the rewards (Q, N) of all sequences, computed by the stage's `parts`.
 
-    Raises ValueError if all sequences have the same: there is nothing to learn.
+    Raises ValueError if all sequences have the same reward, from which nothing can be learnt.
     """
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
     rewards: Tensor = parts[f"{reward.mode}_rewards"](offline.correct, offline.acc_score, gain, reward)
     if (rewards == rewards[0, 0]).all():
         raise ValueError(
-            f"reward.mode = {reward.mode}: all {rewards.numel()} sequences have the same reward, "
-            f"{float(rewards[0, 0]):g}; choose another mode, or propose other sequences"
+            f"reward.mode {reward.mode} gives all {rewards.numel()} sequences the reward {float(rewards[0, 0]):g}; "
+            "choose another mode, or change proposals"
         )
     return rewards
 
@@ -73,80 +72,64 @@ def train_selectors(
     *,
     epochs: int,
 ) -> None:
-    """Train and save a selector for each reward, one after the other; resumed training gives the same bits.
+    """Train and save one selector for each reward; a resumed stage gives the same bits.
 
-    start: returns the initial selector of a reward and its loss, given the rewards (Q, N) too. Metrics are means over
-    an epoch, named after the stage.
+    start: takes a reward and its values (Q, N), and returns the initial selector and its loss.
     """
     rewards, saved = trained_on(stage.config), stage.load_checkpoint()
+    prefix, total = stage.id.rpartition(".")[2], len(rewards) * epochs
 
-    # A checkpoint is of one selector; those before it are saved whole, and those after it are still to come.
+    # A checkpoint holds one selector; earlier ones are saved already, and later ones have not begun.
     done = 0 if saved is None else saved.state["place"]
     for place, reward in enumerate(rewards[done:], done):
         model, loss = start(reward, rewards_of(stage.parts, data.offline, reward))
-        trainer = _Trainer(stage, model, loss, queries=len(data), settings=settings, epochs=epochs)
-        trainer.run(place, len(rewards), saved if place == done else None)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01, fused=True)
+        generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
+        state = State({"model": model}, {"optimizer": optimizer}, {"generator": generator}, {"place": place})
+        first = place * epochs
+        if saved is not None and place == done:
+            state.load(saved)
+            first = saved.step
+
+        # Metrics are means over an epoch, and are named after the stage.
+        for epoch in range(first, (place + 1) * epochs):
+            order = torch.randperm(len(data), generator=generator)
+            figures = _epoch(model, loss, optimizer, order, settings=settings, epoch=epoch - place * epochs)
+            stage.log_metrics(epoch + 1, {f"{prefix}/{name}": value for name, value in figures.items()})
+            stage.progress(epoch + 1, total, "epochs")
+            if (epoch - place * epochs + 1) % stage.config.checkpoint_every == 0 and epoch + 1 < total:
+                state.save(stage, epoch + 1)
         save_selector(stage.out, reward.mode, model)
 
 
-@dataclass
-class Progress:
-    """A checkpoint's place in the series of selectors, which are trained one after the other."""
+def _epoch(
+    model: PointerSelector,
+    loss_of: Loss,
+    optimizer: torch.optim.Optimizer,
+    order: Tensor,
+    *,
+    settings: Rce | Grpo,
+    epoch: int,
+) -> Figures:
+    """Take a step on each batch of queries in the given order; return means of loss, gradient norm and figures."""
+    sums: Figures = {}
+    batches = order.split(settings.batch_size)
+    for number, rows in enumerate(batches):
+        loss, figures = loss_of(rows.to(next(model.parameters()).device), epoch * len(batches) + number)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
+        optimizer.step()
 
-    place: int = 0
-
-
-class _Trainer:
-    """One selector, its optimiser and the order of its queries."""
-
-    def __init__(
-        self, stage: Stage, model: PointerSelector, loss: Loss, *, queries: int, settings: Rce | Grpo, epochs: int
-    ) -> None:
-        self.stage, self.model, self.loss, self.queries, self.settings = stage, model, loss, queries, settings
-        self.epochs = epochs
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01, fused=True)
-        self.generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
-        self.progress, generators = Progress(), {"generator": self.generator}
-        self.state = State({"model": model}, {"optimizer": self.optimizer}, generators, self.progress)
-
-    def run(self, place: int, places: int, saved: Checkpoint | None) -> None:
-        """Train for all epochs, or for those that are left after the checkpoint."""
-        stage, before = self.stage, place * self.epochs
-        self.progress.place = place
-        if saved is not None:
-            self.state.load(saved)
-        prefix = stage.id.rpartition(".")[2]
-        for epoch in range(0 if saved is None else saved.step - before, self.epochs):
-            figures = self._epoch(epoch)
-            done = before + epoch + 1
-            stage.log_metrics(done, {f"{prefix}/{name}": value for name, value in figures.items()})
-            stage.progress(done, places * self.epochs, "epochs")
-            if (epoch + 1) % stage.config.checkpoint_every == 0 and done < places * self.epochs:
-                self.state.save(stage, done)
-
-    def _epoch(self, epoch: int) -> Figures:
-        """Go through all queries once; return the means of loss, gradient norm and the loss's figures."""
-        sums: Figures = {}
-
-        # The order is of this selector's generator, which the checkpoint holds.
-        order = torch.randperm(self.queries, generator=self.generator)
-        batches = order.split(self.settings.batch_size)
-        for number, rows in enumerate(batches):
-            loss, figures = self.loss(rows.to(self.stage.devices[0]), epoch * len(batches) + number)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
-            self.optimizer.step()
-
-            # Weighed by the queries of a batch, as the last one may have fewer.
-            figures = figures | {"loss": float(loss.detach()), "grad_norm": float(norm)}
-            for name, value in figures.items():
-                sums[name] = sums.get(name, 0.0) + value * len(rows) / self.queries
-        return sums
+        # Batches are weighed by their queries, as the last one may have fewer.
+        figures = figures | {"loss": float(loss.detach()), "grad_norm": float(norm)}
+        for name, value in figures.items():
+            sums[name] = sums.get(name, 0.0) + value * len(rows) / len(order)
+    return sums
 
 
 def save_sequences(stage: Stage, data: TrainingData, name: str, values: Tensor, subsets: list[list[str]]) -> None:
-    """Write a value (Q, N) of every sequence as items of protocol `data`, with their subsets."""
+    """Write one value (Q, N) of each sequence, in its subset, as an item of the protocol `data`."""
     rows = [
         (f"{query}/{number}", subset, "data", name, value)
         for query, row, row_subsets in zip(data.offline.queries, values.tolist(), subsets, strict=True)
@@ -156,18 +139,18 @@ def save_sequences(stage: Stage, data: TrainingData, name: str, values: Tensor, 
 
 
 def selector_file(folder: Path, mode: str) -> Path:
-    """Return the file of the selector that was trained with a reward mode."""
+    """Return the path of the selector that is trained with a reward mode."""
     return folder / f"selector-{mode}.safetensors"
 
 
 def save_selector(folder: Path, mode: str, model: PointerSelector) -> None:
-    """Write a selector's weights."""
+    """Write the weights of the selector that is trained with a reward mode."""
     with replacing(selector_file(folder, mode)) as temporary:
         save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, temporary)
 
 
 def load_selector(folder: Path, mode: str, settings: Selector, d_embedding: int, device: str) -> PointerSelector:
-    """Return a trained selector in evaluation mode."""
+    """Return the selector that was trained with a reward mode, in evaluation mode."""
     model = build_selector(settings, d_embedding, seed=0)
     model.load_state_dict(load_file(selector_file(folder, mode)))
     return model.to(device).eval()

@@ -1,4 +1,4 @@
-"""Questions about images: the official files of OK-VQA and VQAv2 as they are downloaded, and the official accuracy."""
+"""Questions about images in the official files of OK-VQA and VQAv2, and the official accuracy of answers."""
 
 import itertools
 import json
@@ -23,67 +23,66 @@ class VisualQuestion:
 
     @property
     def answer(self) -> str:
-        """The most frequent answer; the first of equals."""
+        """Return the annotators' most frequent answer."""
         return Counter(self.answers).most_common(1)[0][0]
 
 
 @dataclass(frozen=True)
 class VisualData:
-    """Questions to learn from, and those to evaluate on."""
+    """Questions of the training split and of the evaluation split."""
 
     training: list[VisualQuestion]
     evaluation: list[VisualQuestion]
 
 
 def read_data(folder: Path, images: Path) -> VisualData:
-    """Read the asset `data`: the official `*mscoco_<split>_questions.json` and `*mscoco_<split>_annotations.json`.
+    """Return the questions in the files `*mscoco_<split>_questions.json` and `..._annotations.json` of a folder.
 
-    Splits are train2014 and one to evaluate on (val2014). Images are `COCO_<split>_<12 digits>.jpg`, in `images` or in
-    its folder of the split's name.
-
-    Raises ValueError if a file is missing or wrong; with file or question.
+    The splits are train2014 and an evaluation split (val2014). Images are `COCO_<split>_<12 digits>.jpg`, in `images`
+    or in its subfolder named by the split. Raises ValueError, with the file or question, if a file is missing or wrong.
     """
     splits = {_split(path): path for path in sorted(folder.glob(f"*{QUESTIONS}"))}
     training = [split for split in splits if split.startswith("train")]
     others = [split for split in splits if not split.startswith("train")]
     if len(training) != 1 or len(others) != 1:
-        available = ", ".join(splits) or "none"
-        raise ValueError(f"{folder}: expected questions of train and of one other split, found {available}")
+        problem = f"there must be questions of train and of one other split, not of {', '.join(splits) or 'none'}"
+        raise ValueError(f"{folder}: {problem}; add or remove files")
     first, second = (read_official(splits[split], images, split) for split in (training[0], others[0]))
     if twice := {question.id for question in first} & {question.id for question in second}:
-        raise ValueError(f"{folder}: question {min(twice)} is in both splits")
+        raise ValueError(f"{folder}: question {min(twice)} is in both splits; remove it from one")
     return VisualData(first, second)
 
 
 def _split(path: Path) -> str:
-    """Return train2014 of `OpenEnded_mscoco_train2014_questions.json`."""
+    """Return the split in an official file name, such as train2014 in `OpenEnded_mscoco_train2014_questions.json`."""
     match = re.search(r"mscoco_([a-z0-9-]+)_(questions|annotations)\.json$", path.name)
     if match is None:
-        raise ValueError(f"{path}: the file name does not end in mscoco_<split>{QUESTIONS}, as the official one does")
+        raise ValueError(f"{path}: the file name is not official; end it in mscoco_<split>{QUESTIONS}")
     return match[1]
 
 
 def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
-    """Return the questions of an official file, in its order, with the answers of the annotations in the same folder.
+    """Return the questions of an official file in its order, with the answers in the annotations beside it.
 
-    Raises ValueError if annotations or an image are missing or a question is there twice; with file and question.
+    Raises ValueError, with file and question, if annotations or an image are missing or a question occurs twice.
     """
     beside = [other for other in path.parent.glob(f"*{ANNOTATIONS}") if _split(other) == split]
     if len(beside) != 1:
-        raise ValueError(f"{path}: {len(beside)} files *mscoco_{split}{ANNOTATIONS} beside it, expected one")
+        name = f"*mscoco_{split}{ANNOTATIONS}"
+        raise ValueError(f"{path}: there are {len(beside)} files {name} beside it; leave exactly one")
     answers = {str(row["question_id"]): row for row in _rows(beside[0], "annotations", ("question_id", "answers"))}
     questions: dict[str, VisualQuestion] = {}
     for row in _rows(path, "questions", ("question_id", "image_id", "question")):
         number = str(row["question_id"])
         where = f"{path}, question {number}"
         if number in questions:
-            raise ValueError(f"{where}: the question occurs twice")
+            raise ValueError(f"{where}: the question occurs twice; remove it once")
         if number not in answers:
-            raise ValueError(f"{where}: {beside[0].name} has no annotation for the question")
+            raise ValueError(f"{where}: its annotation is missing in {beside[0].name}; remove the question, or add it")
         annotated = [str(answer["answer"]) for answer in answers[number]["answers"]]
         image = _image(images, split, int(row["image_id"]), where)
         if not annotated:
-            raise ValueError(f"{where} has no answers; remove the question")
+            raise ValueError(f"{where}: its answers are missing; remove the question, or add them")
         questions[number] = VisualQuestion(number, row["question"], image, annotated)
     return list(questions.values())
 
@@ -96,7 +95,7 @@ def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[Mapping[str, An
                 row[name]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path}: needs {key}: [{{{', '.join(needed)}, ...}}], as the official file has ({error!r})"
+            f"{path}: {key}: [{{{', '.join(needed)}, ...}}] is missing ({error!r}); use the official file"
         ) from None
     return rows
 
@@ -112,14 +111,14 @@ def _image(images: Path, split: str, number: int, where: str) -> Path:
 # The official accuracy (arXiv 1505.00468), which OK-VQA uses too. Answers are normalised: lower case, no punctuation,
 # number words as digits, no articles, contractions with their apostrophes.
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
-_PERIOD = re.compile(r"\.(?!\d)")  # not the point of a decimal number; a full stop after one is dropped
+_PERIOD = re.compile(r"\.(?!\d)")  # full stops but not decimal points
 _COMMA_IN_NUMBER = re.compile(r"\d,\d")
 _DIGITS = {
     word: str(number)
     for number, word in enumerate("zero one two three four five six seven eight nine ten".split())  # noqa: SIM905
 } | {"none": "0"}
 _ARTICLES = frozenset({"a", "an", "the"})
-# Written without their apostrophes by annotators. Left out: what is another word without it (its, were, ill).
+# Annotators write these without their apostrophes. Those that are other words without them (its, were, ill) are absent.
 _CONTRACTIONS = """
 ain't aren't can't couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd've he's how'd how's
 i'm i've isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock oughtn't
@@ -131,7 +130,7 @@ you'd've you'll you're you've
 
 
 def _without_apostrophes(word: str) -> set[str]:
-    """Return the word with any non-empty set of its apostrophes left out."""
+    """Return all spellings of a word that lack at least one of its apostrophes."""
     places = [index for index, letter in enumerate(word) if letter == "'"]
     spellings = set()
     for count in range(1, len(places) + 1):
@@ -144,13 +143,13 @@ _RESTORED = {spelling: word for word in _CONTRACTIONS.split() for spelling in _w
 
 
 def normalise(answer: str) -> str:
-    """Return the answer as it is compared: the official steps, punctuation first, then words."""
+    """Return an answer normalised by the official steps: first punctuation, then words."""
     text = answer.replace("\n", " ").replace("\t", " ").strip()
     return _words(_punctuation(text))
 
 
 def _punctuation(text: str) -> str:
-    """Drop a mark that touches a space, or any if there is a number like 1,000; else put a space in its place."""
+    """Remove marks that touch a space, or all of them if there is a number like 1,000; replace others by spaces."""
     result = text
     for mark in _PUNCTUATION:
         touches = f"{mark} " in text or f" {mark}" in text or _COMMA_IN_NUMBER.search(text) is not None
@@ -164,10 +163,9 @@ def _words(text: str) -> str:
 
 
 def vqa_accuracy(answer: str, annotators: Sequence[str]) -> float:
-    """Return min(matches / 3, 1) of `answer` with the annotators' answers, all normalised.
+    """Return the official accuracy of an answer: the mean of min(matches / 3, 1) with each annotator left out once.
 
-    As the official script has it, the mean of that over the annotators left out one by one: with ten annotators 1, 2,
-    3, 4 matches give 0.3, 0.6, 0.9, 1.
+    Answers are normalised. With ten annotators 1, 2, 3 and 4 matches give 0.3, 0.6, 0.9 and 1.
     """
     normalised = normalise(answer)
     matches = [normalised == normalise(other) for other in annotators]

@@ -1,1 +1,1 @@
-"""Generative adversarial distillation: a critic tells teacher from student, and the student learns from its scores."""
+"""Study `gad`, generative adversarial distillation: a student learns from a critic that compares it with a teacher."""

@@ -1,8 +1,8 @@
-"""Stages `warmup` and `gad`: sample, score, update student and critic (GAD, arXiv 2511.10643).
+"""Stages `warmup` and `gad`: sample responses, score them, update student and critic (GAD, arXiv 2511.10643).
 
-Read `Trainer.step`. The student learns by GSPO, or by cross-entropy on the teacher's responses. In the first
-`critic_warmup` steps of a stage (0 by default in `gad`) only the critic learns. Metrics are defined in
-docs/studies/metrics/gad.md.
+`Trainer.step` is one step. The student learns by GSPO, or by cross-entropy on the teacher's responses. In the first
+`critic_warmup` steps of a stage (0 by default in `gad`) only the critic learns. docs/studies/metrics/gad.md defines the
+metrics.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ from trainers.tasks.interface import Problem, read_problems
 
 RANKS = join  # several devices: a process for each
 EARLIER = {"warmup": ("seqkd", "base"), "gad": ("warmup", "seqkd", "base")}  # inputs with a student, the latest first
-# The engine's names -> those under which this study's source reports the same quantities.
+# The policy engine's names of metrics, and the names of the same metrics in this study's source.
 ACTOR_METRICS = {
     "policy/loss": "actor/pg_loss",
     "policy/clip_fraction": "actor/pg_clipfrac",
@@ -59,13 +59,13 @@ ACTOR_METRICS = {
 
 
 def run(stage: Stage) -> None:
-    """Run one adversarial stage and save its student and critic; a stage that is switched off saves nothing."""
+    """Run an adversarial stage and save its student and critic; a stage that is not enabled saves nothing."""
     name = stage.id.rpartition(".")[2]
     if not getattr(stage.config, name).enabled:
         stage.log.info("%s.enabled is false, so nothing is trained", name)
         return
 
-    # Some students are kept on the way, as the evaluation averages over checkpoints.
+    # The last students are kept, because the evaluation can average over several checkpoints.
     trainer = Trainer(stage)
     dev = read_problems(stage.inputs["data"] / "dev.jsonl")
     first, every = trainer.restore(), stage.config.keep_checkpoints
@@ -85,29 +85,29 @@ def run(stage: Stage) -> None:
         if number + 1 in measured:
             keep_models(stage, done, trainer.student, trainer.tokenizer, trainer.critic, among=MEASURED)
 
-    # Saved before the last measurement, which may not fit into memory.
+    # The models are saved before the last measurement, which may run out of memory.
     state, steps = trainer.state, trainer.steps
     run_steps(stage, step, steps=steps, first=first, state=state, checkpoint_every=stage.config.checkpoint_every)
     save_models(stage.out, trainer.student, trainer.tokenizer, trainer.critic, ranks=stage.ranks)
     try:
         figures = trainer.measure(dev)
-    except OutOfMemory as error:  # what was trained is saved, and the stage `evaluate` measures on its own
+    except OutOfMemory as error:  # not fatal, because the models are saved and the stage `evaluate` measures them
         if stage.ranks.size > 1:
-            raise  # the others wait for this one
-        stage.log.warning("the development split is not measured, because %s", error)
+            raise  # other ranks wait for this one
+        stage.log.warning("the development split is not measured: %s", error)
         return
     stage.log_metrics(trainer.first_step + steps, figures)
 
 
 @dataclass
 class Progress:
-    """State of a checkpoint beside the models and their optimisers."""
+    """State that a checkpoint holds in addition to models and optimisers."""
 
-    student_steps: int = 0  # of the student's optimiser
+    student_steps: int = 0  # steps that the student's optimiser has taken
 
 
 class Trainer:
-    """Models and optimisers of one stage of one run, and one step with them."""
+    """Models, optimisers and data of one adversarial stage; `step` trains them."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.name = stage, stage.id.rpartition(".")[2]
@@ -117,20 +117,19 @@ class Trainer:
         placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
         self.placement = placement
 
-        # The student and its reference, which is the student as this stage finds it.
+        # The reference is the student at the start of this stage; only GSPO with a KL needs it.
         folder = latest_student(stage, EARLIER[self.name])
         self.tokenizer = load_tokenizer(folder)
-        # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
         needed = settings.kl_coef > 0 and settings.student == "gspo"
         self.student, reference = load_policy_and_reference(
             folder, placement, config.memory, stage.seed, reference=needed
         )
-        # Here, so that a size that memory forced is kept from step to step.
+        # Created once, so that a size that was reduced for lack of memory is kept.
         self.sampling_micro_batch = stage.micro_batch(config.rollout.batch_size)
         self.scoring_micro_batch = stage.micro_batch(config.rollout.batch_size)
         self.actor = self._actor(reference)
 
-        # The critic goes on from the stage before, or begins with the student's body.
+        # The critic continues from the stage before, or starts with the student's body.
         self.critic = placement.shard(stage.ranks.build(lambda: self._critic(folder)))
         self.critic_learner = Learner.adamw(
             self.critic,
@@ -141,26 +140,26 @@ class Trainer:
         )
         self.loss = build_loss(config, stage.parts["discriminator"])
 
-        # `gad` counts its steps on from those of the warm-up.
+        # The steps of `gad` are counted from the end of the warm-up.
         self.task = rule_of(stage)
         self.lengths = teacher_lengths(stage.inputs["data"])
         self.problems = read_problems(stage.inputs["data"] / "train.jsonl")
         self.steps = self._steps_of(settings)
         self.first_step = self._steps_of(config.warmup) if self.name == "gad" and config.warmup.enabled else 0
 
-        # What a checkpoint holds.
+        # A checkpoint holds both learners and the number of the student's steps.
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
         self.progress = Progress()
         self.state = state_of(learners, self.progress)
         count_steps(self.student, self.actor.learner.optimizer)
 
-        # The teacher's responses are cut where the student's are, so that length alone does not tell them apart.
-        self.limit = response_limit(config, self.lengths)  # of a response, in tokens
+        # The teacher's responses have the student's length limit, so that their length does not give them away.
+        self.limit = response_limit(config, self.lengths)  # longest response, in tokens
         teacher = Examples.of(self.tokenizer, self.problems, [problem.answer for problem in self.problems])
-        self.student_examples = teacher.cut(self.limit)  # the teacher's responses, as the student learns from them
-        self.critic_examples = teacher.cut(self.limit, end_token=config.critic.end_token)  # as the critic scores them
+        self.student_examples = teacher.cut(self.limit)
+        self.critic_examples = teacher.cut(self.limit, end_token=config.critic.end_token)
 
-        # What samples: the student itself, or an engine that has a copy of its weights.
+        # Either the student samples, or an engine with a copy of its weights.
         self.responder = Responder(self.student, self.tokenizer, placement)
         self.engine: Any = start_engine(
             stage,
@@ -172,21 +171,20 @@ class Trainer:
         )
 
     def restore(self) -> int:
-        """Go back to the last checkpoint, if there is one; return the number of steps done."""
+        """Restore the last checkpoint, if there is one; return the number of steps done."""
         done = self.state.restore(self.stage)
         set_steps(self.student, self.progress.student_steps)
         return done
 
     def before(self) -> dict[str, float]:
-        """Return the metrics known before the first step; warn of a warm-up that is too short for its critic."""
+        """Return the metrics that are known before the first step; warn if the stage is too short for its critic."""
         missing = max(0, self.settings.critic_warmup - self.steps)
         if missing:
             self.stage.log.warning(
-                "%s has %d steps, but critic_warmup reserves %d for the critic alone, so the student does "
-                "not learn here",
+                "the student does not learn in %s, because critic_warmup %d exceeds its %d steps; lower it",
                 self.name,
-                self.steps,
                 self.settings.critic_warmup,
+                self.steps,
             )
         values = {"critic/missing_warmup_steps": float(missing), "critic/diff_limit": difference_limit(self.config)}
         if self.config.critic.init == "student":
@@ -194,20 +192,21 @@ class Trainer:
         return values
 
     def step(self, step: int) -> dict[str, float]:
-        """Sample, score, update; return the step's metrics.
+        """Sample responses, score them and update student and critic; return the step's metrics.
 
-        There are B prompts, G responses of the student to each (N = B * G), and B of the teacher.
+        The student gives G responses to each of B prompts (N = B * G), stored prompt by prompt, and the teacher gives
+        one.
         """
         config, group = self.config, self.config.rollout.group_size
-        indices = self._indices_of(step)  # B, into self.problems
+        indices = self._indices_of(step)  # B indices of self.problems
 
-        # 1. The student responds, the responses to a prompt side by side; the teacher's are cut at the same limit.
+        # 1. The student responds. The policy lag is 0 unless the sampler's weights are stale.
         sequences, texts = self._respond(indices, step)
         sampled_by = steps_taken(self.responder.model) if self.engine is None else self.engine.weights_version
         metrics = {"rollout/policy_lag": float(steps_taken(self.student) - sampled_by)}
         teacher = self.critic_examples.batch(indices).to(self.placement.device)
 
-        # 2. The critic scores both: (N,) and (B,). teacher_scores, (N,): of the teacher's response to the same prompt.
+        # 2. The critic scores the student's responses (N,) and the teacher's (B,), which are repeated to pairs (N,).
         student_scores = score(self.critic, sequences, self.scoring_micro_batch, config.pooling)
         scores_by_prompt = score(self.critic, teacher, self.scoring_micro_batch, config.pooling)
         prompts = torch.arange(len(indices), device=sequences.completion_mask.device).repeat_interleave(group)
@@ -217,7 +216,7 @@ class Trainer:
         repeated = [text for text in teacher_texts for _ in range(group)]  # N
         metrics |= same_text(repeated, texts, teacher_scores, student_scores)
 
-        # 3. The score is the reward (N,); advantages (N,) are relative to the group.
+        # 3. Scores are the rewards (N,); advantages (N,) are relative to the group.
         rewards = student_scores.raw.cpu()
         advantages = self.stage.parts["advantages"](rewards, group)
         metrics |= self._rollout_metrics(indices, sequences, texts, rewards, advantages)
@@ -230,7 +229,7 @@ class Trainer:
                 metrics |= self._reinforce_student(sequences, advantages, step)
         self.progress.student_steps = steps_taken(self.student)
 
-        # 5. The critic learns to tell the pairs apart.
+        # 5. The critic learns to give the teacher's response of each pair the higher score.
         return metrics | update_critic(
             self.critic_learner,
             self.loss,
@@ -242,7 +241,7 @@ class Trainer:
         )
 
     def measure(self, rows: list[Problem]) -> dict[str, float]:
-        """Return the means on the development split, which is for choices."""
+        """Return the mean of each value on rows of the development split, which is for choices."""
         frame = measure(
             self.student,
             self.tokenizer,
@@ -258,7 +257,7 @@ class Trainer:
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
 
     def _actor(self, reference: nn.Module | None) -> Actor:
-        """Return the student as GSPO updates it."""
+        """Return the student with its optimiser and its GSPO loss."""
         config, update = self.config, self.config.update
         surrogate = partial(self.stage.parts["surrogate"], **config.clip.model_dump())
         return Actor(
@@ -277,14 +276,14 @@ class Trainer:
         if folder is not None:
             return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory_settings, seed)
         if self.name == "gad":
-            self.stage.log.warning("warmup is skipped, so the student meets a critic that has not learnt anything yet")
+            self.stage.log.warning("the critic is untrained, because warmup.enabled is false; set it to true")
         new_head = self._generator("critic head", 0)
         reward_model = asset_files(self.stage, "reward_model")
         made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)
         return made.with_adapters(memory_settings, seed)
 
     def _respond(self, indices: Sequence[int], step: int) -> tuple[Sequences, list[str]]:
-        """Return the responses to these prompts, and their texts."""
+        """Return the student's responses to the prompts of a step, and their texts."""
         respond, temperature = self.engine or self.responder, self.config.sampling.temperature
         return respond(
             [self.student_examples.prompts[index] for index in indices],
@@ -303,7 +302,7 @@ class Trainer:
         return {logged: figures[name] for name, logged in ACTOR_METRICS.items() if name in figures} | gap
 
     def _imitate_teacher(self, indices: Sequence[int], step: int) -> dict[str, float]:
-        """Update the student on the teacher's responses, as often as it is updated on its own."""
+        """Update the student on the teacher's responses, with as many minibatches as for its own responses."""
         teacher, learner, step_metrics = self.student_examples.batch(indices), self.actor.learner, StepMetrics()
         teacher = teacher.to(self.placement.device)
         with learner.training():
@@ -329,8 +328,8 @@ class Trainer:
             "response_length/teacher": torch.tensor(self.lengths["mean"]),
             "response_length/teacher_p99": torch.tensor(self.lengths["p99"]),
         }
-        asked = [self.problems[index] for index in indices for _ in range(group)]
-        quality = qualities(self.task, asked, texts, ended.tolist())
+        answered = [self.problems[index] for index in indices for _ in range(group)]
+        quality = qualities(self.task, answered, texts, ended.tolist())
         return {name: value.item() for name, value in values.items()} | quality_metrics(quality, rewards, group)
 
     def _steps_of(self, settings: Adversarial) -> int:
@@ -344,14 +343,14 @@ class Trainer:
         return generator(f"{self.name} {purpose}", self.stage.seed or 0, step)
 
 
-# A model carries the number of optimiser steps that its weights have seen, as a buffer. A copy of the weights (a
-# sampler's, a reference's) holds the number of the moment of copying, so a difference means stale weights.
+# A buffer of the model counts the optimiser steps that its weights have seen. A copy of the weights keeps the count of
+# the time of copying, so a difference between the counts shows stale weights.
 _BUFFER = "optimizer_steps"
 
 
 def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Let every step of `optimizer` add 1 to the number that `model` carries, 0 to begin with."""
-    model.register_buffer(_BUFFER, torch.tensor(0), persistent=False)  # belongs to a run, not to a saved model
+    """Count the steps of `optimizer` in a buffer of `model`, starting at 0."""
+    model.register_buffer(_BUFFER, torch.tensor(0), persistent=False)  # saved models do not have it
 
     def add_one(*_: object) -> None:
         model.get_buffer(_BUFFER).add_(1)
@@ -360,10 +359,10 @@ def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def set_steps(model: nn.Module, taken: int) -> None:
-    """Set the number of steps that `model` carries, for weights from a checkpoint."""
+    """Set the step count of `model`, for weights from a checkpoint."""
     model.get_buffer(_BUFFER).fill_(taken)
 
 
 def steps_taken(model: nn.Module) -> int:
-    """Return the number of optimiser steps that the weights of `model` have seen."""
+    """Return the number of optimiser steps that the weights of `model` have seen, from its buffer."""
     return int(model.get_buffer(_BUFFER))

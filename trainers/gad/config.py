@@ -1,8 +1,8 @@
 """Configuration of the study `gad`: generative adversarial distillation in three stages.
 
-The defaults are the published ones (GAD notes) where these state them. Only pydantic is imported: `_study.yaml` names
-`GadConfig`, and validating and planning read it without torch. Every field has a default, as a stage is given the keys
-that it reads and no others. What the study shares with `innovations` and `gspo` comes from their engine's settings.
+The defaults are those of the GAD notes, as far as they state them. `_study.yaml` names `GadConfig`; this module imports
+only pydantic, so that validating and planning do not need torch. Every field has a default, because a stage gets only
+the keys that it reads. Settings that `innovations` and `gspo` share are in `trainers.policy.config`.
 """
 
 import math
@@ -22,23 +22,15 @@ from trainers.policy.config import (
 )
 from trainers.tasks.settings import TemplatedLists
 
-ADVERSARIAL = (  # keys that only the two adversarial stages and their critic use
-    "sampling",
-    "rollout",
-    "pooling",
-    "advantage",
-    "ratio",
-    "clip",
-    "update",
-    "critic",
-    "reward_model",
-    "discriminator",
-    "memory",
+# Keys that only the two adversarial stages use.
+ADVERSARIAL = (
+    *("sampling", "rollout", "pooling", "advantage", "ratio", "clip", "update"),
+    *("critic", "reward_model", "discriminator", "memory"),
 )
 
 
 class Data(Strict):
-    """Prompts per split. The development split is for choices; the test split is read once, by the last stage."""
+    """Prompts per split. The development split is for choices; only the last stage reads the test split."""
 
     train: int | None = Field(default=2000, ge=1, description="Training prompts; null: the rest of a file.")
     dev: int | float = Field(default=200, gt=0, description="Development prompts; below 1: share of a file's rows.")
@@ -53,14 +45,14 @@ class Data(Strict):
     def _sizes(self) -> Self:
         for name, size in (("dev", self.dev), ("test", self.test)):
             if size >= 1 and size != int(size):
-                raise ValueError(f"{name} = {size} is neither a whole number of rows nor a share below 1")
+                raise ValueError(f"{name} {size} is not valid; use a whole number of rows, or a share below 1")
         if self.dev < 1 and self.test < 1 and self.dev + self.test > 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} are more than the whole file")
+            raise ValueError(f"dev {self.dev} and test {self.test} exceed the whole file; lower one of them")
         return self
 
 
 class Base(Strict):
-    """Training of the small base model that is used if `model` is null, on worked responses with flaws."""
+    """Training of a small base model on flawed worked responses, used if `model` is null."""
 
     steps: int = Field(default=300, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=48, ge=1, description="Responses per step.")
@@ -84,7 +76,7 @@ class SeqKD(Strict):
 
 
 class Adversarial(Strict):
-    """An adversarial stage: every step samples, scores, and updates the critic and, after its warm-up, the student."""
+    """An adversarial stage: each step samples and scores responses, then updates student and critic."""
 
     enabled: bool = Field(default=True, description="Whether the stage runs.")
     epochs: int = Field(default=2, ge=1, description="Passes over the training prompts.")
@@ -183,7 +175,7 @@ Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(di
 
 
 class Evaluate(Strict):
-    """Evaluation of a student, which is the same for all variants whatever their sampling in training."""
+    """Evaluation of a student, with its own sampling settings for all variants."""
 
     checkpoints: int = Field(default=1, ge=1, description="Number of last checkpoints over which results are averaged.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
@@ -249,21 +241,20 @@ class GadConfig(Strict):
             return self
         refused = self.rollout._refused(self.memory, self.sampling.temperature or 1.0, None)
         problems = [
-            (self.task is None and self.data_source is None, "task null needs a data_source"),
+            (self.task is None and self.data_source is None, "with task null there is no data; set data_source"),
             *((True, problem) for problem in refused),
-            (self.task is None and self.model is None, "task null needs a pretrained `model`"),
-            (self.task is not None and self.data.train is None, "data.train must be a number for a generated task"),
+            (self.task is None and self.model is None, "task null needs a pretrained model; set `model`"),
             (
-                self.task is not None and min(self.data.dev, self.data.test) < 1,
-                "data.dev and data.test must be numbers, not shares, for a generated task",
+                self.task is not None and (self.data.train is None or min(self.data.dev, self.data.test) < 1),
+                "data.train, data.dev and data.test must be numbers of at least 1 for a generated task; set all three",
             ),
             (
                 self.validation_source is None and self.data.dev + self.data.test == 1,
-                "data.dev and data.test take the whole file, so nothing is left to train on",
+                "data.dev and data.test take the whole file, so nothing is left to train on; lower one of them",
             ),
             (
                 self.task is not None and self.data.max_prompt_length is not None,
-                "data.max_prompt_length has no effect on a generated task",
+                "data.max_prompt_length has no effect on a generated task; set it to null",
             ),
             *(
                 (self.task is not None and getattr(self, name) is not None, f"{name} is not used; set task to null")
@@ -271,7 +262,7 @@ class GadConfig(Strict):
             ),
             (
                 self.critic.init == "reward_model" and self.reward_model is None,
-                "critic.init = reward_model needs the asset `reward_model`; set it, or set another critic.init",
+                "critic.init reward_model needs the asset `reward_model`; set it, or set another critic.init",
             ),
             (
                 self.critic.init == "student" and self.reward_model is not None,
@@ -279,7 +270,7 @@ class GadConfig(Strict):
             ),
             (
                 self.gad.enabled and self.evaluate.checkpoints > (self.gad.max_steps or math.inf),
-                f"evaluate.checkpoints ({self.evaluate.checkpoints}) exceeds gad.max_steps ({self.gad.max_steps})",
+                f"evaluate.checkpoints {self.evaluate.checkpoints} exceeds gad.max_steps {self.gad.max_steps}",
             ),
         ]
         for wrong, problem in problems:

@@ -1,4 +1,4 @@
-"""The discriminator: scores of responses, and its updates on pairs of a teacher's and a student's response."""
+"""The critic: its scores of responses, and its updates on pairs of a teacher's and a student's response."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,9 +27,9 @@ def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
 
 
 def difference_limit(config: GadConfig) -> float:
-    """Return the score difference above which the critic is too confident; it is larger for the hinges of v1 and v2.
+    """Return the score difference above which the critic is too confident.
 
-    The GAD notes: section 19 has 1; section 12.4 allows 5 under v2, and v1 has no bound of its own.
+    It is 1 (section 19 of the GAD notes), but max_margin for v2 (5 in section 12.4) and 5 for v1, which has no bound.
     """
     settings = config.discriminator
     return getattr(settings, "max_margin", 5.0) if isinstance(settings, Hinge) else 1.0
@@ -40,7 +40,7 @@ def new_critic(
 ) -> ValueModel:
     """Return a new critic: the reward model, or the student's body or a separate one with a new head."""
     if settings.init == "reward_model":
-        assert reward_model is not None  # `GadConfig` sees to that
+        assert reward_model is not None  # `GadConfig` checks it
         if not is_language_model(reward_model):
             return ValueModel.from_reward_model(reward_model, placement, student)
         refuse_other_tokenizer(reward_model, student)
@@ -54,9 +54,9 @@ def new_critic(
 
 @torch.no_grad()
 def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, pooling: Pooling) -> Scores:
-    """Return the scores of N responses. Equal responses to one prompt are scored once, so that they are equal.
+    """Return the scores of N responses; equal responses to one prompt are scored once, so that their scores are equal.
 
-    In a batch, equal rows may differ by rounding, which normalised advantages would blow up to a signal.
+    Scores of equal rows may differ by rounding, which normalised advantages would amplify.
     """
     everything = torch.cat([sequences.prompt_ids, sequences.completion_ids, sequences.completion_mask], 1)
     _, inverse = everything.unique(dim=0, return_inverse=True)
@@ -69,11 +69,11 @@ def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, poo
 def teacher_scores_of(
     teacher: Sequences, scores_by_prompt: Scores, student: Sequences, student_scores: Scores, prompts: Tensor
 ) -> Scores:
-    """Return the score of the teacher's response to the same prompt, for each of N responses of the student: (N,).
+    """Return, for each of N responses of the student, the score of the teacher's response to the same prompt: (N,).
 
-    teacher: responses to B prompts, whose scores are `scores_by_prompt` (B,). prompts: (N,), the index among the B of
-    the prompt that each of the student's responses answers. Where the student wrote what the teacher wrote, the score
-    is the student's own: scored in another batch it may differ by rounding, which would decide who has the higher one.
+    teacher: responses to B prompts, with scores `scores_by_prompt` (B,). prompts: (N,), the prompt's index, below B, of
+    each student response. If student and teacher wrote the same, both get the student's score, because scores from
+    different batches may differ by rounding.
     """
     width = min(teacher.completion_mask.shape[1], student.completion_mask.shape[1])
     student_ids, teacher_ids = student.completion_ids[:, :width], teacher.completion_ids[prompts, :width]
@@ -84,20 +84,20 @@ def teacher_scores_of(
 
 
 def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the critic's metrics on the pairs (N,) of a step, all computed once, before its update."""
+    """Return the critic's mean metrics on the pairs (N,) of a step, before its update."""
     losses, diagnostics = loss(teacher, student)
     values = {"critic/d_loss": losses, **pair_diagnostics(teacher, student), **diagnostics}
     return {name: value.mean().item() for name, value in values.items()}
 
 
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the score differences of pairs (N,) with equal texts: 0, except for tokens that no text shows.
+    """Return the mean score difference of those of N pairs that have equal texts; no metric if there are none.
 
-    Nothing if no texts are the same.
+    It is 0 unless the responses differ in tokens that the text does not show.
     """
     same = torch.tensor([one == other for one, other in zip(teacher_texts, texts, strict=True)])
-    apart = (teacher.pooled - student.pooled).abs().cpu()[same]
-    return {"critic/same_text_diff": apart.mean().item()} if len(apart) else {}
+    difference = (teacher.pooled - student.pooled).abs().cpu()[same]
+    return {"critic/same_text_diff": difference.mean().item()} if len(difference) else {}
 
 
 def update_critic(
@@ -110,10 +110,10 @@ def update_critic(
     pooling: Pooling,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Minimise the loss over minibatches of prompts: B teacher responses against B * G student responses.
+    """Minimise the loss on B teacher and B * G student responses in minibatches of prompts; return the gradient norm.
 
-    The losses of micro-batches are divided by the pairs of their minibatch, so that accumulation does not change the
-    gradient. Returns the mean gradient norm before clipping.
+    The losses of micro-batches are divided by the number of pairs in their minibatch, so that accumulation does not
+    change the gradient. The norm is that before clipping, averaged over minibatches.
     """
     step_metrics, group = StepMetrics(), len(student) // len(teacher)
     with learner.training():
@@ -132,7 +132,7 @@ def update_critic(
 def pair_scores(
     critic: nn.Module, teacher: Sequences, student: Sequences, prompts: Tensor, group: int, *, pooling: Pooling
 ) -> tuple[Scores, Scores]:
-    """Return the scores of the pairs of some prompts: teacher's, repeated for each response of the group; student's."""
+    """Return the scores of all pairs of some prompts: the teacher's, repeated for each pair, and the student's."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
     teacher_scores = _pooled(critic, teacher.select(prompts), pooling)
     repeated = Scores(*(values.repeat_interleave(group, 0) for values in teacher_scores))

@@ -1,4 +1,4 @@
-"""Stage `data`: prompts and teacher responses of all splits, once for all variants and seeds, and how long they are."""
+"""Stage `data`: prompts and teacher responses of all splits and their lengths, once for all variants and seeds."""
 
 import math
 from pathlib import Path
@@ -20,20 +20,20 @@ from trainers.running.stage import Stage
 from trainers.tasks.interface import Problem, bucket, write_problems
 
 
-# Random numbers and rows depend on the step alone, so a resumed stage needs no generator's state.
+# Random numbers and rows depend on the step alone, so checkpoints do not need generators' states.
 def generator(purpose: str, seed: int, step: int) -> torch.Generator:
     """Return a random generator for one purpose at one step."""
     return torch.Generator().manual_seed(bucket(f"{purpose} {seed} {step}", 2**62))
 
 
 def number_of_steps(rows: int, batch_size: int, epochs: int, max_steps: int | None) -> int:
-    """Return the number of steps of `epochs` passes, or fewer; a pass's last batch is filled from the next pass."""
+    """Return the number of steps of `epochs` passes over `rows` rows, but at most `max_steps`."""
     steps = math.ceil(epochs * rows / batch_size)
     return steps if max_steps is None else min(steps, max_steps)
 
 
 def rows_of_step(rows: int, batch_size: int, step: int, *, purpose: str, seed: int) -> list[int]:
-    """Return the `batch_size` row numbers of a step: pass after pass over all rows, each in an order of its own."""
+    """Return the `batch_size` row numbers of a step in repeated passes over all rows, each in its own random order."""
     first = step * batch_size
     chosen: list[int] = []
     while len(chosen) < batch_size:
@@ -44,12 +44,12 @@ def rows_of_step(rows: int, batch_size: int, step: int, *, purpose: str, seed: i
 
 
 SPLITS = ("train", "dev", "test")
-WORKED = "base.jsonl"  # flawed worked responses of a generated task, for a model from scratch
+WORKED = "base.jsonl"  # flawed worked responses, with which a model from scratch is trained
 LENGTHS = "teacher_lengths.json"
 
 
 def run(stage: Stage) -> None:
-    """Write train.jsonl, dev.jsonl and test.jsonl; log and keep the token statistics of the teacher's responses."""
+    """Write train.jsonl, dev.jsonl, test.jsonl and the length statistics of the teacher's responses."""
     config: GadConfig = stage.config
     model = asset_files(stage, "model")
     words = () if model is not None else load_task(stage).words
@@ -59,28 +59,28 @@ def run(stage: Stage) -> None:
         write_problems(stage.out / f"{split}.jsonl", rows)
         stage.log_metrics(0, {f"rows/{split}": len(rows)})
     lengths = length_statistics([len(response_tokens(tokenizer, row.answer)) for row in splits["train"]])
-    stage.log.info("teacher responses, tokens: %s", lengths)
+    stage.log.info("teacher responses have these numbers of tokens: %s", lengths)
     write_json(stage.out / LENGTHS, lengths)
     stage.log_metrics(0, {f"teacher/length_{name}": value for name, value in lengths.items()})
 
 
 def length_statistics(lengths: list[int]) -> dict[str, float]:
-    """Return mean, p50, p95, p99 and max of numbers of tokens, end-of-sequence tokens included."""
+    """Return mean, p50, p95, p99 and max of response lengths in tokens, including end-of-sequence tokens."""
     values = np.array(lengths)
     percentiles = {f"p{q}": float(np.percentile(values, q)) for q in (50, 95, 99)}
     return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
 
 
 def teacher_lengths(folder: Path) -> dict[str, float]:
-    """Return the statistics of the training rows that the stage `data` left in `folder`."""
+    """Return the length statistics of the teacher's training responses that the stage `data` wrote to `folder`."""
     lengths: dict[str, float] = read_json(folder / LENGTHS)
     return lengths
 
 
 def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
-    """Return the longest response in tokens: length_factor times what is configured, or the teacher's 99th percentile.
+    """Return the longest response in tokens: length_factor times max_response_length, rounded up.
 
-    The product is rounded up.
+    If max_response_length is null, the teacher's 99th percentile takes its place.
     """
     configured = config.sampling.max_response_length
     return math.ceil((lengths["p99"] if configured is None else configured) * config.sampling.length_factor)
@@ -95,7 +95,7 @@ def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Problem]]:
 
 
 def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Problem]]:
-    """Return the rows of the sources; a chat of the development or test split is not trained on."""
+    """Return the rows of the data sources by split; the training split has no chats of the other two."""
     data, counts = stage.config.data, {"duplicates": 0, "too_long": 0}
     rows = _usable(stage, tokenizer, stage.inputs["data_source"], counts)
     validation = None
@@ -116,7 +116,7 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
 
 
 def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, asset: Path, counts: dict[str, int]) -> list[Problem]:
-    """Return the rows of a source; those that are left out are added to `counts`."""
+    """Return the usable rows of a data source, and add the numbers of the others to `counts`."""
     rows, duplicates = read_teacher_rows(only_file(files(asset)))
     counts["duplicates"] += duplicates
     longest = stage.config.data.max_prompt_length

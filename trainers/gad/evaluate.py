@@ -1,7 +1,7 @@
-"""Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet.
+"""Stages `evaluate_start` and `evaluate`: measure students on the test split; items.parquet has a row per prompt.
 
-Where `evaluate.checkpoints` asks for more students of the stage `gad` than the last one, values of `sampled` are their
-means. The samples quote the last student.
+If `evaluate.checkpoints` asks for earlier students of the stage `gad` as well, the values of `sampled` are means over
+all of them. The samples quote the last student.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ RANKS = join  # several devices: a process for each, with all of the student and
 
 
 def run(stage: Stage) -> None:
-    """Measure the latest student among the inputs; with an input `start` its rows are kept too, as `start_...`."""
+    """Measure the latest student among the inputs; add the rows of an input `start` as protocols `start_...`."""
     config: GadConfig = stage.config
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
@@ -34,8 +34,7 @@ def run(stage: Stage) -> None:
     rows = read_problems(stage.inputs["data"] / f"{SUBSET}.jsonl")
     tokenizer, micro_batch = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
-    asked = [{"item": row.id, "prompt": row.chat, "reference": row.answer} for row in rows]
-    quotes = Quotes(asked, outcome="rule")
+    quotes = Quotes([{"item": row.id, "prompt": row.chat, "reference": row.answer} for row in rows], outcome="rule")
     frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
     rule = rule_of(stage)
     for number, (folder, critic) in enumerate(models):
@@ -44,10 +43,10 @@ def run(stage: Stage) -> None:
         scorer = None
         if critic is not None:
             scorer = stage.ranks.build(partial(ValueModel.load, critic, placement, sees_token=True))
-            if stage.ranks.rank == 0:  # which has its weights
+            if stage.ranks.rank == 0:  # only this rank has the weights
                 measured.add(scorer.state_dict(), critic)
             scorer = placement.shard(scorer)
-        # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
+        # Each student has its own sampling seed, so that averaging over students reduces the sampling noise.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         frame = measure(
             student,

@@ -1,4 +1,4 @@
-"""Measures of responses: nearness to the teacher (chrF2, ROUGE-L), the task's rule, the critic's verdict, length."""
+"""Metrics of responses: similarity to the teacher (chrF2, ROUGE-L), the task's rule, the critic's verdict, length."""
 
 import math
 import re
@@ -26,31 +26,31 @@ from trainers.running.stage import Stage
 from trainers.tasks.interface import Problem, Task, by_rule
 
 _CHRF = CHRF()  # sacreBLEU's defaults: character 6-grams, beta 2, no word n-grams (Popović 2015)
-_CHARACTER = "\u3040-\u30ff\u4e00-\u9fff"  # of a script without spaces: each is a word
+_CHARACTER = "\u3040-\u30ff\u4e00-\u9fff"  # scripts without spaces, in which each character counts as a word
 _WORDS = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
 
 
 def chrf(responses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Return a number in [0, 1] for each response: 1 if it is its reference, 0 if they share no character."""
+    """Return the chrF2 of each response in [0, 1]: 1 if it equals its reference, 0 if they share no character."""
     return [_sentence_chrf(*pair) for pair in zip(responses, references, strict=True)]
 
 
-@lru_cache(maxsize=10_000)  # a student gives most of its responses more than once
+@lru_cache(maxsize=10_000)  # most responses occur more than once
 def _sentence_chrf(response: str, reference: str) -> float:
     return _CHRF.sentence_score(response, [reference]).score / 100
 
 
 def rouge_l(responses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Return ROUGE-L (Lin 2004) in [0, 1] for each response: the F1 of the longest common subsequence of words.
+    """Return the ROUGE-L (Lin 2004) of each response in [0, 1]: the F1 of the longest common subsequence of words.
 
-    Words are lower-case runs of letters and digits; a Chinese or Japanese character is one.
+    A word is a lower-case run of letters and digits, or one Chinese or Japanese character.
     """
     pairs = zip(responses, references, strict=True)
     return [_f1(_WORDS.findall(one.lower()), _WORDS.findall(other.lower())) for one, other in pairs]
 
 
 def _f1(words: Sequence[str], others: Sequence[str]) -> float:
-    longest = [0] * (len(others) + 1)  # common to the words so far and the first j others
+    longest = [0] * (len(others) + 1)  # entry j: length of what the words so far and the first j others have in common
     for word in words:
         before = longest.copy()
         for j, other in enumerate(others):
@@ -59,14 +59,14 @@ def _f1(words: Sequence[str], others: Sequence[str]) -> float:
 
 
 def rule_of(stage: Stage) -> Task | None:
-    """Return the task if it has a rule for good responses; None for rows of a file."""
+    """Return the task, whose rule rewards responses; None if the rows come from a file."""
     return None if stage.config.task is None else load_task(stage)
 
 
 def qualities(
     task: Task | None, rows: Sequence[Problem], texts: Sequence[str], ended: Sequence[bool]
 ) -> dict[str, list[float]]:
-    """Return `chrf` of N responses to their teacher's, and with a rule `rule`; row i belongs to text i."""
+    """Return `chrf` of N responses, and `rule` if there is a task; text i responds to row i."""
     values = {"chrf": chrf(texts, [row.answer for row in rows])}
     if task is not None:
         values["rule"], _ = by_rule(task, rows, texts, ended)
@@ -74,7 +74,7 @@ def qualities(
 
 
 def quality_metrics(quality: Mapping[str, Sequence[float]], scores: Tensor, group_size: int) -> dict[str, float]:
-    """Return the means, and the within-group correlation of the critic's scores (N,) with each; undefined ones lack."""
+    """Return the mean of each quality (N,), and its within-group correlation with scores (N,) if that is defined."""
     metrics = {f"quality/{name}": sum(values) / len(values) for name, values in quality.items()}
     for name, values in quality.items():
         correlation = within_group_correlation(scores.cpu(), torch.tensor(values), group_size)
@@ -97,14 +97,13 @@ def measure(
     greedily: bool = True,
     keep: Keep | None = None,
 ) -> pd.DataFrame:
-    """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
+    """Return one row per prompt and value for the protocols `greedy` (most likely response) and `sampled` (means).
 
-    Values: chrf, rule (where the task has one) or rouge_l, win (with a critic), length. Samples are spread evenly over
-    a prompt's responses (`policy/systematic_sampling.py`). Their seed is the same for all variants and seeds, so that
-    differences between them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th
-    percentile sets the limit, so one very long response costs nothing. micro_batch: of `evaluate.batch_size` rows, less
-    if there is too little memory. greedily: False leaves the protocol `greedy` out. keep: is handed the responses of
-    each protocol.
+    The values are chrf, rule (with a task) or rouge_l, win (with a critic) and length. Samples are spread evenly over a
+    prompt's responses (`policy/systematic_sampling.py`), with one sampling seed for all variants and training seeds, so
+    that sampling noise largely cancels in their differences. lengths: statistics of the teacher's training responses;
+    the 99th percentile sets the response limit. micro_batch: number of responses sampled or scored at once. greedily:
+    whether to measure the protocol `greedy`. keep: called with the responses of each protocol.
     """
     settings = config.evaluate
     limit = math.ceil(settings.length_factor * lengths["p99"])
@@ -125,11 +124,11 @@ def measure(
     scores_by_prompt = None if critic is None else score(critic, teacher, micro_batch, config.pooling)
     frames = []
     for protocol, (distinct, texts) in responses.items():
-        asked = [rows[i] for i in distinct.prompts.tolist()]
+        answered = [rows[i] for i in distinct.prompts.tolist()]
         ended = distinct.sequences.ended(tokenizer.eos_token_id).tolist()
-        values = qualities(task, asked, texts, ended)
+        values = qualities(task, answered, texts, ended)
         if task is None:
-            values["rouge_l"] = rouge_l(texts, [row.answer for row in asked])
+            values["rouge_l"] = rouge_l(texts, [row.answer for row in answered])
         values["length"] = distinct.sequences.lengths.tolist()
         if critic is not None and scores_by_prompt is not None:
             student_scores = score(critic, distinct.sequences, micro_batch, config.pooling)

@@ -1,4 +1,4 @@
-"""Which code a variant of `gad` uses, by stage; see `ablation.contract.parts`."""
+"""Names of the code that a variant of `gad` uses in each stage; see `ablation.contract.parts`."""
 
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,11 @@ ENGINES = {"own_without_end": "trainers.gad.without_end.WithoutEnd", "vllm": VLL
 
 
 def parts(config: "GadConfig", stage: str) -> dict[str, str]:
-    """Return what `stage` uses; a slot that a variant does without is absent.
+    """Return {slot: dotted name} of the code that `stage` uses; slots that the variant does not use are absent.
 
-    task: absent for rows of a file. engine: samples in the student's place. discriminator: the loss (N,) of pairs of a
-    teacher's and a student's scores. advantages: (N,), of rewards (N,) and the size of a group. ratio: importance
-    ratios (N, T), of log-probabilities (N, T). surrogate: PPO's losses (N, T).
+    task: absent if the rows come from a file. engine: samples in place of the student. discriminator: takes scores of N
+    pairs, returns losses (N,). advantages: takes rewards (N,) and the group size, returns advantages (N,). ratio: takes
+    log-probabilities (N, T), returns importance ratios (N, T). surrogate: returns PPO's losses (N, T).
     """
     used = {} if config.task is None else {"task": task_of(config.task)}
     if stage == "seqkd" and config.seqkd.memory.lora is not None:

@@ -1,4 +1,4 @@
-"""Prompts with teacher responses: read from Parquet or JSON lines, checked, and split."""
+"""Prompts with teacher responses, which are read from Parquet or JSON lines, checked and split."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,18 +11,18 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from trainers.tasks.interface import Problem, bucket
 
 FIELDS = ("content", "teacher_response")
-Text = Annotated[str, StringConstraints(strict=True, pattern=r"\S")]  # that is not blank
+Text = Annotated[str, StringConstraints(strict=True, pattern=r"\S")]  # not blank
 
 
 class Message(BaseModel):
-    """One message of a chat; further fields of a file are ignored."""
+    """One message of a chat; other fields are ignored."""
 
     role: Literal["system", "user", "assistant"]
     content: Text
 
 
 class TeacherRow(BaseModel):
-    """A row as files have it; further fields are ignored."""
+    """One row of a file; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -31,11 +31,10 @@ class TeacherRow(BaseModel):
 
 
 def read_teacher_rows(path: Path) -> tuple[list[Problem], int]:
-    """Return the rows of a .parquet, .jsonl or .json (lines) file, and the number of duplicates left out.
+    """Return the rows of a .parquet, .jsonl or .json (lines) file, and the number of duplicates that are left out.
 
-    Rows of one chat count once, the first stays, whatever the teacher answered in the others.
-
-    Raises ValueError, with the file, the row's number from 1, field and reason, for the first row that cannot be used.
+    Of rows with the same chat only the first is kept. Raises ValueError, with the file, the row's number from 1, the
+    field and the problem, for the first row that cannot be used.
     """
     rows: dict[str, Problem] = {}
     read = 0
@@ -60,15 +59,15 @@ def split_rows(
     seed: int,
     validation: Sequence[Problem] | None = None,
 ) -> dict[str, list[Problem]]:
-    """Return disjoint train, dev and test rows in an order that `seed` sets; train None: all that are left.
+    """Return disjoint train, dev and test rows in an order set by `seed`.
 
-    dev, test: numbers of rows; below 1: shares of the rows that they are taken from, rounded, at least one.
-    validation: the rows that dev and test are taken from; None: `rows`. A chat of both is not trained on.
-    Raises ValueError if there are too few.
+    train: number of rows; None: all that are left. dev, test: numbers of rows, or shares below 1, at least one row.
+    validation: source of the dev and test rows; None: `rows`. Chats of dev and test are not used for training. Raises
+    ValueError if there are too few rows.
     """
 
-    def ordered(some: Sequence[Problem]) -> list[Problem]:
-        return sorted(some, key=lambda row: bucket(f"{seed} {row.id}", 2**60))
+    def ordered(unordered: Sequence[Problem]) -> list[Problem]:
+        return sorted(unordered, key=lambda row: bucket(f"{seed} {row.id}", 2**60))
 
     held_out = ordered(rows if validation is None else validation)
     n_test, n_dev = (max(1, round(size * len(held_out))) if size < 1 else int(size) for size in (test, dev))
@@ -76,11 +75,10 @@ def split_rows(
     taken = {row.id for split in splits.values() for row in split}
     rest = [row for row in ordered(rows) if row.id not in taken]
     if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
-        others = "" if validation is None else f" and {len(held_out)} to validate on"
+        others = "" if validation is None else f" and {len(held_out)} for validation"
         raise ValueError(
-            f"data: {n_dev} rows are requested for dev, {n_test} for test and {train or 'at least 1'} for "
-            f"train, but there are {len(rows)} different rows{others}; lower data.train, data.dev or "
-            "data.test"
+            f"data: there are only {len(rows)} different rows{others} for {n_dev} dev, {n_test} test and "
+            f"{train or 'at least 1'} train rows; lower data.train, data.dev or data.test"
         )
     return {**splits, "train": rest if train is None else rest[:train]}
 
@@ -100,7 +98,7 @@ def _raw_rows(path: Path) -> Iterator[Any]:
                 try:
                     yield json.loads(line)
                 except ValueError as error:
-                    raise ValueError(f"{path}: row {number} is not JSON ({error})") from None
+                    raise ValueError(f"{path}: row {number} is not JSON ({error}); correct it") from None
 
 
 def _row(raw: Any) -> Problem:
@@ -108,13 +106,13 @@ def _row(raw: Any) -> Problem:
         row = TeacherRow.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the row"
+        field = ".".join(map(str, first["loc"])) or "the row"
         if first["type"] == "missing":
-            raise ValueError(f"the field {where} is missing; add it to the row") from None
-        raise ValueError(f"{where}: {first['msg']}, not {first['input']!r:.200}") from None
+            raise ValueError(f"the field {field} is missing; add it to the row") from None
+        raise ValueError(f"{field}: {first['msg']}, not {first['input']!r:.200}; correct it") from None
     messages = [message.model_dump() for message in row.content]
     *earlier, last = messages
     if last["role"] != "user":
-        raise ValueError(f"content ends with the role {last['role']!r}, but the last message must be the user's")
+        raise ValueError(f"the last message of `content` has the role {last['role']!r}; end with one of the user")
     text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
     return Problem(f"row-{bucket(text, 16**12):012x}", last["content"], row.teacher_response, earlier=earlier)

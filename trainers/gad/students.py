@@ -1,4 +1,4 @@
-"""Which student a stage starts from, and what it leaves; one that is switched off leaves none."""
+"""Folders of students and critics: those that a stage starts from, and those that it saves."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from trainers.policy.value_model import ValueModel
 from trainers.running.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
-MEASURED = "measured"  # like KEPT, for the earlier steps that the evaluation averages over
+MEASURED = "measured"  # subfolder like KEPT, with the models of the steps that the evaluation averages over
 
 
 def save_models(
@@ -39,37 +39,37 @@ def keep_models(
     *,
     among: str = KEPT,
 ) -> None:
-    """Keep a copy of the models under the number of the step, in the same two subfolders."""
+    """Save a copy of the models in the stage's subfolder `among`, in a folder named by the step."""
     with keeping(stage.out / among, step) as folder:
         save_models(folder, student, tokenizer, critic, ranks=stage.ranks)
 
 
 def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
-    """Return the folder of the last of the inputs `earlier` that trained a student, else of the asset `model`."""
+    """Return the folder of the first student among the inputs `earlier`, else of the asset `model`."""
     for name in earlier:
         folder = stage.inputs[name] / STUDENT
         if folder.is_dir():
-            stage.log.info("student of the stage %s: %s", name, folder)
+            stage.log.info("the student is that of the stage %s, %s", name, folder)
             return folder
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError(f"none of the stages {', '.join(earlier)} left a student, and `model` is null")
-    stage.log.info("student: the asset `model`, %s", model)
+        raise ValueError(f"the stages {', '.join(earlier)} left no student, and `model` is null; set `model`")
+    stage.log.info("the student is the asset `model`, %s", model)
     return model
 
 
 def measured_models(stage: Stage) -> list[Path]:
     """Return the folders of the earlier models that the stage `gad` kept for the evaluation, the latest first.
 
-    Raises ValueError if these are not what `evaluate.checkpoints` asks for.
+    Raises ValueError if they are not those that `evaluate.checkpoints` asks for.
     """
     folder = stage.inputs.get("gad")
-    if folder is None or not (folder / STUDENT).is_dir():  # before it, or switched off
+    if folder is None or not (folder / STUDENT).is_dir():  # this evaluation precedes `gad`, or `gad` is not enabled
         return []
     return earlier_models(folder / MEASURED, stage.config.evaluate.checkpoints)
 
 
 def latest_critic(stage: Stage, earlier: Sequence[str]) -> Path | None:
-    """Return the folder of the last of the inputs `earlier` that trained a critic; None if none did."""
+    """Return the folder of the first critic among the inputs `earlier`; None if none of them has a critic."""
     folders = [stage.inputs[name] / CRITIC for name in earlier if (stage.inputs[name] / CRITIC).is_dir()]
     return folders[0] if folders else None

@@ -1,4 +1,4 @@
-"""Responses without their end token, for `rollout.engine: own_without_end`."""
+"""Sampler that removes end tokens from responses, for `rollout.engine: own_without_end`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +13,17 @@ from trainers.policy.responses import Responder
 
 @dataclass(frozen=True)
 class Trimmed(Sequences):
-    """Responses whose end token stands in `completion_ids`, outside of `completion_mask`."""
+    """Responses whose end tokens are in `completion_ids` but not in `completion_mask`."""
 
     def ended(self, eos: int) -> Tensor:
-        """Return a mask (N,) of the responses that ended by themselves and were not cut."""
+        """Return a mask (N,) of the responses with an end token, which are not truncated."""
         return (self.completion_ids == eos).any(1)
 
 
 class WithoutEnd:
-    """Samples with the student itself and takes the end token off, as the notes of black-opd recommend (form 1).
+    """Samples with the student and removes end tokens, as the notes of black-opd recommend (form 1).
 
-    Neither the critic nor the student's update sees that token. A response that consists of it alone keeps it.
+    Neither the critic nor the student's update sees the token. A response that consists of the token alone keeps it.
     """
 
     def __init__(self, *responder: Any, version: Callable[[], int], **_: object) -> None:
@@ -31,16 +31,14 @@ class WithoutEnd:
 
     @property
     def weights_version(self) -> int:
-        """Return how many updates the weights have seen that sample: the student's own."""
+        """Return the number of updates of the sampling weights, which are the student's own."""
         return self.version()
 
     def __call__(self, prompts: Sequence[Sequence[int]], **settings: Any) -> tuple[Sequences, list[str]]:
-        """Return what `Responder` does, with `completion_mask` 0 and `logps` 0 at the end token."""
+        """Return the responses and texts of `Responder`, with `completion_mask` and `logps` 0 at end tokens."""
         sequences, texts = self.responder(prompts, **settings)
-        assert sequences.logps is not None  # sampled
+        assert sequences.logps is not None  # as they are sampled
         keep = sequences.completion_mask.bool() & (sequences.completion_ids != self.responder.tokenizer.eos_token_id)
         keep[:, 0] = True
-        logps = torch.where(keep, sequences.logps, 0.0)
-        return Trimmed(
-            **vars(replace(sequences, completion_mask=keep.to(sequences.completion_mask.dtype), logps=logps))
-        ), texts
+        logps, mask = torch.where(keep, sequences.logps, 0.0), keep.to(sequences.completion_mask.dtype)
+        return Trimmed(**vars(replace(sequences, completion_mask=mask, logps=logps))), texts

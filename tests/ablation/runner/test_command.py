@@ -215,7 +215,7 @@ def test_what_it_leaves_running_is_ended(command):
     _, status = command.run()
     assert status["state"] == "ok"
     assert alive(command) == []
-    assert "ended 3 processes that the command had left running" in command.log()
+    assert "the command left 3 processes running, which the tracker ended" in command.log()
 
 
 def test_it_ends_with_its_parent(command):
@@ -253,7 +253,7 @@ def test_a_time_limit_ends_it(command):
     _, status = command.run()
     assert (status["state"], status["reason"]) == (
         "failed",
-        "RuntimeError: the command was ended after its time_limit of 0.01 min",
+        "RuntimeError: the command exceeded its time_limit of 0.01 min and was ended; raise the limit",
     )
     assert alive(command) == []
 

@@ -75,7 +75,7 @@ def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
     [
         ({"mode": "surrogate"}, "failed", "ValueError: caf\\udce9 \\x1b[31mred"),
         ({"mode": "exit"}, "failed", "SystemExit: 3"),
-        ({"mode": "unread"}, "failed", "AttributeError: config.source is not in the stage's `reads`"),
+        ({"mode": "unread"}, "failed", "AttributeError: config.source is missing in `reads` of the stage"),
         ({"mode": "diverge"}, "diverged", "collapsed"),
         ({"lr": -1.0}, "failed", "lr must be positive"),
     ],
@@ -201,7 +201,7 @@ def test_a_stage_that_imports_code_which_its_key_lacks_fails(tmp_path):
         (out.parent / "toy_trainer.py").write_text(late)
         assert run_stage(out).returncode == 0
         reasons.append(status(out)["reason"])
-    assert f"{name}, which the stage's key does not cover" in reasons[0]
+    assert f"{name}, which its key does not cover" in reasons[0]
     assert reasons[1] == ""
 
 

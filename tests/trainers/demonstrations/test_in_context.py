@@ -260,10 +260,18 @@ TRAIN, GIVEN = "OpenEnded_mscoco_train2014_questions.json", "mscoco_train2014_an
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
-        (GIVEN, lambda c: {**c, "annotations": [{**row, "answers": []} for row in c["annotations"]]}, "has no answers"),
+        (
+            GIVEN,
+            lambda c: {**c, "annotations": [{**row, "answers": []} for row in c["annotations"]]},
+            "its answers are missing",
+        ),
         (TRAIN, lambda c: {**c, "questions": c["questions"] * 2}, r"train2014_questions\.json, question 109: .* twice"),
-        (GIVEN, lambda c: {**c, "annotations": c["annotations"][1:]}, r"question 101: mscoco_train2014_annotations"),
-        (GIVEN, lambda c: {"rows": []}, r"train2014_annotations\.json: needs annotations"),
+        (
+            GIVEN,
+            lambda c: {**c, "annotations": c["annotations"][1:]},
+            r"question 101: .* missing in mscoco_train2014_annotations",
+        ),
+        (GIVEN, lambda c: {"rows": []}, r"train2014_annotations\.json: annotations: .* is missing"),
         (
             TRAIN,
             lambda c: {**c, "questions": [{**c["questions"][0], "image_id": 77}]},
@@ -282,7 +290,7 @@ def test_a_wrong_official_file_is_named(assets, tmp_path, name, change, problem)
 def test_a_model_without_template_is_refused(assets, tmp_path):
     folder = tiny_image_text.build(tmp_path / "bare", "llava")
     (folder / "chat_template.jinja").unlink()
-    with pytest.raises(ValueError, match=r"no chat template; add chat_template\.jinja"):
+    with pytest.raises(ValueError, match=r"chat template is missing; add chat_template\.jinja"):
         load_image_text(folder, dtype=torch.float32, device="cpu", system="")
 
 

@@ -157,7 +157,7 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
 def test_a_checkpoint_of_adapters_is_refused_with_what_to_do(tmp_path, tokenizer):
     save_policy(tmp_path / "base", model_of(tokenizer, 8), tokenizer)
     checkpoint.save(tmp_path / "checkpoint", 1, {"policy/model.q_proj.lora_A.default.weight": torch.ones(2)}, {})
-    with pytest.raises(ValueError, match=r"memory.lora .* when the stage has ended, export the merged model"):
+    with pytest.raises(ValueError, match=r"memory.lora .* wait until the stage ends, and export the merged model"):
         export(tmp_path / "checkpoint", tmp_path / "x", described_by=tmp_path / "base")
     assert not (tmp_path / "x").exists()
 

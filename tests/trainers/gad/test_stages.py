@@ -70,7 +70,7 @@ def test_skipping_the_warmup_is_allowed_and_shows(root, caplog):
     table = run_stage(root, "gad", off)
     assert series(table, "critic/prior_steps").tolist() == [0]
     assert series(table, "actor/pg_loss").index.tolist() == [1, 2, 3, 4]
-    assert "warmup is skipped" in caplog.text
+    assert "the critic is untrained" in caplog.text
 
 
 def unmoved(before, after):
@@ -158,13 +158,13 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
     [
         ({"task": None}, "data_source"),
         ({"critic": {"init": "reward_model"}}, "reward_model"),
-        ({"data": {"train": None}}, "data.train must be a number for a generated task"),
+        ({"data": {"train": None}}, "must be numbers of at least 1 for a generated task"),
         ({"rollout": {"group_size": 1}}, "greater than or equal to 2"),
-        ({"data": {"dev": 0.1}}, "not shares"),
+        ({"data": {"dev": 0.1}}, "must be numbers of at least 1"),
         ({"data": {"max_prompt_length": 9}}, "max_prompt_length has no effect"),
         ({"data": {"dev": 1.5}}, "whole number of rows"),
-        ({"data": {"dev": 0.5, "test": 0.6}}, "dev 0.5 and test 0.6 are more than the whole file"),
-        ({"evaluate": {"checkpoints": 5}}, "evaluate.checkpoints (5) exceeds gad.max_steps (4)"),
+        ({"data": {"dev": 0.5, "test": 0.6}}, "dev 0.5 and test 0.6 exceed the whole file"),
+        ({"evaluate": {"checkpoints": 5}}, "evaluate.checkpoints 5 exceeds gad.max_steps 4"),
     ],
 )
 def test_configurations_that_cannot_work_are_refused(values, problem):

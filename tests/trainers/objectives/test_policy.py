@@ -107,7 +107,7 @@ def test_batch_normalized_advantages_are_those_of_rl_hand():
 
 
 def test_normalized_advantages_need_a_group():
-    with pytest.raises(ValueError, match="group_size = 1"):
+    with pytest.raises(ValueError, match="group_size 1 is too small"):
         normalized_advantages(torch.ones(2), 1)
 
 
