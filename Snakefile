@@ -1,8 +1,8 @@
-# What runs is decided by the plan (ablation/plan/), which resolves and checks configs/ before the first job.
-#   snakemake --resources gpu=2           everything; --cores would be a number, or all
-#   snakemake -n                          what would run
-#   snakemake tables                      the tables and what they need; also: collect, figures, report
-#   snakemake --config variant=v8         a part of the grid; see configs/config.yaml for the other keys
+# The plan (ablation/plan/) resolves and checks configs/ before the first job, and decides what runs.
+#   snakemake --resources gpu=2           run everything; --cores would be a number, or all
+#   snakemake -n                          list the jobs that would run
+#   snakemake tables                      make the tables and what they need; also: collect, figures, report
+#   snakemake --config variant=v8         run a part of the grid; configs/config.yaml has the other keys
 from snakemake.utils import min_version
 
 min_version("9.20")

@@ -1,4 +1,4 @@
-"""Expands variants times seeds into content-addressed stages."""
+"""Construction of the plan: expands variants and seeds into content-addressed stages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,15 +31,15 @@ PROJECT = Path(__file__).resolve().parents[2]
 def build_plan(
     settings: Settings, gpu_pool: int | None = None, *, root: Path = PROJECT, more: Sequence[Variant] = ()
 ) -> Plan:
-    """Expand all variants and seeds of the settings' studies into stages.
+    """Return the plan of all stages for the variants and seeds of the settings' studies.
 
     Args:
-        settings: what is planned and selected.
-        gpu_pool: accelerators that Snakemake was given; the settings' `gpus` by default.
-        root: the folder that holds the packages whose code counts for the keys.
-        more: variants that no file declares yet.
+        settings: the studies, seeds and selection.
+        gpu_pool: number of accelerators that Snakemake may use; by default the settings' `gpus`.
+        root: folder of the packages whose code is part of the keys.
+        more: variants that are not declared in files.
 
-    Raises ConfigError if the configuration is wrong, or the selection is empty.
+    Raises ConfigError if the configuration is wrong or the selection is empty.
     """
     if gpu_pool is not None:
         settings = settings.model_copy(update={"gpus": gpu_pool})
@@ -56,7 +56,7 @@ def build_plan(
 
 @dataclass
 class _Draft:
-    """A stage of the plan while it is being built, as more variants may turn out to share it."""
+    """Stage of a plan that is being built; further variants that share it are added to `variants`."""
 
     study: str
     stage: str
@@ -70,7 +70,7 @@ class _Draft:
 
 
 class _Builder:
-    """Collects the stages of all runs, each once."""
+    """Collects the stages of all runs; stages with equal keys are one."""
 
     def __init__(self, settings: Settings, studies: Mapping[str, Study], root: Path) -> None:
         self.settings, self.studies = settings, dict(studies)
@@ -105,8 +105,8 @@ class _Builder:
     def _add_stage(
         self, study: Study, variant: Variant, stage: str, made_of: Ingredients, *, seed: int, keys: Mapping[str, str]
     ) -> str:
-        """Record that a run of the variant needs this stage, and return the stage's key."""
-        # A stage without a seed of its own is shared by all seeds, and its inputs are stages or assets.
+        """Add this stage of a run to the drafts, and return its key."""
+        # All seeds share a stage that is not seeded; inputs are stages or assets.
         definition, id = study.stages[stage], f"{study.name}.{stage}"
         own_seed = seed if definition.seeded else None
         inputs = {
@@ -117,7 +117,7 @@ class _Builder:
             if name in made_of.inputs or name in made_of.assets
         }
 
-        # The key is a hash of all that the stage's results depend on, and of nothing else.
+        # The key is a hash of everything that the stage's results depend on, and of nothing else.
         hashed = {
             "stage": id,
             "config": made_of.hashed,
@@ -127,11 +127,11 @@ class _Builder:
             "code": made_of.code.digest,
         }
         if made_of.command:
-            hashed["command"] = {"words": made_of.command["words"]}  # its files are read again without it: `reading`
+            hashed["command"] = {"words": made_of.command["words"]}  # a change of its readers does not run it again
         key = key_of(hashed)
         gpu = (variant.gpu or definition.resources.gpu) if definition.resources.gpu else 0
 
-        # Variants that share a stage agree on its configuration; the largest request for devices counts.
+        # Variants that share a stage have the same configuration; the largest number of devices counts.
         draft = self.drafts.get((id, key))
         if draft is None:
             config = {
@@ -174,7 +174,7 @@ class _Builder:
         return address
 
     def _in_order(self) -> Iterator[tuple[Address, _Draft]]:
-        """Yield the stages in an order in which they can run: assets, then each study's stages as declared."""
+        """Yield the stages in an order in which they can run: assets, then the stages of each study as declared."""
         rank = {ASSETS: (-1, 0)}
         for number, study in enumerate(self.studies.values()):
             rank |= {f"{study.name}.{name}": (number, place) for place, name in enumerate(study.stages)}
@@ -242,7 +242,7 @@ def stage_label(variants: Sequence[str], n_variants: int, seed: int | None) -> s
 
 
 def asset_label(asset: Mapping[str, Any]) -> str:
-    """Return an asset's label, its kind and its first source: `model openai-community/gpt2`."""
+    """Return an asset's label from its kind and its first source, such as `model openai-community/gpt2`."""
     source = asset["sources"][0]
     name = next((source[key] for key in ("repo", "package", "path", "architecture") if key in source), "")
     return f"{asset.get('kind', 'asset')} {name}".strip()

@@ -1,4 +1,4 @@
-"""Checks before the first job: devices, machines, packages, and the state of the working tree."""
+"""Checks before the first job: number of devices, installed packages, and uncommitted files."""
 
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,13 @@ from ablation.contract.numbers import counted
 from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
 
-_USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/how-to/add-a-trainer.md
+_USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names in entry modules (docs/how-to/add-a-trainer.md)
 
 
 def check_pool(plan: Plan, states: States) -> None:
-    """Raise ConfigError for the first stage that is to run and needs more devices than the pool has.
+    """Raise ConfigError if a stage that is to run needs more devices than the pool has.
 
-    Snakemake itself would clamp the number.
+    Snakemake would silently reduce the number.
     """
     for problem in pool_problems(plan, pending(plan, states)):
         raise problem
@@ -36,12 +36,12 @@ def pool_problems(plan: Plan, stages: Iterable[PlannedStage]) -> Iterator[Config
             continue
         seen.add((stage.id, gpu))
         problem = f"{stage.id} needs more devices than the {pool} in the pool"
-        others = "leave out the study (--config studies=...)"
-        yield ConfigError(*source_of_gpu(plan, stage), gpu, problem, f"run with --resources gpu={gpu}, or {others}")
+        remedy = f"run with --resources gpu={gpu}, or leave out the study (--config studies=...)"
+        yield ConfigError(*source_of_gpu(plan, stage), gpu, problem, remedy)
 
 
 def source_of_gpu(plan: Plan, stage: PlannedStage) -> tuple[Path, str]:
-    """Return the file and the key that set a stage's devices: those of a variant, the scale or the study."""
+    """Return the file and the key that set a stage's number of devices, in a variant, the scale or the study."""
     study = plan.studies[stage.study]
     for variant in (study.variants[name] for name in stage.variants):
         if variant.gpu == stage.resources.gpu:
@@ -56,7 +56,7 @@ def source_of_gpu(plan: Plan, stage: PlannedStage) -> tuple[Path, str]:
 def check_packages(plan: Plan, states: States) -> None:
     """Raise ConfigError if a stage that is to run needs a package that is not installed.
 
-    A config model names them per stage: `needed_packages(stage)` -> {package: (dotted key that needs it, remedy)}.
+    `needed_packages(stage)` of a config model returns {package: (dotted key that needs it, remedy)}.
     """
     for stage in pending(plan, states):
         if stage.entry.startswith("trainers.") and find_spec("torch") is None:
@@ -68,20 +68,17 @@ def check_packages(plan: Plan, states: States) -> None:
             needed = getattr(variant.resolved, "needed_packages", None)
             for package, (key, remedy) in ({} if needed is None else needed(stage.stage)).items():
                 if find_spec(package) is None:
-                    value, problem = (
-                        dotted.get(variant.values, key),
-                        f"{stage.id} needs {package}, which is not installed",
-                    )
-                    raise ConfigError(variant.file, key, value, problem, remedy)
+                    problem = f"{stage.id} needs {package}, which is not installed"
+                    raise ConfigError(variant.file, key, dotted.get(variant.values, key), problem, remedy)
 
 
 def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
     """Return a line for each kind of stage, except commands, that requests several devices but uses only the first.
 
-    root: the folder that holds the packages of the entry modules.
+    root: folder of the packages of the entry modules.
     """
     most: dict[str, PlannedStage] = {}
-    sources = Sources(root)  # they are read without being imported
+    sources = Sources(root)  # reads the modules without importing them
     for stage in stages:
         planned = most.get(stage.id)
         if stage.resources.gpu > (1 if planned is None else planned.resources.gpu) and stage.entry != COMMAND_ENTRY:
@@ -96,13 +93,13 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
 
 
 def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
-    """Return a warning for each study that warns of uncommitted files below `root` and has stages to run.
+    """Return a warning for each study with stages to run that warns of uncommitted files below `root`.
 
-    Ended stages that `snakemake -F` or `-R` runs again are not known yet and do not count.
-    Raises ConfigError for a study that refuses uncommitted files.
+    Stages that only `snakemake -F` or `-R` runs again are not known yet, so they do not count. Raises ConfigError for a
+    study that refuses uncommitted files.
     """
-    asked = {name: study.written.dirty_tree for name, study in plan.studies.items()}
-    starting = {name: len(pending(plan, states, name)) for name, policy in asked.items() if policy != "allow"}
+    policies = {name: study.written.dirty_tree for name, study in plan.studies.items()}
+    starting = {name: len(pending(plan, states, name)) for name, policy in policies.items() if policy != "allow"}
     if not any(starting.values()):
         return []
     files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
@@ -114,20 +111,20 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
         if not (problem and count):
             continue
         study = plan.studies[name]
-        if asked[name] == "refuse":
+        if policies[name] == "refuse":
             refused = f"{problem}, so the study {name} does not start its {counted(count, 'stage')}"
-            raise ConfigError(study.file, "dirty_tree", "refuse", refused, f"{remedy}, or set `dirty_tree: warn`")
+            raise ConfigError(study.file, "dirty_tree", "refuse", refused, f"{remedy}, or set dirty_tree to warn")
         warnings.append(
             f"{name}: {problem}, so no commit will contain the code of these results; {remedy}, or set "
-            f"`dirty_tree: allow` in {study.file}"
+            f"dirty_tree to allow in {study.file}"
         )
     return warnings
 
 
 def dirty_files(root: Path, outside: Iterable[Path] = ()) -> list[str] | None:
-    """Return changed and untracked files below `root`, sorted; None if it is not in a git repository.
+    """Return the changed and untracked files below `root`, sorted; None if it is not in a git repository.
 
-    Files that git ignores do not count, nor those in the folders `outside`.
+    Files that git ignores and files in the folders `outside` do not count.
     """
     base = root.resolve()
     folders = [folder.resolve() for folder in outside]

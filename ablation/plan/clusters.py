@@ -1,4 +1,4 @@
-"""Requirements of a scheduler's profile. Profiles call this (`__definitions__`) before Snakemake reads its options."""
+"""Requirements of schedulers' profiles, which check them (`__definitions__`) before Snakemake reads its options."""
 
 import re
 import shutil
@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 
 def check(requirement: str, *programs: str) -> None:
-    """End with one line if the plugin is not installed or, unless this is a dry run, a scheduler's program is not.
+    """Exit with one line if the plugin or, except in a dry run, one of the scheduler's programs is not installed.
 
-    requirement: as `pip install` takes it, such as `snakemake-executor-plugin-slurm>=2.8,<3`.
+    requirement: argument of `pip install`, such as `snakemake-executor-plugin-slurm>=2.8,<3`.
     """
     package = re.split("[<>=]", requirement)[0]
     if find_spec(package.replace("-", "_")) is None:

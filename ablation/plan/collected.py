@@ -1,9 +1,9 @@
-"""The results that a database and a folder of reports hold. Light, without pydantic, as all that shows them needs it.
+"""Records of the results in a database and in a folder of reports; imported often, so it does not import pydantic.
 
-`results/collected.json` lists what the database was made from, and what a collect found damaged: `{files: {path:
-digest}, stages: {key: length and time of each file}, corrupt: {key: reason}}`. A database is up to date if this list
-is what the folder holds now. `reports/.results` names the results that these reports show, since results that shared
-one folder of reports would show each other's numbers.
+`results/collected.json` lists the sources of the database and the damaged stages: `{files: {path: digest}, stages:
+{key: length and time of each file}, corrupt: {key: reason}}`. A database is current if the list describes the present
+files. `reports/.results` names the results that the reports show, because two results with one folder of reports would
+show each other's numbers.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ _MAX_BYTES = 1 << 30
 
 
 class Sources(NamedTuple):
-    """The sources that a database is made from.
+    """Sources of a database.
 
-    files: path from the results -> digest of the plan and of the history of analyses, length and time of imported
-    files; with them the versions of the tables and of the rules. stages: key -> length and time of each file that
-    counts, "" for a stage that has not ended.
+    files: {path below the results: digest, or length and time} of the plan, the history of analyses and imported files,
+    and the versions of tables and rules. stages: {key: length and time of each collected file}, "" for a stage that has
+    not ended.
     """
 
     files: dict[str, str]
@@ -41,22 +41,22 @@ class Sources(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return a digest that differs between databases made from different sources."""
+        """Return a digest of the sources."""
         return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:16]
 
     def lost(self, earlier: "Sources") -> list[str]:
-        """Return the planned stages that had ended but have been deleted or are to run again."""
+        """Return the keys of planned stages that had ended before but were deleted or will run again."""
         return [key for key, signature in self.stages.items() if not signature and earlier.stages.get(key)]
 
 
 def sources_now(results: Path) -> Sources:
-    """Return the sources that a database would be made from now. Raises what `planned_folders` raises."""
+    """Return the sources of a database that is collected now. Raises the errors of `planned_folders`."""
     stages = {key: _signature(folder) for key, folder in planned_folders(results).items()}
     return Sources(source_files(results), stages)
 
 
 def source_files(results: Path) -> dict[str, str]:
-    """Return `Sources.files` as they are now."""
+    """Return `Sources.files` of a database that is collected now."""
     files = {"tables": SCHEMA_VERSION, "rules": str(len(RULES))}
     files |= {name: sha256(results / name) for name in (PLAN_FILE, HISTORY_FILE) if (results / name).is_file()}
     for path in (results / "imported").rglob("*.[jp]*"):  # JSON and Parquet
@@ -72,13 +72,13 @@ def _signature(folder: Path) -> str:
     signatures = {}
     for name in COLLECTED_FILES:
         with suppress(OSError):
-            file = os.stat(f"{folder}/{name}")  # text: ten thousand stages are looked at
+            file = os.stat(f"{folder}/{name}")  # faster than Path.stat, as there may be ten thousand stages
             signatures[name] = f"{name} {file.st_size} {file.st_mtime_ns}"
     return "; ".join(signatures.values()) if STATUS in signatures else ""
 
 
 def planned_folders(results: Path) -> dict[str, Path]:
-    """Return the folder of each stage of plan.json by its key; empty if there is no plan.
+    """Return {key: folder} for the stages in plan.json; empty if there is no plan.
 
     Raises TrackerError if the plan cannot be read, PermissionError if this user may not read it.
     """
@@ -94,12 +94,12 @@ def planned_folders(results: Path) -> dict[str, Path]:
 
 
 def note_collected(folder: Path, sources: Sources, corrupt: Mapping[str, str]) -> None:
-    """Write `collected.json` beside a database. corrupt: key -> reason, of stages with a damaged file."""
+    """Write `collected.json` beside a database. corrupt: {key: reason} for stages with damaged files."""
     write_json(folder / COLLECTED, {**sources._asdict(), "corrupt": corrupt})
 
 
 def read_collected(folder: Path) -> dict[str, Any]:
-    """Return the content of collected.json; {} if it is missing or cannot be read, as it is only a hint."""
+    """Return the content of collected.json; {} if it is missing or cannot be read."""
     try:
         content = read_json(folder / COLLECTED, _MAX_BYTES)
     except (OSError, ValueError):
@@ -108,32 +108,32 @@ def read_collected(folder: Path) -> dict[str, Any]:
 
 
 def noted_sources(folder: Path) -> Sources | None:
-    """Return the sources of the database in a folder; None if they are not known."""
+    """Return the sources of the database in a folder from collected.json; None if it does not list them."""
     files, stages = map(read_collected(folder).get, Sources._fields)
     return Sources(files, stages) if isinstance(files, dict) and isinstance(stages, dict) else None
 
 
 def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path:
-    """Return a stage's folder below `results`, even if the results were moved after the stage was planned."""
+    """Return a stage's folder below `results`, also if the results were moved after the stage was planned."""
     folder = Path(folder)
     return results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
 
 
 def is_alone(results: Path) -> bool:
-    """Return whether a folder of results has neither stages nor imported runs, but at most a database."""
+    """Return whether a folder of results has neither stages nor imported runs, only perhaps a database."""
     return not any((results / name).exists() for name in ("stages", "imported"))
 
 
 def is_copy(results: Path) -> bool:
-    """Return whether a folder's database was collected elsewhere: there is nothing beside it but perhaps the plan."""
+    """Return whether a folder's database was collected elsewhere, because its sources are not in the folder."""
     return is_alone(results) and not (results / COLLECTED).exists()
 
 
 def claim_reports(results: Path, reports: Path) -> None:
-    """Record the results that a folder of reports shows, as a relative path, so that both may move together.
+    """Record the results that a folder of reports shows, as a relative path, so that both folders can move together.
 
-    Reports without such a record are drawn again by the next Snakemake, since they may show any results. Raises
-    ConfigError if the folder shows other results, TrackerError if it cannot be written.
+    Reports without such a record may show other results, so the next Snakemake draws them again. Raises ConfigError if
+    the folder shows other results or cannot be used.
     """
     marker, mine = reports / MARKER, os.path.relpath(results.resolve(), reports.resolve())
     try:

@@ -1,4 +1,4 @@
-"""The cost of stages that are to run, estimated from stages of the same kind."""
+"""Cost of the stages that are to run, estimated from earlier stages of the same kind."""
 
 import subprocess
 import sys
@@ -13,11 +13,11 @@ from ablation.plan.retry import States, pending
 
 
 def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tuple[float, int]:
-    """Return the device-hours of stages, and the number of stages whose kind has not run yet.
+    """Return the estimated device-hours of stages, and the number of stages whose kind has never run.
 
-    Each stage is taken to cost the average of its kind, over its own variants if these have run; runs with earlier code
-    or values and those of `ablation check` count as well. Device-hours are wall time times devices; a processor without
-    devices counts as one.
+    A stage's estimate is the mean of its kind, over its own variants if they have run. Runs with earlier code or values
+    and those of `ablation check` count as well. Device-hours are wall time times the number of devices, or times 1 on
+    the CPU.
     """
     stages = list(stages)
     spent: dict[tuple[str, str | None], list[float]] = {}
@@ -35,7 +35,7 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
 
 
 def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> States:
-    """Return the states of earlier stages of the same kinds that are no longer in the plan."""
+    """Return the states of stages of the same kinds that are not in the plan, or belong to `ablation check`."""
     results = plan.settings.results
     kinds = {stage.id: stage.dir.parent for stage in stages}
     folders = [
@@ -48,7 +48,7 @@ def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> Stat
 
 
 def _variants(plan: Plan) -> dict[Address, tuple[str, ...]]:
-    """Return the variants of each stage of this plan and of the previous one."""
+    """Return the variants of each stage of this plan and of the previous plan."""
     try:
         before = read_plan(plan.file).stages
     except ConfigError:
@@ -57,14 +57,14 @@ def _variants(plan: Plan) -> dict[Address, tuple[str, ...]]:
 
 
 def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
-    """Return a cost in words, such as `about 2.3 h of device time (5.80), and 4 more of unknown cost`."""
+    """Return a cost as text, such as `about 2.3 h of device time (5.80), and 4 more of unknown cost`."""
     if unknown == jobs:
         return "of unknown cost"
     return f"about {device_time(hours, price)}" + (f", and {unknown} more of unknown cost" if unknown else "")
 
 
 def say_due(plan: Plan, states: States) -> None:
-    """Print the cost of the jobs to run and the effects that their studies' seeds can show, by earlier results."""
+    """Print the estimated cost of the jobs to run, and the effects that their studies' seeds can detect."""
     if not (jobs := pending(plan, states)):
         return
     cost = in_words(*hours_of(plan, states, jobs), len(jobs), plan.settings.cost_per_device_hour)
@@ -73,6 +73,6 @@ def say_due(plan: Plan, states: States) -> None:
         return
     studies = dict.fromkeys(job.study for job in jobs if job.seed is not None)
     seeds = [f"{study}={len(plan.settings.seeds_of(study))}" for study in studies]
-    # A process of its own: planning imports nothing that judges.
+    # In a new process, because planning must not import the judging code.
     words = [sys.executable, "-m", "ablation.cli.power", str(plan.settings.results), *seeds]
     subprocess.run(words, stdout=sys.stderr, check=False)

@@ -1,6 +1,6 @@
-"""The functions by which the rules of the workflow look up their jobs in the plan. The rules only name files.
+"""Functions with which the rules of the workflow look up files, resources and commands of their jobs in the plan.
 
-`workflow` is Snakemake's object of that name, which knows the command line only partly while the rules are read.
+`workflow` is Snakemake's object, which knows only a part of the command line while the rules are read.
 """
 
 import atexit
@@ -21,11 +21,11 @@ from ablation.plan.plan_file import Address, Plan
 from ablation.plan.retry import States, pending, say_what_failed, states_of, to_do
 from ablation.runner import fork_client, fork_server
 
-_LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows
+_KNOWN_TRIGGERS = {"mtime", "params"}  # Snakemake's rerun triggers that the plan evaluates itself
 
 
 class Jobs:
-    """The jobs of a plan, as this Snakemake runs them. `states` are the stages' states if they have been read."""
+    """Jobs of a plan as this Snakemake runs them; `states` are the stages' states if they have been read already."""
 
     def __init__(self, plan: Plan, workflow: Any, states: States | None = None) -> None:
         self.plan, self.workflow = plan, workflow
@@ -35,7 +35,7 @@ class Jobs:
 
     @cached_property
     def states(self) -> States:
-        """Return the states of the stages."""
+        """Return the current states of all stages."""
         return states_of(self.plan)
 
     @cached_property
@@ -48,7 +48,7 @@ class Jobs:
         """Return the priorities of the stages."""
         return priorities(self.plan)
 
-    # How Snakemake was called
+    # Snakemake's options.
 
     @property
     def runs_here(self) -> bool:
@@ -59,37 +59,37 @@ class Jobs:
 
     @property
     def _only_missing(self) -> bool:
-        """Return whether jobs are to start (or, in a dry run, to be named) only for results that are missing.
+        """Return whether Snakemake starts (or, in a dry run, lists) only jobs whose results are missing.
 
-        Then stages that have ended can be left out of Snakemake's graph, which costs a millisecond and more for each.
-        Summaries, graphs, reports and `--delete-all-output` (which execute nothing), `--forcerun`, `--until`, `--touch`
-        and the like, and reasons to run that only Snakemake knows, are about all stages.
+        Ended stages can then be left out of Snakemake's graph, which saves more than a millisecond for each. All stages
+        are needed for summaries, graphs, reports and `--delete-all-output`, which execute nothing; for options such as
+        `--forcerun`, `--until` and `--touch`; and for rerun triggers that only Snakemake can evaluate.
         """
-        asked = self.workflow.dag_settings
+        options = self.workflow.dag_settings
         return (
             self.workflow.is_main_process
             and self.workflow.execution_settings is not None
             and not self.workflow.touch
-            and not (asked.forceall or asked.forcerun or asked.until or asked.omit_from or asked.batch)
-            and {str(trigger) for trigger in asked.rerun_triggers} <= _LOOKED_AT
+            and not (options.forceall or options.forcerun or options.until or options.omit_from or options.batch)
+            and {str(trigger) for trigger in options.rerun_triggers} <= _KNOWN_TRIGGERS
         )
 
     @property
     def python(self) -> str:
-        """Return the jobs' interpreter: Snakemake's, unless each job has an environment of its own."""
+        """Return the interpreter of the jobs: Snakemake's, unless each job has its own environment."""
         return "python" if self._deployed else shlex.quote(sys.executable)
 
     @property
     def folders(self) -> str:
-        """Return the options of commands that name the folders."""
+        """Return the command-line options for the folders of results and reports."""
         settings = self.plan.settings
         return shlex.join(["--results", str(settings.results), "--reports", str(settings.reports)])
 
     @property
     def _forks(self) -> bool:
-        """Return whether jobs are forks of a process that has imported the libraries they use.
+        """Return whether jobs are forks of a server process that has imported their libraries.
 
-        They never are on a scheduler's nodes, where each job has its own Snakemake, nor if each job has an environment.
+        They are not on a scheduler's nodes, where each job has its own Snakemake, or if jobs have own environments.
         """
         usable = sys.platform == "linux" and not self._deployed
         return self.plan.settings.fork_server and self.workflow.is_main_process and usable
@@ -98,15 +98,15 @@ class Jobs:
     def _deployed(self) -> bool:
         return bool(self.workflow.deployment_settings.deployment_method)
 
-    # What all jobs are
+    # All jobs.
 
     def statuses(self, wildcards: Any) -> list[Path]:
-        """Return the status files of the grid; only the missing ones if nothing else is requested.
+        """Return the status files of the grid, or only those that are to be made if Snakemake needs no others.
 
-        It is an input function, so that it is called when Snakemake knows the requested targets.
+        It is an input function, which Snakemake calls when it knows the targets.
         """
         if self.runs_here and self.workflow.scheduling_settings is not None:
-            # 100 jobs a second by default: each round of the scheduler starts a timer, and each timer another round.
+            # By default 100 jobs a second, for which each round of the scheduler starts a timer and so another round.
             self.workflow.scheduling_settings.max_jobs_per_timespan = None
         self._start_fork_servers()
         if not self._only_missing:
@@ -114,9 +114,9 @@ class Jobs:
         return [stage.status for stage in to_do(self.plan, self.states)]
 
     def _start_fork_servers(self) -> None:
-        """Start a fork server for the trainers' stages that this Snakemake will run, and one for several commands."""
-        only_told = self.workflow.output_settings.dryrun or self.workflow.execution_settings is None
-        if self._servers or only_told or self.workflow.touch or not (self._forks and self.runs_here):
+        """Start a fork server for trainers' stages that this Snakemake runs, and one if it runs several commands."""
+        runs_nothing = self.workflow.output_settings.dryrun or self.workflow.execution_settings is None
+        if self._servers or runs_nothing or self.workflow.touch or not (self._forks and self.runs_here):
             return
         waiting = pending(self.plan, self.states) if self._only_missing else self.plan.selected()
         counts = Counter((stage.entry == COMMAND_ENTRY, stage.resources.threads == 1) for stage in waiting)
@@ -126,56 +126,56 @@ class Jobs:
             self._start(fork_client.COMMANDS)
 
     def _start(self, kind: str) -> None:
-        with contextlib.suppress(OSError):  # without it each stage is a process of its own
+        with contextlib.suppress(OSError):  # without a server each stage starts a new process
             self._servers.append(fork_server.start(kind))
 
     def render_what_is_there(self) -> None:
-        """Collect and render the results after an error that stopped the rules, such as a stage that left no status.
+        """Collect and render the results after an error that stopped the rules, such as a stage without a status.
 
-        The error is explained at the very end, after Snakemake's own output.
+        The error is explained when the process ends, after Snakemake's own output.
         """
         atexit.register(say_what_failed, self.plan, sys.argv)
         if all(status.exists() for status in self.plan.statuses()):
             return
         collect = f"collect --results {shlex.quote(str(self.plan.settings.results))}"
-        for command in (collect, *(f"{each} {self.folders}" for each in ("tables", "figures", "report"))):
+        for command in (collect, *(f"{name} {self.folders}" for name in ("tables", "figures", "report"))):
             subprocess.run(shlex.split(f"{self.python} -m ablation {command}"), check=False)
 
-    # What the job of one stage is: functions that Snakemake calls with its wildcards. `id` is as `debias.train`
+    # One stage's job: functions that Snakemake calls with wildcards. `id` is such as `debias.train`.
 
     def folder_of(self, id: str) -> str:
         """Return the folder of a stage, with the wildcard {key}."""
         return f"{self.plan.settings.results}/stages/{id.replace('.', '/')}/{{key}}"
 
     def inputs_of(self, id: str) -> Callable[[Any], list[str]]:
-        """Return the function for the status files of the stages that a stage reads."""
+        """Return a function that returns the status files of a stage's inputs."""
         return lambda wildcards: [
             f"{folder}/status.json" for folder in self.plan.stage(id, wildcards.key).inputs.values()
         ]
 
     def resource_of(self, id: str, name: str) -> Callable[[Any], int]:
-        """Return the function for threads, mem_mb, runtime (minutes) or gpu."""
+        """Return a function that returns a stage's threads, mem_mb, runtime (minutes) or gpu."""
         return lambda wildcards: getattr(self.plan.stage(id, wildcards.key).resources, name)
 
     def priority_of(self, id: str) -> Callable[[Any], int]:
-        """Return the function for the priority: of the jobs that can start, Snakemake takes the highest first."""
+        """Return a function that returns a stage's priority; Snakemake starts the highest first."""
         return lambda wildcards: self.priorities[id, wildcards.key]
 
     def group_of(self, id: str) -> Callable[[Any], str | None]:
-        """Return the function for the name of a stage's group: on a scheduler it is submitted as one job."""
+        """Return a function that returns the name of a stage's group, which a scheduler runs as one job."""
         return lambda wildcards: getattr(self.groups.get((id, wildcards.key)), "name", None)
 
     def scheduler_request(self, id: str) -> dict[str, Callable[[Any], int | str]]:
-        """Return the resources that the profile requests from its scheduler for a stage, in the scheduler's own terms.
+        """Return the resources that a profile requests from its scheduler for a stage, in the scheduler's own terms.
 
-        They are the default resources that contain `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or `{seconds}`, as in
-        `lsf_extra: -gpu num={gpu}`; one that contains `{gpu}` is empty, or 0, if the stage needs no device. A plugin
-        that reads `gpu`, `mem_mb` and `runtime` itself needs none.
+        They are the default resources with `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or `{seconds}`, such as
+        `lsf_extra: -gpu num={gpu}`. A resource with `{gpu}` is empty, or 0, if the stage needs no device. Plugins that
+        read `gpu`, `mem_mb` and `runtime` themselves need no such resources.
         """
 
         def in_words(word: str) -> Callable[[Any], int | str]:
             def request(wildcards: Any) -> int | str:
-                # Snakemake adds plain numbers up over a group itself; minutes and text must be the group's.
+                # Snakemake sums plain numbers over a group; minutes and text must already be those of the group.
                 groups = {} if word in ("{gpu}", "{mem_mb}") else self.groups
                 needs = request_of(self.plan, groups, (id, wildcards.key))
                 if "{gpu}" in word and not needs.gpu:
@@ -188,18 +188,18 @@ class Jobs:
 
         defaults = self.workflow.resource_settings.default_resources or {}
         words = {name: str(default.raw or "") for name, default in defaults.items()}
-        asked = re.compile(r"\{(gpu|mem_mb|runtime|seconds)\}")
-        return {name: in_words(word) for name, word in words.items() if asked.search(word)}
+        placeholder = re.compile(r"\{(gpu|mem_mb|runtime|seconds)\}")
+        return {name: in_words(word) for name, word in words.items() if placeholder.search(word)}
 
-    # Params. They take `output`, which makes them derived: a variant that joins a shared stage changes the label, and
-    # only params that are not derived make Snakemake run a job again
+    # Params. Functions that take `output` make derived params, whose changes do not make Snakemake run a job again: a
+    # label changes when another variant shares the stage.
 
     def label_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return the function for the variants and the seed that a stage serves."""
+        """Return a function that returns the label of a stage, its variants and seed."""
         return lambda wildcards, output: self.plan.stage(id, wildcards.key).label
 
     def command_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return the function for Python's arguments, which start a fork of a fork server or a new process."""
+        """Return a function that returns the Python arguments that start a stage, as a fork or as a new process."""
 
         def command(wildcards: Any, output: Any) -> str:
             stage = self.plan.stage(id, wildcards.key)

@@ -1,4 +1,4 @@
-"""A stage's key, and its ingredients apart from seed and inputs: values, abort rules, code, assets."""
+"""Keys of stages, and the parts of a key: configuration, abort rules, code and assets."""
 
 import hashlib
 import json
@@ -23,27 +23,27 @@ KEY_LENGTH = 16
 ASSET_STAGE = StageDefinition(
     entry="trainers.assets", seeded=False, resources=Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
 )
-READER = "ablation.cli.collected"  # the module by which a command's files become metrics and items
+READER = "ablation.cli.collected"  # module that reads metrics and items from a command's files
 _WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # keys of a health rule that do not affect when it trips
 
 
 def canonical(value: Any) -> str:
-    """Return one text for equal values: sorted keys, no white space, no NaN."""
+    """Return canonical JSON, which is the same for equal values. Raises ValueError for NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def key_of(value: Any) -> str:
-    """Return the first 16 hex digits of the sha256 of the canonical JSON."""
+    """Return the key of a value: the first 16 hex digits of the sha256 of its canonical JSON."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:KEY_LENGTH]
 
 
 def key_values(model: BaseModel, values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return a configuration's part of a key: all values except those that the absence of their field stood for.
+    """Return the configuration for a key: all values except those that a field's absence meant (`Absent`).
 
     Args:
         model: the configuration.
-        values: the same as plain values, `model.model_dump(mode="json")`.
-        names: the fields that count; all by default.
+        values: the configuration as plain values, `model.model_dump(mode="json")`.
+        names: the fields that count; by default all.
     """
     fields, counted = type(model).model_fields, {}
     for name in fields if names is None else names:
@@ -54,7 +54,7 @@ def key_values(model: BaseModel, values: Mapping[str, Any], names: Iterable[str]
 
 
 def _same(one: Any, other: Any) -> bool:
-    return one == other and isinstance(one, bool) == isinstance(other, bool)  # to Python 0 is False
+    return one == other and isinstance(one, bool) == isinstance(other, bool)  # in Python 0 == False
 
 
 def _key_value(value: Any, plain: Any) -> Any:
@@ -69,7 +69,7 @@ def _key_value(value: Any, plain: Any) -> Any:
 
 @cache
 def config_modules(model: type[BaseModel]) -> frozenset[str]:
-    """Return the modules that define a config model, its bases and the models of its fields, at any depth."""
+    """Return the modules of a config model, its bases and the models of its fields at any depth."""
     models: dict[type, None] = {}
     waiting: list[Any] = [model]
     while waiting:
@@ -83,7 +83,7 @@ def config_modules(model: type[BaseModel]) -> frozenset[str]:
 
 
 def file_digest(path: Path) -> str:
-    """Return the sha256 of a file. Raises ConfigError."""
+    """Return the sha256 of a file. Raises ConfigError if it cannot be read."""
     try:
         return sha256(path)
     except OSError as error:
@@ -92,9 +92,9 @@ def file_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Asset:
-    """A model or data set that a stage reads: its settings, and the key of the stage that fetches it.
+    """Model or data set that a stage reads: its settings, and the key of the stage that fetches it.
 
-    digests: of the files of each source that is a path, by path and name.
+    digests: {path: {file name: digest}} for the sources that are paths.
     """
 
     key: str
@@ -105,10 +105,10 @@ class Asset:
 
 @dataclass(frozen=True)
 class Ingredients:
-    """`config` is the content of config.json; `hashed` and `numbers` are the key's parts for config and abort rules.
+    """Parts of a stage's key, apart from seed and input keys, and its entries in config.json.
 
-    `assets` are the inputs that are assets, by name; `inputs` the others: name -> stage. `command` is what config.json
-    holds of a stage that is one: its words with placeholders, and what else its runner needs.
+    config, rules: configuration and abort rules for config.json; hashed, numbers: those for the key. assets: inputs
+    that are assets by name. inputs: {name: stage} for the other inputs. command: entry of a command in config.json.
     """
 
     config: dict[str, Any]
@@ -122,12 +122,12 @@ class Ingredients:
 
 
 class Finder:
-    """Finds the ingredients of stages; files that several stages share are read once."""
+    """Finds the ingredients of stages, and reads files that several stages share only once."""
 
     def __init__(self, root: Path, project: Path = Path(), outside: Iterable[Path] = ()) -> None:
-        """Find packages below `root`, and the files of commands below `project`, which holds configs/.
+        """Prepare to find packages below `root`, and files of commands below `project`, the folder of configs/.
 
-        outside: folders that hold no code: results and reports.
+        outside: folders without code, which are results and reports.
         """
         self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
         self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], Code] = {}
@@ -135,7 +135,7 @@ class Finder:
         self._file_digest = cache(file_digest)
 
     def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
-        """Return the ingredients of one stage of one variant. Raises ConfigError, such as for a missing module."""
+        """Return the ingredients of a stage of a variant. Raises ConfigError, for example if a module is missing."""
         definition = study.stages[stage]
         rules, numbers = self._abort_rules(study, stage)
         assets, inputs = {}, {}
@@ -157,7 +157,7 @@ class Finder:
         )
 
     def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the rules that can end a stage, and the part of each rule that decides when it trips."""
+        """Return the rules that can end a stage, and the parts of these rules that belong to the key."""
         named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
         rules = [rule.model_dump(mode="json") for rule in named]
         kept = [key_values(rule, plain) for rule, plain in zip(named, rules, strict=True)]
@@ -172,17 +172,17 @@ class Finder:
                 problem, remedy = f"{slot} = {name!r} is not text", "return the dotted name of a function or class"
                 raise ConfigError(study.file, "parts", study.written.parts, problem, remedy)
         try:
-            chooser = (study.written.parts or "").partition(":")[0]  # its choice counts, by name
+            chooser = (study.written.parts or "").partition(":")[0]  # only its choice is part of the key
             return self._reached(entry, config_modules(study.config_model) | {chooser}, parts)
         except ConfigError as error:
-            if error.value is None:  # a file that is not Python, whoever imports it
+            if error.value is None:  # the error is in a file, not in a name
                 raise
-            asked = [(slot, name) for slot, name in parts.items() if dotted.covers(error.value, name)]
-            file, slot, name = (variant.file, *asked[0]) if asked else (study.file, "entry", error.value)
+            named = [(slot, name) for slot, name in parts.items() if dotted.covers(error.value, name)]
+            file, slot, name = (variant.file, *named[0]) if named else (study.file, "entry", error.value)
             raise ConfigError(file, f"stages.{stage}.{slot}", name, error.problem, error.remedy) from None
 
     def _command_code(self, study: Study, stage: str) -> Code:
-        """Return a command's code. Raises ConfigError if a pattern matches no file, or `code` lacks a file it names."""
+        """Return a command's code. Raises ConfigError if a pattern matches no file, or `code` lacks a named file."""
         definition, where = study.stages[stage], f"stages.{stage}"
         made_of = tuple(definition.code), tuple(definition.words)
         if made_of not in self._files:
@@ -199,10 +199,10 @@ class Finder:
         return code
 
     def _reached(self, entry: str, exclude: frozenset[str], parts: Mapping[str, str]) -> Code:
-        asked = entry, tuple(parts.items()), exclude
-        if asked not in self._codes:
-            self._codes[asked] = code_of(entry, self._root, parts=parts, exclude=exclude, sources=self._sources)
-        return self._codes[asked]
+        made_of = entry, tuple(parts.items()), exclude
+        if made_of not in self._codes:
+            self._codes[made_of] = code_of(entry, self._root, parts=parts, exclude=exclude, sources=self._sources)
+        return self._codes[made_of]
 
     def _asset(self, study: Study, variant: Variant, name: str, where: str) -> Asset:
         model: Any = variant.resolved
@@ -221,7 +221,7 @@ class Finder:
 
 
 def command_of(definition: StageDefinition) -> dict[str, Any]:
-    """Return config.json's entry for a command; `reading` identifies the way in which its files are read."""
+    """Return the entry of a command in config.json; `reading` is a key of its readers."""
     collect = [collected.model_dump() for collected in definition.collect]
     return {
         "words": definition.words,

@@ -1,10 +1,10 @@
-"""The order of stages, seed by seed, so that variants can be compared before the last seed ends; groups of stages.
+"""Order of stages, seed by seed, so that variants can be compared before the last seed ends; groups of stages.
 
-    priorities(plan) -> {address: number}      of what can start, Snakemake takes the largest first
+    priorities(plan) -> {address: number}      of the jobs that can start, Snakemake starts the largest number first
     turns(plan) -> {address: (seed, study)}    the places of the first run that needs a stage
 
-Within a seed the study with the most comparisons comes first, and within a study the stage that most work waits for. A
-stage's inputs have at least its priority, so that nothing waits for a later seed.
+Within a seed the study with the most comparisons comes first, and within a study the stage that most work depends on.
+A stage's inputs have at least its priority, so that no stage waits for a later seed.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Turns = dict[Address, tuple[int, int]]
 
 
 def turns(plan: Plan) -> Turns:
-    """Return for each stage of a run the place of the first seed that needs it, and of that seed's first study."""
+    """Return, for each stage, the place of the first seed that needs it and the place of the first study there."""
     run_turns: Turns = {}
     comparisons = {
         study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies
@@ -35,23 +35,23 @@ def turns(plan: Plan) -> Turns:
 
 
 def priorities(plan: Plan) -> dict[Address, int]:
-    """Return a different number for each stage of a run; Snakemake starts the largest first."""
-    minutes: dict[Address, int] = {}  # minutes of a stage, and of the longest chain that waits for it
+    """Return a different priority for each stage of a run; Snakemake starts the largest first."""
+    minutes: dict[Address, int] = {}  # minutes of the longest chain of stages that begins with a stage
     for address in reversed(plan.stages):
         minutes[address] = minutes.get(address, 0) + plan.stages[address].resources.runtime
         for above in plan.upstream[address]:
             minutes[above] = max(minutes.get(above, 0), minutes[address])
     run_turns = turns(plan)
-    # Of equals as the plan has them.
+    # Equal stages keep the order of the plan.
     order = sorted(run_turns, key=lambda address: (run_turns[address], -minutes[address]))
     return {address: len(order) - place for place, address in enumerate(order)}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Stages that are submitted together, in their order.
+    """Stages that are submitted together, in the order in which they run.
 
-    Groups of other runs may have the same name: Snakemake tells them apart, since nothing in one reads from another.
+    Groups of different runs may have the same name, because Snakemake separates stages without dependencies.
     """
 
     name: str
@@ -62,12 +62,11 @@ Groups = dict[Address, Group]
 
 
 def groups_of(plan: Plan) -> Groups:
-    """Return the group of every stage that is in a group. If `group_minutes` is 0, there are no groups.
+    """Return the group of each stage that is in a group; if `group_minutes` is 0, there are none.
 
-    Short stages of the same runs become one scheduler job, since queueing takes longer than they do: stages that serve
-    exactly the same runs, follow each other, and need one machine and at most `group_minutes` each. Such groups never
-    wait for each other in a circle: what a stage reads serves at least its runs, so whatever lies between two stages of
-    one set of runs serves that set too, and a long stage among them ends a group.
+    Consecutive stages of exactly the same runs become one scheduler job if each takes at most `group_minutes`, because
+    queueing would take longer than they do. Groups cannot depend on each other in a circle: an input of a stage serves
+    at least the runs of the stage, so a stage between two members serves their runs too, and a long one ends the group.
     """
     groups: Groups = {}
     for study in plan.content.studies:
@@ -76,7 +75,7 @@ def groups_of(plan: Plan) -> Groups:
             for stage, key in run.stages.items():
                 serves.setdefault((f"{study.name}.{stage}", key), []).append(number)
         alike: dict[tuple[int, ...], list[Address]] = {}
-        for address in plan.stages:  # an order in which they can run
+        for address in plan.stages:  # in the order in which they can run
             if address in serves:
                 alike.setdefault(tuple(serves[address]), []).append(address)
         for runs, addresses in alike.items():
@@ -87,7 +86,7 @@ def groups_of(plan: Plan) -> Groups:
 
 
 def request_of(plan: Plan, groups: Groups, address: Address) -> Resources:
-    """Return the resources of a stage's job: for a group the sum of minutes, and the maximum of the rest."""
+    """Return the resources of a stage's job; for a group the sum of minutes and the maximum of the others."""
     members = groups[address].members if address in groups else (address,)
     needs = [plan.stages[member].resources for member in members]
     return Resources(
@@ -99,7 +98,7 @@ def request_of(plan: Plan, groups: Groups, address: Address) -> Resources:
 
 
 def _short(plan: Plan, addresses: list[Address]) -> list[tuple[Address, ...]]:
-    """Return the series of two or more consecutive short stages."""
+    """Return all series of at least two consecutive short stages among the addresses."""
     stretches: list[list[Address]] = [[]]
     for address in addresses:
         if plan.stages[address].resources.runtime <= plan.settings.group_minutes:

@@ -1,7 +1,4 @@
-"""The plan: the form of plan.json, the plan in memory, and the seeds that `add-seeds` adds.
-
-read_plan(results / "plan.json") -> PlanFile
-"""
+"""The plan: the schema of plan.json, the plan in memory, and the seeds that `add-seeds` adds."""
 
 import hashlib
 import json
@@ -35,7 +32,7 @@ _CONFIG = TypeAdapter(dict[str, Any])
 
 
 class PlannedVariant(Strict):
-    """One variant: its whole configuration at the plan's scale, and what it changes from its parent."""
+    """One variant: its configuration at the plan's scale, and its changes from its parent."""
 
     name: str
     parent: str | None
@@ -46,11 +43,11 @@ class PlannedVariant(Strict):
     resolved: dict[str, Any]
     factors: tuple[str, ...]
     changes: tuple[Change, ...]
-    helper: bool = False  # written by `explain` between two others: only `explain` judges it
+    helper: bool = False  # written by `explain` between two other variants, and judged only by `explain`
 
 
 class PlannedRun(Strict):
-    """One variant with one seed: stage -> key, in the order of the stages."""
+    """One variant with one seed; `stages` is {stage: key} in the order of the stages."""
 
     variant: str
     seed: int
@@ -58,10 +55,7 @@ class PlannedRun(Strict):
 
 
 class StudyRecord(StudyDefinition):
-    """A study's definition with what planning adds: its name, its published numbers, its last stage.
-
-    `analysis_digest` tells one analysis plan from another.
-    """
+    """Definition of a study with the study's name, published numbers, last stage and digest of its analysis plan."""
 
     name: str
     analysis_digest: str
@@ -70,19 +64,19 @@ class StudyRecord(StudyDefinition):
 
 
 class PlannedStudy(StudyRecord):
-    """A study with its variants, parents before children, and its runs."""
+    """Study with its runs and its variants, parents before children."""
 
     variants: tuple[PlannedVariant, ...]
     runs: tuple[PlannedRun, ...]
 
     @property
     def parents(self) -> dict[str, str | None]:
-        """Return the parent of each variant."""
+        """Return {variant: parent}."""
         return {variant.name: variant.parent for variant in self.variants}
 
 
 class PlannedStage(Strict):
-    """One job: its name, inputs and resources, and the folder that its key gives it."""
+    """One job: its id, key, inputs, resources and folder."""
 
     id: str
     study: str
@@ -103,7 +97,7 @@ class PlannedStage(Strict):
 
     @property
     def status(self) -> Path:
-        """Return the file whose presence means that the stage has ended."""
+        """Return the path of the status file, which exists once the stage has ended."""
         return self.dir / "status.json"
 
     @property
@@ -115,7 +109,7 @@ class PlannedStage(Strict):
 
 
 class PlanFile(Strict):
-    """The whole plan; `stages` are in an order in which they can run."""
+    """Content of plan.json; `stages` are in an order in which they can run."""
 
     scale: str
     results: Path
@@ -124,21 +118,21 @@ class PlanFile(Strict):
     stages: tuple[PlannedStage, ...]
 
     def text(self) -> str:
-        """Return JSON with a value on each line, so that it diffs well."""
+        """Return the plan as JSON with one value per line, for readable diffs."""
         return f"{self.model_dump_json(by_alias=True, indent=1)}\n"
 
     def folders(self, results: Path) -> dict[str, Path]:
-        """Return {stage key: folder}; the folders are below `results` even if it was moved after planning."""
+        """Return {stage key: folder} below `results`, also if the results were moved after planning."""
         return {stage.key: stage_folder(results, self.results, stage.dir) for stage in self.stages}
 
 
 def digest_of_plan(text: str) -> str:
-    """Return the digest of a plan's text: 16 hex digits."""
+    """Return the digest of a plan's text, 16 hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Return the plan; raise ConfigError if there is none or it cannot be read."""
+    """Return the content of plan.json. Raises ConfigError if it is missing or cannot be read."""
     try:
         return PlanFile.model_validate_json(read_bytes(path, _MAX_BYTES))
     except FileNotFoundError:
@@ -153,9 +147,9 @@ def read_plan(path: Path) -> PlanFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan in memory: all studies, variants, runs and stages that the settings select.
+    """The plan in memory: all studies, variants, runs and stages.
 
-    `upstream` are the stages that each stage reads, `configs` the content of each stage's config.json.
+    upstream: the stages that each stage reads. configs: the content of each stage's config.json.
     """
 
     settings: "Settings"
@@ -166,21 +160,19 @@ class Plan:
 
     @cached_property
     def stages(self) -> dict[Address, PlannedStage]:
-        """Return every stage by id and key, in an order in which they can run."""
+        """Return all stages by address, in an order in which they can run."""
         return {stage.address: stage for stage in self.content.stages}
 
     def stage(self, id: str, key: str) -> PlannedStage:
-        """Return one stage by its id (`debias.train`) and key. Raises ConfigError if the plan has none."""
+        """Return the stage with an id (`debias.train`) and key. Raises ConfigError if the plan does not have it."""
         try:
             return self.stages[id, key]
         except KeyError:
-            problem = f"the plan has no stage {id} with this key"
-            raise ConfigError(
-                self.file, "stages", key, problem, "start snakemake again, as the configuration or the code has changed"
-            ) from None
+            problem = f"the stage {id} does not exist, because the configuration or the code has changed"
+            raise ConfigError(self.file, "stages", key, problem, "start snakemake again") from None
 
     def stage_ids(self) -> list[str]:
-        """Return the id of every kind of stage, `assets` first: one Snakemake rule for each."""
+        """Return the id of every kind of stage, `assets` first; each becomes a Snakemake rule."""
         return [ASSETS, *(f"{study.name}.{stage}" for study in self.studies.values() for stage in study.stages)]
 
     @property
@@ -195,20 +187,20 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Return the digest of the plan: 16 hex digits."""
+        """Return the digest of plan.json, 16 hex digits."""
         return digest_of_plan(self.text)
 
     def write(self) -> None:
-        """Write plan.json if its content changed, and the config.json of every selected stage likewise."""
+        """Write plan.json and the config.json of every selected stage, if their contents have changed."""
         update_text(self.file, self.text)
         for stage in self.selected():
             text = f"{_CONFIG.dump_json(self.configs[stage.address], indent=1).decode()}\n"
-            # Not synced: a power cut may leave a part, then it is written again; ten thousand syncs take a minute.
+            # Not synced, because ten thousand syncs take a minute; after a power cut a partial file is written again.
             update_text(stage.dir / "config.json", text, sync=False)
 
     @cached_property
     def parents_added(self) -> dict[str, list[str]]:
-        """Return, by study, the parents that run because a child was selected: a child is judged against its parent."""
+        """Return {study: parents} that run only because a child is selected, which is judged against its parent."""
         added = {}
         for study in self._chosen_studies():
             named = [variant for variant in study.variants if variant.name in self.settings.variant]
@@ -218,9 +210,9 @@ class Plan:
         return added
 
     def selected(self, study: str | None = None) -> list[PlannedStage]:
-        """Return the stages of the runs that the settings select (study, variant, seed, shard), and all they need.
+        """Return the stages of the runs that the settings select (study, variant, seed, shard), and their inputs.
 
-        The parents of the variants are selected with them.
+        The parents of selected variants are selected too.
         """
         if study not in self._selected:
             self._selected[study] = self._select(study)
@@ -242,12 +234,12 @@ class Plan:
         return [stage for address, stage in self.stages.items() if address in needed]
 
     def _sharded(self, seeds: list[int]) -> list[int]:
-        """Return the selected seeds. All runs of a seed are in one shard, since they are paired."""
+        """Return the selected ones of these seeds; all runs of a seed are in one shard, because they are paired."""
         first, count = map(int, (self.settings.shard or "1/1").split("/"))
         return [seed for seed in seeds[first - 1 :: count] if self.settings.seed in (None, seed)]
 
     def with_upstream(self, wanted: Iterable[Address]) -> set[Address]:
-        """Return the stages and all stages that they need."""
+        """Return the addresses of the wanted stages and of all stages that they need."""
         addresses = set(wanted)
         waiting = list(addresses)
         while waiting:
@@ -266,9 +258,9 @@ class Plan:
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
-    """Return the content of the file of added seeds; {} if there is none.
+    """Return {study: {variant: number of seeds}} from the file of added seeds; {} if there is none.
 
-    Raises ConfigError if it is broken: to go on with fewer seeds would undo decisions.
+    Raises ConfigError if the file is damaged, because planning fewer seeds would undo decisions.
     """
     path = results / EXTRA_SEEDS
     try:
@@ -281,13 +273,11 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
             first = error.errors(include_url=False)[0]
             key, value, why = ".".join(map(str, first["loc"])), first["input"] if first["loc"] else None, first["msg"]
         problem = f"must hold a number of seeds from 1 to {_MAX_SEEDS:,} for each study and variant ({why})"
-        raise ConfigError(
-            path, key, value, problem, "repair the file, or delete it (the plan keeps its own seeds)"
-        ) from None
+        raise ConfigError(path, key, value, problem, "repair the file, or delete it to drop added seeds") from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:
-    """Write the numbers of one study's seeds into the file of added seeds; no number becomes smaller."""
+    """Raise the numbers of seeds of a study's variants in the file of added seeds; no number becomes smaller."""
     content = load_extra_seeds(results)
     merged = dict(content.get(study, {}))
     for variant, count in counts.items():
@@ -296,7 +286,7 @@ def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> No
 
 
 def extended(seeds: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return `count` seeds: the given ones, then the smallest integers that are not among them."""
+    """Return `count` seeds: the given ones, followed by the smallest integers that are not among them."""
     result, candidate = list(seeds), 0
     while len(result) < count:
         if candidate not in seeds:

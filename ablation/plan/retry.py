@@ -1,8 +1,7 @@
-"""Which stages are to run, and why; which ended stages run again: damaged ones, on request failed ones, and blocked
-ones that nothing blocks any more.
+"""Decisions on which stages run and which ended stages run again, with the reasons.
 
-Each start of the workflow compares with what `collect` noted (`ablation.plan.collected`): the files that it could not
-read, and the statuses that the database holds.
+Ended stages run again if their files are damaged, if they failed and `retry: failed` is set, or if they were blocked
+and nothing blocks them any more. `collected.json` (`ablation.plan.collected`) lists the files that could not be read.
 """
 
 import os
@@ -29,30 +28,26 @@ _MOST_REASONS = 30  # lines
 
 
 def states_of(plan: Plan) -> States:
-    """Return the state of every stage, read now."""
+    """Return the current state of every stage, from its status file."""
     return {address: read_state(stage.dir, stage.key) for address, stage in plan.stages.items()}
 
 
-# Which are to run
+# Stages that are to run.
 
 
 def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
-    """Return the selected stages that are to run: those without a status, damaged, or failed with `retry: failed`.
-
-    Commands whose readers have changed are among them.
-    """
+    """Return the selected stages that are to run: new, damaged, to be retried, or with changed readers."""
     again = (*TO_COME, "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
     stages = plan.selected(study)
     return [stage for stage in stages if states[stage.address].state in again or _read_otherwise(plan, states, stage)]
 
 
 def to_do(plan: Plan, states: States) -> list[PlannedStage]:
-    """Return the selected stages that Snakemake must know of: those to run, or all if it has to compare times.
+    """Return the selected stages that Snakemake must know: those to run, or all if it has to compare times.
 
-    For a stage that has ended Snakemake only finds that there is no job to start, and whether its status is newer than
-    the database, which is then collected again. It needs none of them if some stages are to run, after which it
-    collects in any case, or if the database is newer than every status and holds it. Each would cost more than a
-    millisecond.
+    Snakemake collects again if the status of an ended stage is newer than the database. It need not compare them if
+    some stages are to run, after which it collects anyway, or if the database is current. This saves more than a
+    millisecond per ended stage.
     """
     waiting = pending(plan, states)
     run = any(states[stage.address].state in TO_COME for stage in waiting)
@@ -66,11 +61,11 @@ def _is_current(plan: Plan, states: States) -> bool:
         if any(os.stat(status).st_mtime_ns > collected for status in ended):
             return False
         return noted_sources(plan.settings.results) == sources_now(plan.settings.results)
-    except (OSError, TrackerError):  # no database, or a damaged plan, which is written again
+    except (OSError, TrackerError):  # there is no database, or the plan is damaged and will be written again
         return False
 
 
-# Which run again
+# Ended stages that run again.
 
 DAMAGED, REREAD, UNBLOCKED, RETRIED = "damaged", "reread", "unblocked", "retried"
 _SAID = {
@@ -81,10 +76,10 @@ _SAID = {
 
 
 class Actions(NamedTuple):
-    """The changes that a start makes to existing results before the first job.
+    """Changes that a start makes to existing results before the first job.
 
-    again: stages that have ended, whose status is set aside so that they run again -> why. states: of all stages then.
-    collected: what `collect` noted.
+    again: {stage: reason} for the ended stages that run again, whose statuses are set aside. states: states of all
+    stages after that. collected: content of collected.json.
     """
 
     again: dict[Address, str]
@@ -92,16 +87,16 @@ class Actions(NamedTuple):
     collected: Mapping[str, Any]
 
     def lines(self, plan: Plan) -> list[str]:
-        """Return a line for each stage that runs again, except for failed ones, whose retry the user requested."""
+        """Return a line for each stage that runs again, except for failed ones, which the user asked to retry."""
         return [_SAID[why].format(plan.stages[address]) for address, why in self.again.items() if why in _SAID]
 
 
 def decide(plan: Plan, states: States) -> Actions:
-    """Return the selected stages that run again although they have ended. Reads only what `collect` noted.
+    """Return the selected stages that have ended but run again, with their reasons.
 
-    damaged: the status cannot be read, or `collect` could not read another file. reread: a command whose readers have
-    changed; the program itself is not started (`ablation.runner.command`). unblocked: blocked, although nothing blocks
-    it any more: what it reads may have been repaired or removed. retried: did not succeed, with `retry: failed`.
+    damaged: the status cannot be read, or `collect` could not read another file. reread: the readers of a command have
+    changed; the program itself does not run again. unblocked: the stage was blocked, but its inputs have been repaired
+    or removed. retried: the stage did not succeed, and `retry: failed` is set.
     """
     collected = read_collected(plan.settings.results)
     now, corrupt = dict(states), collected.get("corrupt", {})
@@ -116,7 +111,7 @@ def decide(plan: Plan, states: States) -> Actions:
             start_over(stage, DAMAGED)
         elif _read_otherwise(plan, now, stage):
             start_over(stage, REREAD)
-    for stage in plan.selected():  # in an order in which they can run
+    for stage in plan.selected():  # in the order in which they can run
         blocking = (above for above in plan.upstream[stage.address] if now[above].state in FAILED)
         if now[stage.address].state == "blocked" and not any(blocking):
             start_over(stage, UNBLOCKED)
@@ -129,8 +124,8 @@ def decide(plan: Plan, states: States) -> Actions:
 def apply(plan: Plan, actions: Actions) -> None:
     """Set aside the statuses of stages that run again, then write the plan.
 
-    A status becomes the first free `status.attempt-N.json`. A database that does not hold the present results is dated
-    back, so that Snakemake collects again: times alone do not show it.
+    A status is renamed to the first free `status.attempt-N.json`. A database that lacks present results gets an old
+    date, so that Snakemake collects again.
     """
     results = plan.settings.results
     for address in actions.again:
@@ -155,7 +150,7 @@ def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
 
 
 def refuse_links(plan: Plan) -> None:
-    """Raise ConfigError if a stage's folder is a link or a file: the stage would overwrite other files."""
+    """Raise ConfigError if a stage's folder is a link or a file, because the stage would overwrite other files."""
     for stage in plan.selected():
         if replaced(stage.dir):
             problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is not a folder"
@@ -163,11 +158,11 @@ def refuse_links(plan: Plan) -> None:
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; only `results` as a whole may be a link")
 
 
-# Why they run
+# Reasons for which stages run.
 
 
 def reasons(plan: Plan, states: States) -> list[str]:
-    """Return lines such as `12 x toy.train: train.py changed`; none if nothing has been started before."""
+    """Return lines such as `12 x toy.train: train.py changed`; no lines before the first start."""
     try:
         before = read_plan(plan.file)
     except ConfigError:
@@ -175,7 +170,7 @@ def reasons(plan: Plan, states: States) -> list[str]:
     runs = {(study.name, run.variant, run.seed): run for study in before.studies for run in study.runs}
     folders = {stage.address: stage.dir for stage in before.stages}
     waiting = {stage.address for stage in pending(plan, states)}
-    # By stage and reason, in which `{}` is the variants that it is true of.
+    # By stage and reason; `{}` in a reason stands for the variants to which it applies.
     by_reason: dict[tuple[str, str], dict[Address, str]] = {}
     for study in plan.content.studies:
         earlier_variants = {variant for name, variant, _ in runs if name == study.name}
@@ -263,7 +258,7 @@ def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: Plann
 
 
 def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the code's changed files as one phrase, if there are any."""
+    """Yield one phrase with the names of changed code files, if there are any."""
     one, other = before.get("code", {}).get("files", {}), now["code"]["files"]
     if names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
         yield f"{listed(names)} changed"

@@ -1,9 +1,8 @@
-"""Runs once before the first job, in the process that starts the jobs; the workflow imports this module.
+"""Start of the workflow, which imports this module; it runs once before the first job.
 
-load_jobs(workflow, config, scheduler) -> Jobs, by which the rules look up what they name.
-prepare(plan, states) -> lines to print. From here on the plan's files are up to date.
-follow(plan, states): while the grid runs, a thread has the page drawn after each seed. A process of low priority draws
-it, which reads the stages' folders and writes the page, nothing else.
+load_jobs(workflow, config, scheduler) -> the jobs, in which rules look up their files and resources.
+prepare(plan, states) -> lines to print, after it has checked everything and written the plan's files.
+follow(plan, states) -> a thread that draws the page after each seed while the grid runs, in a separate process.
 """
 
 import _thread
@@ -32,29 +31,27 @@ from ablation.plan.order import turns
 from ablation.plan.plan_file import Plan
 from ablation.plan.retry import States, pending, states_of
 
-# The workflow imports this module only, so what it needs besides is here too.
+# The workflow imports only this module, which therefore exports other names as well.
 __all__ = ["WORKFLOW", "TrackerError", "build_plan", "explained", "load_jobs", "load_settings", "prepare"]
 
 WORKFLOW = str(Path(__file__).resolve().parents[1] / "workflow")  # rules, profiles, captions
 _POLL = 5.0  # seconds between two polls
-_SHORT = 60.0  # seconds, in which a grid may end without a page before the last
-_SHARE = 0.1  # share of the time that drawing may take
+_SHORT = 60.0  # seconds before the first page
+_SHARE = 0.1  # largest share of the time for drawing pages
 
 
 def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs:
     """Return the jobs of the plan for configs/ and `--config`.
 
-    Only the process that starts the jobs writes the plan down and holds the results; a dry run, `--lint` and the
-    processes of the jobs change nothing. The latter, which a scheduler starts on its nodes, do not get `--resources`:
-    nothing is checked or limited there.
+    Only the process that starts jobs writes the plan and locks the results; a dry run, `--lint` and the processes of
+    jobs change nothing. The latter run on a scheduler's nodes without `--resources`, so they check and limit nothing.
 
     Args:
-        workflow: Snakemake's object of that name.
+        workflow: Snakemake's `workflow` object.
         config: the values of `--config`.
-        scheduler: Snakemake's class.
+        scheduler: Snakemake's scheduler class.
 
-    Raises TrackerError if the configuration is wrong or the grid cannot start, OSError if the results cannot be
-    written.
+    Raises TrackerError if the configuration is wrong or the grid cannot start, OSError if results cannot be written.
     """
     gpu_resource = workflow.global_resources.get("gpu")
     pool = None if gpu_resource is None else gpu_resource.value
@@ -62,7 +59,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
     plan = build_plan(load_settings(config), pool if main else sys.maxsize)
     os.environ.pop("ABLATION_WANDB", None)
     if plan.settings.wandb:
-        os.environ["ABLATION_WANDB"] = plan.settings.wandb  # what the stages read
+        os.environ["ABLATION_WANDB"] = plan.settings.wandb  # stages inherit it
     _say(selection_note(plan) if main else [])
     states = None
     if main and dry_run:
@@ -70,15 +67,15 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
         check_pool(plan, states)
         _say(retry.reasons(plan, states))
         atexit.register(say_due, plan, states)  # Snakemake has no handler for the end of a dry run
-    elif main and "--lint" not in sys.argv:  # at this point Snakemake itself does not yet know that it only lints
+    elif main and "--lint" not in sys.argv:  # Snakemake's object does not show `--lint` yet
         lock = hold(plan.settings.results)
         end_within(30, scheduler)
         _prefer_own_sacct()
         states = states_of(plan)
         _say(prepare(plan, states))
-        os.utime(lock)  # newer results are from this run, or from jobs of a killed one; a refused start does not count
+        os.utime(lock)  # jobs take over results that are newer than the lock, which is from the last accepted start
         follow(plan, states)
-    if pool is None and main:  # without a number nothing would be limited
+    if pool is None and main:  # without `--resources gpu=...` Snakemake would not limit devices
         workflow.register_resource("gpu", plan.settings.gpus)
     return Jobs(plan, workflow, states)
 
@@ -89,9 +86,10 @@ def _say(lines: Iterable[str]) -> None:
 
 
 def hold(results: Path) -> int:
-    """Lock the results for the life of this process, so that no second Snakemake runs the same stages.
+    """Lock the results until this process ends, so that no second Snakemake runs the same stages.
 
-    Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not. Returns the descriptor.
+    Return the descriptor. The lock replaces Snakemake's own (the profile sets `nolock`), which would remain after a
+    kill.
     """
     results.mkdir(parents=True, exist_ok=True)
     lock = results / ".lock"
@@ -101,7 +99,7 @@ def hold(results: Path) -> int:
     except BlockingIOError:
         remedy = "wait until it ends, or choose other folders with results=... and reports=..."
         raise TrackerError(f"{results}: another snakemake is running here; {remedy}") from None
-    except OSError as error:  # Lustre without `flock`, say
+    except OSError as error:  # for example Lustre without `flock`
         problem = f"cannot be locked ({error.strerror})"
         remedy = "mount the file system with locks, or choose other folders with results=... and reports=..."
         raise TrackerError(f"{lock}: {problem}; {remedy}") from None
@@ -109,17 +107,17 @@ def hold(results: Path) -> int:
 
 
 def end_within(seconds: float, scheduler: type) -> None:
-    """Let SIGTERM end Snakemake: it starts no more jobs, and ends those that still run after this many seconds.
+    """Let SIGTERM end Snakemake: it starts no more jobs, and after this many seconds ends those that still run.
 
-    Snakemake's own handler runs in the main thread and takes a lock that this thread may be holding already: then it
-    would wait for itself forever and hold the results. A separate thread only waits for the others.
+    Snakemake's own handler runs in the main thread and takes a lock that this thread may already hold, so it could wait
+    forever. Here it runs in a separate thread.
     """
     gracefully = scheduler.exit_gracefully  # type: ignore[attr-defined]
 
     def end() -> None:
         time.sleep(seconds)
         os.write(2, b"error: ended by SIGTERM; run the same command to continue\n")
-        os._exit(128 + signal.SIGTERM)  # jobs on this machine end with it, a scheduler's jobs go on
+        os._exit(128 + signal.SIGTERM)  # jobs on this machine end with this process; a scheduler's jobs continue
 
     def handle(scheduler: Any, *signal_and_frame: Any) -> None:
         _thread.start_new_thread(gracefully, (scheduler,))  # `threading` would take locks here
@@ -129,7 +127,7 @@ def end_within(seconds: float, scheduler: type) -> None:
 
 
 def _prefer_own_sacct() -> None:
-    """Let the Slurm plugin find our `sacct` first; that file says why. Does nothing without Slurm."""
+    """Put the profile's `sacct` before Slurm's on the path, for the reason in that file; do nothing without Slurm."""
     if shutil.which("sbatch"):
         folder = os.path.join(WORKFLOW, "profiles", "slurm", "bin")
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
@@ -139,25 +137,24 @@ def selection_note(plan: Plan) -> list[str]:
     """Return a line for each study with the parents that are selected in addition to the named variants."""
     return [
         f"{study}: {', '.join(parents)} {'runs' if len(parents) == 1 else 'run'} as well, because a "
-        "change is judged against its parent"
+        "variant is judged against its parent"
         for study, parents in plan.parents_added.items()
     ]
 
 
 def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
-    """Set aside results that have to be made again, write plan.json and config.json, and return lines for the user.
+    """Set aside results that are to be made again, write plan.json and config.json, and return lines for the user.
 
-    `states` are the states of every stage, as `states_of` has just read them; stages to run again become missing.
-
-    Raises ConfigError if a study refuses uncommitted files and there are some below `root`, by default the project; if
-    a stage's folder is a link; if the folder of reports shows other results; or if a stage that is to run needs more
-    devices than there are, or a package that is not installed.
+    states: the current states of all stages; those of stages that run again become `missing`. Raises ConfigError if a
+    study refuses uncommitted files and there are some below `root`, by default the project; if a stage's folder is a
+    link; if the folder of reports shows other results; or if a stage that is to run needs more devices than there are
+    or a package that is not installed.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     retry.refuse_links(plan)
     actions = retry.decide(plan, states)
     states.update(actions.states)
-    # Checked for all that is to run, before a result is set aside: a refused start loses none.
+    # All checks come before results are set aside, so that a refused start changes nothing.
     check_packages(plan, states)
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states)
@@ -167,7 +164,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
 
 def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _POLL) -> threading.Thread | None:
-    """Start and return the thread that has the page drawn; None if only the last page is still to come."""
+    """Start and return the thread that draws the page while the grid runs; None if only the last page is due."""
     waiting = parts(plan, states)
     if not waiting:
         return None
@@ -179,9 +176,9 @@ def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _
 
 
 def parts(plan: Plan, states: States) -> list[list[Path]]:
-    """Return the pending statuses after which a page is drawn: those of the first study and seed, then of each seed.
+    """Return groups of pending statuses after which a page is drawn: the first seed's first study, then each seed.
 
-    The last seed is left out, because the grid's own page shows it.
+    The last group is left out, because the grid draws the page at its end.
     """
     order = turns(plan)
     statuses: dict[tuple[int, bool], list[Path]] = {}

@@ -1,10 +1,10 @@
-# The files that are made of the stages' results: a database, tables, figures and the page.
+# Files that are made from the stages' results: a database, tables, figures and the page.
 DATABASE = f"{RESULTS}/tracker.duckdb"
 PAGE, FINDINGS = f"{REPORTS}/index.html", f"{REPORTS}/findings.txt"
 GATE = f"{RESULTS}/gate.txt"
 
 
-# `update`: Snakemake deletes other outputs before it runs a rule again, and one that fails must leave the old ones.
+# `update` keeps an old file until the new one replaces it; Snakemake deletes other outputs before it runs a rule again.
 def kept_report(study: str, file: str, caption: str, category: str, shows: str) -> str:
     """Mark a file of a study for `snakemake --report`; its old version stays until the new one replaces it."""
     labels = {"study": study, "shows": shows}

@@ -1,7 +1,7 @@
-# The files of the stages become one database; tables, figures and the report page are drawn from it alone.
+# The stages' files become one database, from which tables, figures and the report page are drawn.
 
 
-# The plan's digest: a new variant, or a new `why`, is in the tables also when no job had to run for it.
+# The plan's digest is a parameter, so that a new variant, or a new `why`, gets into the tables without a new job.
 rule collect:
     input:
         statuses,
@@ -87,7 +87,7 @@ rule report:
         f"{TRACKER} report {FOLDERS} {LOGGED}"
 
 
-# Last: a failed stage leaves the others their tables, and the invocation its exit status.
+# The gate is the last rule, so that a failed stage makes snakemake fail but does not cost the others their tables.
 rule gate:
     input:
         DATABASE,

@@ -1,4 +1,4 @@
-# The plan, and a rule for each of its stages. What the rules ask of the plan is Python in ablation/plan/jobs.py.
+# The plan, and one rule for each kind of stage. ablation/plan/jobs.py has the functions that the rules call.
 import os
 import shlex
 import sys
@@ -10,7 +10,7 @@ from ablation.plan.start import TrackerError, explained, load_jobs
 
 try:
     JOBS = load_jobs(workflow, config, JobScheduler)
-except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
+except (TrackerError, OSError) as error:  # OSError means a full disk, or results that cannot be written
     sys.exit(f"error: {explained(error)}")
 
 PLAN = JOBS.plan
@@ -18,13 +18,12 @@ STUDIES = list(PLAN.studies)
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
 statuses, render_what_is_there = JOBS.statuses, JOBS.render_what_is_there
 
-ENVIRONMENT = os.path.join(
-    workflow.basedir, "environment.yml"
-)  # next to the Snakefile; looked at with --sdm conda only
+# Used only with --sdm conda.
+ENVIRONMENT = os.path.join(workflow.basedir, "environment.yml")
 
-# exec: what Snakemake starts is its own child and ends with it, also when Snakemake is killed.
+# `exec` makes the program a child of Snakemake, with which it ends, also when Snakemake is killed.
 TRACKER = f"exec {JOBS.python} -m ablation --parent $PPID"
-# Errors also go to the terminal: on a full disk there is no log to read them from.
+# Errors also go to the terminal, because there is no log on a full disk.
 LOGGED = "> {log:q} 2> >(tee -a {log:q} >&2)"
 FOLDERS = JOBS.folders
 RUN_STAGE = (
@@ -37,9 +36,9 @@ wildcard_constraints:
     key="[0-9a-f]{16}",
 
 
-# One rule for every stage that the plan knows: `assets`, then `<study>_<stage>`, as configs/studies/*/_study.yaml declare them.
-# In a loop Snakemake gives all rules the last shell string, so it is one constant; what differs between stages comes from
-# functions that are made with the stage's id (a lambda written here would see the last one).
+# The rules are `assets`, then `<study>_<stage>` for the stages that configs/studies/*/_study.yaml declare. In a loop
+# Snakemake gives all rules the last shell string, so that is one constant, and functions made with a stage's id give
+# the rest (a lambda written here would see the last id).
 
 
 for id in PLAN.stage_ids():

@@ -77,7 +77,7 @@ def test_by_default_a_dirty_tree_is_a_warning_per_study(toy):
         toy.code(f"{name}.py", "")
     [warning] = check(plan, toy.root)
     assert warning.startswith("toy: there are uncommitted files (a.py, b.py, c.py and 2 more), so no commit will ")
-    assert "; commit or remove them, or set `dirty_tree: allow` in " in warning
+    assert "; commit or remove them, or set dirty_tree to allow in " in warning
     assert warning.endswith("_study.yaml")
     assert "\n" not in warning
 
@@ -90,7 +90,7 @@ def test_refuse_is_one_line_with_the_files_and_the_remedy(toy):
         check(plan, toy.root)
     text = str(caught.value)
     assert "_study.yaml: dirty_tree = 'refuse': there are uncommitted files (trainers/shared.py), " in text
-    assert "the study toy does not start its 18 stages; commit or remove them, or set `dirty_tree: warn`" in text
+    assert "the study toy does not start its 18 stages; commit or remove them, or set dirty_tree to warn" in text
     assert "\n" not in text
 
 

@@ -64,7 +64,7 @@ def test_several_variants_are_selected_with_their_parents_which_is_said(toy):
     assert labels == {"base seed 0", "v10 seed 0", "v2 seed 0"}  # v2 is the parent of v10
     assert build(toy, variant=["v10", "v2"]).selected() == build(toy, variant="v2,v10").selected()
     assert selection_note(build(toy, variant="v10")) == [
-        "toy: v2 runs as well, because a change is judged against its parent"
+        "toy: v2 runs as well, because a variant is judged against its parent"
     ]
     assert build(toy, variant="v3,v10").parents_added == {"toy": ["v2"]}
     for nothing_to_add in ("base", "base,v2", ""):

@@ -1,6 +1,6 @@
 #!/bin/sh
-# status.sh JOBID: what Snakemake is told of a job of Slurm. While nobody answers it counts as running; a job that neither
-# slurmctld nor the accounts know has failed, and is run again.
+# status.sh JOBID: print the state of a Slurm job for Snakemake. A job counts as running while Slurm does not answer, and as
+# failed, so that it runs again, if neither slurmctld nor the accounting knows it.
 state=$(squeue --states=all --noheader --format=%T --jobs "$1" 2>&1) || case $state in
   *"Invalid job id"*)
     state=$(sacct -X --noheader --parsable2 --format=State --jobs "$1" 2>/dev/null) || state=FAILED

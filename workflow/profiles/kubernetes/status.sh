@@ -1,6 +1,6 @@
 #!/bin/sh
-# status.sh JOB: what Snakemake is told of a Kubernetes Job. While nobody answers it counts as running; a Job that is gone, of
-# which nothing is printed, has failed, and is run again.
+# status.sh JOB: print the state of a Kubernetes Job for Snakemake. A Job counts as running while Kubernetes does not answer,
+# and as failed, so that it runs again, if it does not exist.
 state=$(kubectl get job "$1" --ignore-not-found --output 'jsonpath=:{.status.conditions[?(@.status=="True")].type}') || state=:
 case $state in
   *Complete*) echo success ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# submit.sh IMAGE CLAIM:FOLDER CPUS MB MINUTES GPUS SCRIPT: make a Kubernetes Job that runs Snakemake's script in this folder,
-# which is on the volume; print the Job's name. Snakemake repeats what fails, so the Job does not. Memory for /dev/shm, which
-# several devices need, counts in the pod's. The time limit is the pod's: the Job's would count the wait for a machine too.
+# submit.sh IMAGE CLAIM:FOLDER CPUS MB MINUTES GPUS SCRIPT: create a Kubernetes Job that runs Snakemake's script in this folder,
+# which is on the volume, and print its name. The Job does not retry, because Snakemake does. /dev/shm, which several devices
+# need, is part of the pod's memory. The time limit is the pod's, because the Job's would include the wait for a machine.
 exec kubectl create --output 'jsonpath={.metadata.name}' --filename - <<EOF
 {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "ablation-"},
  "spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": 86400,
