@@ -238,30 +238,24 @@ class StepMetrics:
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, Statistic] = {}
         self._figures: dict[str, list[float]] = defaultdict(list)
         self._largest: set[str] = set()
 
-    def add(self, statistics: Mapping[str, Statistic]) -> None:
-        """Add the statistics of a micro-batch, or of the minibatch as a whole."""
-        for name, statistic in statistics.items():
+    def close_minibatch(self, *parts: Mapping[str, Statistic]) -> None:
+        """Join the statistics of a minibatch's micro-batches and of the minibatch as a whole, and add its values."""
+        joined: dict[str, Statistic] = {}
+        for name, statistic in (item for statistics in parts for item in statistics.items()):
             if not hasattr(statistic, "join"):
                 kind = type(statistic).__name__
-                raise TypeError(f"the diagnostic {name} is a {kind}; return Mean.of(values, mask), for example")
-            earlier = self._open.get(name)
-            self._open[name] = statistic if earlier is None else earlier.join(statistic)
-
-    def close_minibatch(self, *statistics: Mapping[str, Statistic]) -> None:
-        """Add the last `statistics` of a minibatch and complete it."""
-        for added in statistics:
-            self.add(added)
-        self._largest |= {name for name, statistic in self._open.items() if isinstance(statistic, Maximum)}
-        values = {name: statistic.value() for name, statistic in self._open.items()}
+                raise TypeError(f"the diagnostic {name} is a {kind}; return a statistic such as Mean.of(values, mask)")
+            joined[name] = joined[name].join(statistic) if name in joined else statistic
+        self._largest |= {name for name, statistic in joined.items() if isinstance(statistic, Maximum)}
+        values = {name: statistic.value() for name, statistic in joined.items()}
         defined = {name: value.double() for name, value in values.items() if value is not None}
-        # In one transfer, because the host waits for it.
+
+        # All values in one transfer, because the host waits for it.
         for name, value in zip(defined, torch.stack(list(defined.values())).tolist() if defined else [], strict=True):
             self._figures[name].append(value)
-        self._open.clear()
 
     def compute(self) -> dict[str, float]:
         """Return the metrics of the step by name."""

@@ -53,14 +53,9 @@ class Sequences:
         moved = {name: value.to(device) for name, value in vars(self).items() if value is not None}
         return replace(self, **moved)
 
-    @property
-    def attention_mask(self) -> Tensor:
-        """Return the joint mask of prompts and responses, (N, P + T)."""
-        return torch.cat([self.prompt_mask, self.completion_mask.to(self.prompt_mask.dtype)], 1)
-
     def model_inputs(self) -> dict[str, Tensor]:
         """Return the input arguments of a causal model; positions count tokens but not padding."""
-        mask = self.attention_mask
+        mask = torch.cat([self.prompt_mask, self.completion_mask.to(self.prompt_mask.dtype)], 1)
         return {
             "input_ids": torch.cat([self.prompt_ids, self.completion_ids], 1),
             "attention_mask": mask,

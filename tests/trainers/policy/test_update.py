@@ -164,10 +164,10 @@ def test_parts_join_to_the_whole(kind):
 def test_step_metrics_are_means_of_minibatches_and_the_largest_of_maxima():
     step_metrics = StepMetrics()
     for minibatch in ([1.0, 2.0], [6.0]):  # two micro-batches, then one
-        for value in minibatch:
-            tensor = torch.tensor([value])
-            step_metrics.add({"mean": Mean.of(tensor), "sum": Sum(tensor[0]), "largest": Maximum.of(tensor)})
-        step_metrics.close_minibatch()
+        tensors = [torch.tensor([value]) for value in minibatch]
+        step_metrics.close_minibatch(
+            *({"mean": Mean.of(one), "sum": Sum(one[0]), "largest": Maximum.of(one)} for one in tensors)
+        )
     assert step_metrics.compute() == {"mean": (1.5 + 6) / 2, "sum": (3.0 + 6) / 2, "largest": 6.0}
 
 
@@ -175,17 +175,15 @@ def test_an_undefined_reduction_is_left_out_of_the_mean_but_a_bad_loss_or_a_dive
     step_metrics = StepMetrics()
     for spread in (0.0, 1.0):
         raw, after = torch.tensor([1.0, 1.0 + spread]), torch.tensor([1.0, 1.0 + spread / 2])
-        step_metrics.add(
+        step_metrics.close_minibatch(
             {"reduction": VarianceReduction(Variance.of(raw), Variance.of(after)), "loss": Sum(torch.tensor(math.nan))}
         )
-        step_metrics.close_minibatch()
     means = step_metrics.compute()
     assert means["reduction"] == 0.75
     assert math.isnan(means["loss"])
-    step_metrics.add(
+    step_metrics.close_minibatch(
         {"reduction": VarianceReduction(Variance.of(torch.tensor([math.nan, 1.0])), Variance.of(torch.ones(2)))}
     )
-    step_metrics.close_minibatch()
     assert math.isnan(step_metrics.compute()["reduction"])
 
 
