@@ -1,8 +1,8 @@
 """Configuration of the study `debias`: BiasEdit (arXiv 2503.08588) with GRPO terms, on StereoSet.
 
-The defaults are the settings of the public BiasEdit script for GPT-2 medium where it has one. Only pydantic is
-imported: `_study.yaml` names `DebiasConfig`, and validating and planning read it without torch. Every field has a
-default, because a stage is given the keys that it reads and no others.
+The defaults are those of the public BiasEdit script for GPT-2 medium, as far as it has them. `_study.yaml` names
+`DebiasConfig`; this module imports only pydantic, so that validating and planning do not need torch. Every field has a
+default, because a stage gets only the keys that it reads.
 """
 
 import math
@@ -52,7 +52,7 @@ class Split(Strict):
     def _sums_to_one(self) -> Self:
         total = self.train + self.dev + self.test
         if not math.isclose(total, 1.0, abs_tol=1e-9):
-            raise ValueError(f"train + dev + test is {total:g}, but must be 1")
+            raise ValueError(f"train, dev and test add up to {total:g}; change them so that the sum is 1")
         return self
 
 
@@ -131,12 +131,12 @@ class RcsSettings(Strict):
     @model_validator(mode="after")
     def _ascending(self) -> Self:
         if self.thresholds[0] >= self.thresholds[1]:
-            raise ValueError(f"thresholds must increase, but are {self.thresholds}")
+            raise ValueError(f"the thresholds {self.thresholds} do not increase; sort them")
         return self
 
 
 class RcsPhase(RcsSettings):
-    """Settings that replace those of `rcs` from a fraction of the epochs on."""
+    """Settings that replace those of `rcs` after a fraction of the epochs."""
 
     after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
 
@@ -148,7 +148,7 @@ class RcsOff(Strict):
 
 
 class Rcs(RcsSettings):
-    """Reward-based curriculum: weight = 1 + alpha * max(0, 0.5 - reward), alpha chosen by the batch's |SS - 0.5|."""
+    """Reward-based curriculum: weight = 1 + alpha * max(0, 0.5 - reward), with alpha from the batch's |SS - 0.5|."""
 
     mode: Literal["adaptive"] = "adaptive"
     schedule: list[RcsPhase] = Field(default=[], description="Later phases, in order.")
@@ -157,11 +157,11 @@ class Rcs(RcsSettings):
     def _in_order(self) -> Self:
         starts = [phase.after for phase in self.schedule]
         if starts != sorted(set(starts)):
-            raise ValueError(f"schedule must increase in `after`, but has {starts}")
+            raise ValueError(f"`after` in schedule does not increase ({starts}); sort the phases")
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
-        """Return alpha for each epoch and each |SS - 0.5|."""
+        """Return alpha for each epoch and each possible |SS - 0.5|."""
         active = [active_rcs_phase(epoch / n_epochs, rcs_phases(self)) for epoch in range(n_epochs)]
         return [[rcs_alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 

@@ -1,4 +1,4 @@
-"""StereoSet's intrasentence items: reading the three formats in use, and splitting them by target term.
+"""StereoSet's intrasentence items, which are read from three formats and split by target term.
 
 An item has one context and three sentences: stereotype, anti-stereotype and unrelated (arXiv 2004.09456).
 """
@@ -29,7 +29,7 @@ class Item:
 
 
 def _sentences(row: dict) -> dict[str, str]:
-    """Return the sentences by our short names, from a row in the flat, BiasEdit or original StereoSet layout."""
+    """Return the sentences of a row in the flat, BiasEdit or original StereoSet layout by their short names."""
     gold = {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]} if "sentences" in row else None
     if isinstance(row.get("data"), dict):
         named = {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
@@ -64,12 +64,12 @@ def _rows(path: Path) -> list[dict]:
         expected = "one object per line" if path.suffix == ".jsonl" else "a list of items, or StereoSet's own dev.json"
         raise ValueError(f"{path}: {path.suffix} must hold {expected} ({error!r})") from error
     if wrong := [number for number, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
-        raise ValueError(f"{path}, item {wrong[0]} is not an object")
+        raise ValueError(f"{path}, item {wrong[0]} is not an object; write items as JSON objects")
     return rows
 
 
 def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
-    """Read the intrasentence items of some domains, in the file's order, without repetitions.
+    """Return the intrasentence items of some domains in the file's order, each once.
 
     path: a .jsonl file with one flat item a line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a .json
     file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them. Raises ValueError, with file and row,
@@ -82,12 +82,12 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
             items.setdefault(item.id, item)
     missing = sorted(set(domains) - {item.domain for item in items.values()})
     if missing:
-        raise ValueError(f"{path}: there is no intrasentence item of the domain {' or '.join(missing)}")
+        raise ValueError(f"{path}: intrasentence items of the domain {' and '.join(missing)} are missing; add some")
     return list(items.values())
 
 
 def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: random.Random) -> dict[str, str]:
-    """Assign every target term of one domain to one split, so that the splits' sizes come close to the fractions.
+    """Return the split of each target term of one domain, such that the splits' sizes are close to the fractions.
 
     Greedy: terms from the most to the least frequent (ties in random order), each to the split that lacks most; as soon
     as only as many terms are left as splits are empty, they go to those.
@@ -96,7 +96,7 @@ def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: rando
     terms. Raises ValueError if there are fewer terms than splits.
     """
     if len(counts) < len(fractions):
-        raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits without sharing a term")
+        raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits; add items of other terms")
     terms = sorted(counts)
     rng.shuffle(terms)
     terms.sort(key=lambda term: -counts[term])
@@ -138,7 +138,7 @@ def split_items(
 
 
 def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tuple[str, ...]]]:
-    """Find the files of each split, and the domains that each is read for. Raises ValueError if a split has none.
+    """Return the files of each split with the domains to read from them. Raises ValueError if a split has none.
 
     A split is one file `<split>.json` of all domains, or `<domain>_<split>.json` for each domain; `.jsonl` too.
     """
@@ -163,7 +163,7 @@ def read_own_splits(
     max_items: Mapping[str, int | None],
     labels: Iterable[Item] | None,
 ) -> dict[str, list[Item]]:
-    """Read the splits that `split_files` found, items in the order of their files.
+    """Return the items of the splits that `split_files` found, in the order of the files.
 
     max_items: at most so many items per domain and split, the first ones, or None. labels: StereoSet's own items; None:
     labels are not compared. Raises ValueError if a file is not of StereoSet's form, lacks a domain, or has swapped
@@ -187,9 +187,9 @@ def read_own_splits(
 
 
 def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) -> int:
-    """Compare the labels of a file's items with StereoSet's own; return how many of the items StereoSet has.
+    """Compare a file's labels with StereoSet's own; return the number of its items that are in StereoSet.
 
-    Raises ValueError, with their number, where the stereotype of some items is StereoSet's anti-stereotype.
+    Raises ValueError, with their number, if stereotypes of items are StereoSet's anti-stereotypes.
     """
     orders: dict[frozenset[str], set[str]] = {}
     for item in labels:
@@ -210,5 +210,5 @@ def _pair(item: Item) -> frozenset[str]:
 
 
 def _plain(sentence: str) -> str:
-    """Without case, punctuation at the end and repeated blanks, in which copies of StereoSet differ."""
+    """Return a sentence without case, final punctuation and repeated blanks, in which copies of StereoSet differ."""
     return " ".join(sentence.lower().split()).rstrip(".!? ")

@@ -1,4 +1,4 @@
-"""Figures of the development items under the edit, after every epoch of `debias.train`: `edit/...`."""
+"""Metrics `edit/...` of the edited model on the development items, after every epoch of `debias.train`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ Losses = list[tuple[float, float]]  # edit loss and retention loss of each pass
 def development(
     model: SuffixModel, prepared: Prepared, hypernetwork: Hypernetwork, config: DebiasConfig, ranks: Ranks
 ) -> dict[str, float]:
-    """Return the figures of protocol `edited` on the development items; the normaliser stays as it is."""
+    """Return the metrics of the protocol `edited` on the development items, without changing the normaliser."""
     value = "ss_probability" if config.ss == "probability" else "ss"
     n_edits = config.edit.n_edits
 

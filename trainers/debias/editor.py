@@ -1,4 +1,4 @@
-"""The MALMEN editor (arXiv 2311.04661) around a frozen model: predict shifts, apply them, learn from what they did.
+"""The MALMEN editor (arXiv 2311.04661) of a frozen model: predict shifts of weights, apply them, learn from the loss.
 
 A hypernetwork maps keys (a module's inputs) and value gradients (of its outputs) to value differences. There is one
 network per module *shape*, shared by the modules of that shape, which differ in embeddings only.
@@ -36,7 +36,7 @@ WEIGHTS_FILE = "hypernetwork.safetensors"  # of the best epoch, as the stage `tr
 
 
 class RunningMeanStd(nn.Module):
-    """Normaliser over the rows seen in training (as in MALMEN's public code); nothing but `update` changes it."""
+    """Normaliser by mean and deviation of all rows in training, as in MALMEN's code; only `update` changes it."""
 
     n: Tensor
     mean: Tensor
@@ -67,7 +67,7 @@ class RunningMeanStd(nn.Module):
 
 
 class Block(nn.Module):
-    """Residual low-rank block y + scale * max(y A B + bias, 0) + shift, with scale and shift of the module.
+    """Residual low-rank block y + scale * max(y A B + bias, 0) + shift; each module has its own scale and shift.
 
     B and bias begin at 0, where `clamp` has derivative 1 and `relu` 0: with relu A, B, bias and scale would never move.
     """
@@ -87,7 +87,7 @@ class Block(nn.Module):
 
 
 class ShapeNetwork(nn.Module):
-    """The network of one module shape (d_in, d_out)."""
+    """Hypernetwork's network for all modules of one shape (d_in, d_out)."""
 
     def __init__(
         self, d_in: int, d_out: int, n_modules: int, *, rank: int, n_blocks: int, lr: float, generator: torch.Generator
@@ -100,7 +100,7 @@ class ShapeNetwork(nn.Module):
         self.log_lambda = nn.Parameter(torch.zeros(n_modules))
 
     def forward(self, keys: Tensor, value_grads: Tensor, index: int) -> Tensor:
-        """Value differences d = -lr * (u . u~) * v~, [N, d_out] (arXiv 2311.04661).
+        """Return the value differences d = -lr * (u . u~) * v~, [N, d_out] (arXiv 2311.04661).
 
         keys: [N, d_in]. value_grads: [N, d_out]. index: the module's number among those of its shape.
         """
@@ -112,7 +112,7 @@ class ShapeNetwork(nn.Module):
 
 
 class Hypernetwork(nn.Module):
-    """All networks of an editor, addressed by the name of the edited module."""
+    """Networks of an editor; methods take the name of the edited module."""
 
     def __init__(self, modules: Sequence[EditedModule], *, rank: int, n_blocks: int, lr: float, seed: int) -> None:
         """Draw the weights from `seed` alone; `lr` is the initial learned step size of every module."""
@@ -146,13 +146,13 @@ class Hypernetwork(nn.Module):
 
     @torch.no_grad()
     def value_differences(self, name: str, keys: Tensor, value_grads: Tensor, chunk: int) -> Tensor:
-        """Value differences [N, d_out] of one module, `chunk` rows at a time, without a graph."""
+        """Return the value differences [N, d_out] of a module, computed `chunk` rows at a time without gradient."""
         network, index = self.network(name), self.index[name]
         pairs = zip(keys.split(chunk), value_grads.split(chunk), strict=True)
         return torch.cat([network(u, v, index) for u, v in pairs])
 
     def log_lambda(self, name: str) -> Tensor:
-        """Learned log of the ridge penalty of one module: a scalar in the graph."""
+        """Return the learned log of a module's ridge penalty, a scalar with gradient."""
         return self.network(name).log_lambda[self.index[name]]
 
     def backward(
@@ -162,7 +162,7 @@ class Hypernetwork(nn.Module):
         gradients: tuple[Tensor, Tensor],
         chunk: int,
     ) -> None:
-        """Add the gradients of one module's part to `.grad`: MALMEN's second phase, `chunk` rows at a time.
+        """Add the gradients of one module's part to `.grad`, `chunk` rows at a time; this is MALMEN's second phase.
 
         inputs: keys [N, d_in] and value gradients [N, d_out], as given to `value_differences`. gradients: of the loss
         w.r.t. the value differences [N, d_out] and w.r.t. the log penalty (scalar).
@@ -176,7 +176,7 @@ class Hypernetwork(nn.Module):
 
 
 class Ridge:
-    """One factorised system; serves the shift and then its derivative."""
+    """Factorised system of one ridge regression, for the shift and its derivative."""
 
     def __init__(self, keys: Tensor, log_lambda: Tensor, *, same: Tensor | None = None) -> None:
         """Factorise the smaller system of keys [N, d_in], with the exponential of the scalar log_lambda as penalty.
@@ -227,7 +227,7 @@ class Ridge:
 
 @dataclass
 class ModuleEdit:
-    """One module's part of an edit: what went in, the solved system, the shift [d_in, d_out]."""
+    """One module's part of an edit: keys and value gradients, the solved system, and the shift [d_in, d_out]."""
 
     keys: Tensor
     value_grads: Tensor
@@ -236,7 +236,7 @@ class ModuleEdit:
 
 
 def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None) -> list[list[int]]:
-    """Cut items into edit batches (the last may be smaller), shuffled with `order` as the seed, or as they are."""
+    """Return the items in edit batches, of which the last may be smaller, shuffled by the seed `order` if it is set."""
     indices = list(indices)
     if order is not None:
         random.Random(order).shuffle(indices)
@@ -244,7 +244,7 @@ def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None)
 
 
 def micro_batches(indices: Sequence[T], size: int) -> list[Sequence[T]]:
-    """Cut an edit batch into pieces of at most `size` items, each with a loss of its own."""
+    """Return an edit batch in micro-batches of at most `size` items, each of which has its own loss."""
     return [indices[begin : begin + size] for begin in range(0, len(indices), size)]
 
 
@@ -257,7 +257,7 @@ def predict(
     update_normaliser: bool,
     only: Collection[str] | None = None,
 ) -> dict[str, ModuleEdit]:
-    """Predict the shifts that edit a batch of items, given as micro-batches of their numbers, without a graph.
+    """Predict the shifts that edit a batch of items, given as micro-batches of item numbers, without gradient.
 
     Returns each module's part of the edit by its name. chunk: rows per pass through the hypernetwork.
     update_normaliser: true on training batches only. only: the modules whose shifts are asked for, None: all; a
@@ -305,7 +305,7 @@ def applied(
 
 
 def shift_gradients(model: SuffixModel, edited: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Gradients [d_in, d_out] of the loss w.r.t. the shifts, from the edited weights after a backward pass, if any."""
+    """Return the loss's gradients [d_in, d_out] with respect to the shifts, from the `.grad` of edited weights."""
     gradients = {}
     for name, weight in edited.items():
         gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad  # of a rank without items
@@ -321,7 +321,7 @@ def accumulate(
     chunk: int,
     share: float,
 ) -> None:
-    """Add to the hypernetwork's `.grad` what a loss says through the closed form (arXiv 2311.04661).
+    """Add the gradient of a loss through the closed form (arXiv 2311.04661) to the hypernetwork's `.grad`.
 
     gradients: of the loss w.r.t. the shift [d_in, d_out] of each module. chunk: rows per pass through the hypernetwork.
     share: factor of this batch, 1 / (batches per optimiser step).

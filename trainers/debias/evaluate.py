@@ -52,7 +52,7 @@ from trainers.running.stage import Stage
 # A cluster is a connected component: it holds every item that shares a target term or an edit batch with another of
 # its items, as one shift of the weights moves the whole batch. Where batches mix terms, it may hold a whole domain.
 def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int]]) -> dict[str, str]:
-    """Name the cluster of each item: `<domain>/<term>`, with `+<n>` where n further terms belong to it.
+    """Return the cluster of each item, `<domain>/<term>`, followed by `+<n>` if it includes n other terms.
 
     batches: numbers of the items that one edit serves, all of one domain. Items in no batch share their term only.
     """
@@ -77,7 +77,7 @@ RANKS = join  # several devices: a process for each, with some of the edit batch
 
 
 class Evaluator:
-    """The prepared items and, where the model is edited, the model and a trained editor."""
+    """Measures the prepared items, under edits of the model by a trained editor if the variant edits."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -94,7 +94,7 @@ class Evaluator:
         self.hypernetwork.to(self.prepared.device)
 
     def transfer_shifts(self) -> dict[str, Tensor]:
-        """The shifts of protocol `transfer`: the mean over the batches of training items. All ranks must call it."""
+        """Return the mean shifts over all batches of training items, for `transfer`. All ranks must call it."""
         settings, ranks = self.config.edit, self.stage.ranks
         batches = micro_batches(self.prepared.indices("train"), settings.n_edits)
         total: dict[str, Tensor] = {}
@@ -113,7 +113,7 @@ class Evaluator:
     def measured(
         self, protocol: str, batches: Sequence[Sequence[int]], note: Callable[[int], None]
     ) -> list[list[ItemScores]]:
-        """Scores of test batches of at most n_edits items under a protocol, micro-batch by micro-batch.
+        """Return the scores of test batches of at most n_edits items under a protocol, micro-batch by micro-batch.
 
         note: called with the number of items of each batch that this rank has measured.
         """
@@ -174,7 +174,7 @@ def run(stage: Stage) -> None:
 
 
 def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) -> Iterator[Sample]:
-    """The sentences of test items, under each protocol that edits, by the values of `items.parquet`."""
+    """Yield the sentences of test items with their scores under each protocol that edits."""
     values = {(item, protocol, name): value for item, _, protocol, name, value in rows}
     test = [prepared.items[i] for i in prepared.indices("test")]
     for item in (test[place] for place in some_items([item.id for item in test])):
@@ -192,7 +192,7 @@ def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) 
 
 
 def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Metrics `<protocol>/<domain>/<figure>`, and subset `mean` for the mean over domains."""
+    """Return metrics named `<protocol>/<domain>/<figure>`, including their mean over domains as domain `mean`."""
     named = {
         f"{protocol}/{domain}/{figure}": value for domain, values in domains.items() for figure, value in values.items()
     }
@@ -208,7 +208,7 @@ def _rows(
     passes: Sequence[ItemScores],
     more: Mapping[str, Tensor],
 ) -> Iterator[Row]:
-    """Rows (item, domain, protocol, name, value) of some items, whose scores come in passes. more: further values."""
+    """Return rows (item, domain, protocol, name, value) of items, from the scores of all passes and `more` values."""
     scores = ItemScores(torch.cat([part.p for part in passes]), torch.cat([part.logp for part in passes]))
     columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "lms": scores.lms, **more}
     for number, kind in enumerate(KINDS):

@@ -1,4 +1,4 @@
-"""Measuring a model, edited or not, on items: scores per item, and SS, LMS and ICAT per domain."""
+"""Measurement of an edited or unedited model: scores per item, and SS, LMS and ICAT per domain."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class ItemScores:
 
     @property
     def ss(self) -> Tensor:
-        """[B], 1 if the stereotype is preferred."""
+        """Return a mask [B], 1 for items whose stereotype is preferred."""
         return stereotype_preferred(self.logp[:, 1], self.logp[:, 0])
 
     @property
@@ -40,17 +40,17 @@ class ItemScores:
 
     @property
     def lms(self) -> Tensor:
-        """[B], share of the comparisons won: 0, 0.5 or 1."""
+        """Return the share [B] of the comparisons with the unrelated sentence that are won: 0, 0.5 or 1."""
         return language_modelling(*self.logp.unbind(1))
 
     def losses(self, unedited: "ItemScores") -> tuple[float, float]:
-        """Edit loss and retention loss of the batch."""
+        """Return edit loss and retention loss of the batch."""
         edit = edit_loss(self.p[:, 0], self.logp[:, 0], self.p[:, 1], self.logp[:, 1])
         return edit.item(), retention_loss(self.logp[:, 2], unedited.p[:, 2]).item()
 
 
 def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
-    """Load the blocks that a prepared folder needs: same modules, same dtype, prefix dropped."""
+    """Return a model's blocks from the first edited one on, with the modules and dtype of a prepared folder."""
     model = load_model(folder, dtype=prepared.dtype, device=prepared.device)
     return SuffixModel(model, [module.name for module in prepared.modules], prefix=False)
 
@@ -86,13 +86,13 @@ def unedited(prepared: Prepared, indices: Sequence[int]) -> ItemScores:
 
 
 def batch_mean(batches: Sequence[Sequence[ItemScores]], value: str) -> float:
-    """Mean of a value over the micro-batches of an edit batch, and then over the edit batches, as BiasEdit averages."""
+    """Return a value's mean over the micro-batches of each edit batch and then over edit batches, as in BiasEdit."""
     means = [torch.stack([getattr(part, value).mean() for part in passes]).mean() for passes in batches]
     return float(torch.stack(means).mean())
 
 
 def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
-    """[items], the part of each item in `ss_batch_mean`: its plain mean over items is that mean of means.
+    """Return the part [items] of each item in `ss_batch_mean`, whose plain mean over items is that mean of means.
 
     0.5 + n w (ss_probability - 0.5), with the weight w that the item has in the mean over micro-batches and batches: an
     item whose weight is 1 / n counts 0 or 1, one of a small last micro-batch more, as far from 0.5.
@@ -103,14 +103,14 @@ def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
 
 
 def graded_ss(prepared: Prepared, indices: Sequence[int], passes: Sequence[ItemScores]) -> Tensor:
-    """Probability of the stereotype [items]; see `objectives.debias.stereotype_probability`."""
+    """Return the probability of the stereotype [items]; see `objectives.debias.stereotype_probability`."""
     logp = torch.cat([part.logp for part in passes])
     lengths = torch.tensor([prepared.items[i].pair_labels / len(PAIR) for i in indices], device=logp.device)
     return stereotype_probability(logp[:, 1], logp[:, 0], lengths)
 
 
 def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:
-    """Figures of one domain; ss, lms and distances are fractions and means over items, icat is in percent.
+    """Return the metrics of one domain: ss, lms and distances as means over items, icat in percent.
 
     value: which SS is meant, `ss` or `ss_probability`.
     """
@@ -120,7 +120,7 @@ def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, floa
 
 
 def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
-    """SS of one domain as BiasEdit compares the sentences, over items and as it averages.
+    """Return SS of one domain by BiasEdit's comparison of sentences: over items, and averaged as BiasEdit does.
 
     batches: the edit batches, each as its micro-batches.
     """
@@ -131,7 +131,7 @@ def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
 
 
 def term_means(terms: Sequence[str], passes: Sequence[ItemScores]) -> dict[str, float]:
-    """SS and LMS as StereoSet's official script reports them: the mean over target terms of each term's mean.
+    """Return SS and LMS as StereoSet's official script does: the mean over target terms of each term's mean.
 
     terms: the target term of each item, in the order of `passes`.
     """

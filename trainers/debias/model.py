@@ -37,14 +37,14 @@ GROUP = 96  # sentences (of 32 items) that are run together
 
 
 class _Passed(nn.Module):
-    """Replaces a block that is not run."""
+    """Placeholder of a block that does not run."""
 
     def forward(self, hidden_states: Tensor, *args: object, **kwargs: object) -> Tensor:
         return hidden_states
 
 
 class _PrefixDone(Exception):
-    """Ends a forward pass where the first edited block would begin; carries the states that enter it."""
+    """Raised to end a forward pass before the first edited block; it carries that block's input states."""
 
     def __init__(self, hidden: Tensor) -> None:
         super().__init__()
@@ -75,16 +75,16 @@ class SuffixModel:
         self.device = self.matrix.weight.device
 
     def module(self, name: str) -> nn.Module:
-        """Return an edited module."""
+        """Return the edited module with this name."""
         return self.model.get_submodule(name)
 
     def drop_prefix(self) -> None:
-        """Free the blocks below the first edited one; `prefix` can no longer be called."""
+        """Free the blocks before the first edited one; `prefix` cannot be called after this."""
         for index in range(self.first):
             self.layers[index] = _Passed()
 
     def prefix(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Hidden states [B, T, d] that enter the first edited block, from ids [B, T]; the rest is as in `forward`."""
+        """Return the states [B, T, d] before the first edited block for ids [B, T]; other arguments as in `forward`."""
 
         def stop(module: nn.Module, args: tuple, kwargs: dict) -> None:
             raise _PrefixDone(args[0] if args else kwargs["hidden_states"])
@@ -100,7 +100,7 @@ class SuffixModel:
         raise AssertionError("the first edited block was never reached")
 
     def _attention(self, mask: Tensor, positions: Tensor | None) -> dict[str, object]:
-        """Arguments of a base model for its attention."""
+        """Return the attention mask and position ids as arguments of the base model."""
         if positions is None:
             return {"attention_mask": mask, "use_cache": False}
         dtype = self.matrix.weight.dtype
@@ -108,7 +108,7 @@ class SuffixModel:
         return {"attention_mask": hidden[None, None], "position_ids": positions.unsqueeze(0), "use_cache": False}
 
     def forward(self, hidden: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Last hidden state [B, T, d] (after the final norm) from the states that enter the first edited block.
+        """Return the last hidden states [B, T, d] (after the final norm) for states before the first edited block.
 
         attention_mask: [B, T], 1 for tokens, 0 for padding on the right. With position_ids [T], where B is 1: [T, T],
         whether the first token attends to the second. Without them positions are 0, 1, 2, ...
@@ -132,7 +132,7 @@ class SuffixModel:
 
 
 def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Stack [L_i, ...] tensors into [B, T, ...] with zeros on the right, and the mask [B, T] of what is real."""
+    """Return tensors [L_i, ...] stacked to [B, T, ...] with zeros on the right, and their mask [B, T]."""
     padded = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
     lengths = torch.tensor([len(row) for row in rows], device=padded.device)
     mask = torch.arange(padded.shape[1], device=padded.device).unsqueeze(0) < lengths.unsqueeze(1)
@@ -141,7 +141,7 @@ def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class OutputMatrix:
-    """logits = weight @ hidden + bias; weight [V, d], bias [V] or None."""
+    """Output matrix of a language model: logits = weight @ hidden + bias, with weight [V, d], bias [V] or None."""
 
     weight: Tensor
     bias: Tensor | None
@@ -154,7 +154,7 @@ class OutputMatrix:
         return self._scratch[dtype][:rows]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [R, V] of at most CHUNK rows, float32 at least, in memory that the next call overwrites; no graph."""
+        """Return the logits [R, V] of at most CHUNK rows, without gradient, in memory that the next call overwrites."""
         dtype = self.weight.dtype
         out = torch.mm(hidden, self.weight.T, out=self._memory(len(hidden), dtype))
         if self.bias is not None:
@@ -237,7 +237,7 @@ def token_kl(hidden: Tensor, partition: Tensor, reference_mean: Tensor, referenc
 
 @dataclass(frozen=True)
 class SentenceScores:
-    """Scores of S sentences, and their N predicting positions, sentence by sentence."""
+    """Scores of S sentences, and the states at their N predicting positions, sentence by sentence."""
 
     p: Tensor  # [S], mean probability of the labelled tokens
     logp: Tensor  # [S], mean log-probability
@@ -248,7 +248,7 @@ class SentenceScores:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """The distinct prefixes of some sentences: a causal model gives equal prefixes equal states, so each is run once.
+    """Distinct prefixes of sentences; a causal model has equal states for equal prefixes, so each is computed once.
 
     The three sentences of an item agree up to the word that differs: more than half of all positions are repetitions.
     Positions are numbered sentence by sentence, prefixes (R of them) in the order in which they are first met.
@@ -261,7 +261,7 @@ class PrefixTree:
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]]) -> Self:
-        """Find the distinct prefixes of sentences of token ids."""
+        """Return the distinct prefixes of sentences given as token ids."""
         numbers: dict[tuple[int, int], int] = {}  # (prefix without its last token, last token) -> prefix
         rows: list[int] = []
         inverse: list[int] = []
@@ -288,7 +288,7 @@ class PrefixTree:
 
 
 def last_hidden(model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[Sequence[int]]) -> Tensor:
-    """Run the suffix and return the hidden states [sum(L_i - 1), d] of all predicting positions, sentence by sentence.
+    """Return the last hidden states [sum(L_i - 1), d] of all predicting positions, sentence by sentence.
 
     The distinct prefixes of a group of sentences are one row of tokens, without padding. states: per sentence [L_i, d],
     what enters the first edited block. tokens: per sentence its L_i token ids, BOS first.
@@ -304,7 +304,7 @@ def last_hidden(model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[S
 
 
 def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix) -> SentenceScores:
-    """Score sentences from the hidden states [N, d] of `last_hidden`; differentiable in them.
+    """Return the scores of sentences from the hidden states [N, d] of `last_hidden`, with gradient.
 
     tokens: per sentence its token ids, BOS first; N = sum(len - 1).
     """
@@ -322,7 +322,7 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
 
 
 def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
-    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
+    """Return the scores of each item's three sentences under the current model, with gradient if that is enabled."""
     tokens = prepared.tokens(indices)
     return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
@@ -334,7 +334,7 @@ def detached(scores: SentenceScores) -> SentenceScores:
 
 
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
-    """The scores of all sentences of several parts, in order; differentiable."""
+    """Return the scores of all sentences of several parts in order, with gradient."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
     names = ("p", "logp", "hidden", "partition")
     return SentenceScores(

@@ -1,4 +1,4 @@
-"""Which formulas a variant of `debias` uses beside those of every variant; see `ablation.contract.parts`."""
+"""Names of the formulas that only some variants of `debias` use; see `ablation.contract.parts`."""
 
 from typing import TYPE_CHECKING
 

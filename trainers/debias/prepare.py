@@ -35,7 +35,7 @@ RANKS = join  # several devices: a process for each, with some of the passes
 
 
 def run(stage: Stage) -> None:
-    """Write the prepared folder (see `prepared`) into the stage's own."""
+    """Write the files of `prepared.py` into the stage's folder."""
     config, device = stage.config, stage.devices[0]
     splits = _splits(stage)
     folder = files(stage.inputs["model"])
@@ -67,7 +67,7 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
         for a, b in combinations(SPLITS, 2):
             shared = {item.id for item in splits[a]} & {item.id for item in splits[b]}
             if shared:
-                stage.log.warning("%d items are in %s and in %s", len(shared), a, b)
+                stage.log.warning("%d items are in the splits %s and %s; remove them from one", len(shared), a, b)
         return splits
     path = only_file(folder)
     items = read_items(path, domains)
@@ -77,23 +77,23 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
 
 
 def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> TokenisedItem:
-    """Token ids of the three sentences, each with BOS (or EOS where the tokenizer has none) in front.
+    """Return the token ids of the three sentences, each after BOS, or after EOS if the tokenizer has no BOS.
 
     Raises ValueError if the tokenizer has neither, or a sentence has no token.
     """
     bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if bos is None:
-        raise ValueError(f"model: {tokenizer.name_or_path} has neither a BOS nor an EOS token")
+        raise ValueError(f"model: {tokenizer.name_or_path} has neither a BOS nor an EOS token; use another model")
     sentences = {kind: getattr(item, kind) for kind in KINDS}
     tokens = {kind: [bos, *tokenizer.encode(text, add_special_tokens=False)] for kind, text in sentences.items()}
     if min(map(len, tokens.values())) < 2:
-        raise ValueError(f"data: {item.id} has an empty sentence")
+        raise ValueError(f"data: a sentence of {item.id} is empty; correct or remove the item")
     return TokenisedItem(item.id, item.domain, item.term, split, sentences, tokens)
 
 
 @contextmanager
 def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Collect input and output of each edited module in one forward pass; outputs are made part of a graph."""
+    """Collect input and output of each edited module in one forward pass; outputs get a gradient."""
     recorded: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Callable[[torch.nn.Module, tuple, Tensor], None]:

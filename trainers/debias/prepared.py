@@ -30,7 +30,7 @@ PAIR = ("anti", "stereo")
 
 @dataclass(frozen=True)
 class TokenisedItem:
-    """One item after tokenisation: `sentences` and `tokens`, the ids of each with BOS first, by kind."""
+    """Tokenised item: its `sentences` and their `tokens`, ids that begin with BOS, by kind of sentence."""
 
     id: str
     domain: str
@@ -41,14 +41,14 @@ class TokenisedItem:
 
     @property
     def pair_labels(self) -> int:
-        """Number of labelled tokens of anti and stereo together."""
+        """Return the number of labelled tokens of anti and stereo together."""
         return sum(len(self.tokens[kind]) - 1 for kind in PAIR)
 
 
 def save_prepared(
     folder: Path, items: Sequence[TokenisedItem], modules: Sequence[EditedModule], tensors: dict[str, Tensor]
 ) -> None:
-    """Write both files, each whole or not at all."""
+    """Write both files of a prepared folder, each atomically."""
     with replacing(folder / TENSORS_FILE) as temporary:
         save_file(tensors, temporary)
     dtype = str(tensors["hidden"].dtype).removeprefix("torch.")
@@ -61,7 +61,7 @@ def save_prepared(
 
 
 def _consecutive(lengths: Iterable[int]) -> list[slice]:
-    """Return slices of these lengths, one after the other."""
+    """Return consecutive slices of these lengths."""
     return [slice(*ends) for ends in itertools.pairwise([0, *itertools.accumulate(lengths)])]
 
 
@@ -86,22 +86,22 @@ class Prepared:
         return torch.cat([view[part] for part in rows]).to(self.device)
 
     def indices(self, split: str, domain: str | None = None) -> list[int]:
-        """Numbers of the items of a split (and of one domain), in their order."""
+        """Return the numbers of the items of a split, or of one domain of it, in their order."""
         return [
             i for i, item in enumerate(self.items) if item.split == split and (domain is None or item.domain == domain)
         ]
 
     def tokens(self, indices: Sequence[int]) -> list[list[int]]:
-        """Token ids of the sentences, item by item."""
+        """Return the token ids of the sentences, item by item."""
         return [self.items[i].tokens[kind] for i in indices for kind in KINDS]
 
     def hidden(self, indices: Sequence[int]) -> list[Tensor]:
-        """Per sentence (item by item: anti, stereo, unrelated) the states [L, d] that enter the first edited block."""
+        """Return each sentence's states [L, d] before the first edited block; item by item: anti, stereo, unrelated."""
         rows = self._rows("hidden", [self._tokens[i] for i in indices])
         return list(rows.split([len(sentence) for sentence in self.tokens(indices)]))
 
     def edit_inputs(self, name: str, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Keys [N, d_in] and value gradients [N, d_out] of one module for a batch of items, in float32.
+        """Return the float32 keys [N, d_in] and value gradients [N, d_out] of a module for a batch of items.
 
         The edit loss is a mean over the batch and no item's loss depends on another item, so the gradients of the batch
         are those of the single items divided by their number.
@@ -111,9 +111,9 @@ class Prepared:
         return self._rows(f"keys.{number}", rows), self._rows(f"value_grads.{number}", rows) / len(indices)
 
     def same_keys(self, indices: Sequence[int]) -> Tensor:
-        """Which rows of `edit_inputs` have the same key [N]: those of an item at which its sentences still agree.
+        """Return a number [N] for each row of `edit_inputs`, equal for rows with the same key.
 
-        A key depends on its token and what precedes it. Rows with the same number have the same key.
+        A key depends on a token and those before it, so an item's sentences share keys until they differ.
         """
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
         prefixes = (
@@ -126,11 +126,11 @@ class Prepared:
         return torch.tensor(same, device=self.device)
 
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """`model.reference` of the unedited model at the predicting positions of anti and stereo, item by item."""
+        """Return `model.reference` of the unedited model at the predicting positions of anti and stereo."""
         rows = [self._pairs[i] for i in indices]
         return self._rows("reference.mean", rows), self._rows("reference.offset", rows)
 
     def unedited(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Scores p and logp of the unedited model, each [B, 3]: anti, stereo, unrelated."""
+        """Return the scores p and logp of the unedited model, [B, 3] each: anti, stereo, unrelated."""
         scores = self.scores[list(indices)].to(self.device)
         return scores[..., 0], scores[..., 1]

@@ -60,7 +60,7 @@ RANKS = join_ranks  # several devices: a process for each, with the items of a b
 
 
 def run(stage: Stage) -> None:
-    """Train, and write `hypernetwork.safetensors`, the one of the best epoch; without editing, do nothing."""
+    """Train a hypernetwork and write that of the best epoch to `hypernetwork.safetensors`, if the variant edits."""
     if not stage.config.editing:
         return
     prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
@@ -73,10 +73,10 @@ def run(stage: Stage) -> None:
 
 @dataclass(frozen=True)
 class Reference:
-    """The unedited model on the same items.
+    """Scores and distributions of the unedited model on the same items.
 
-    unrelated_p: scores of the unrelated sentences (B,). mean, offset: where the objective has a KL, the next-token
-    distributions at the predicting positions of anti and stereo (see `model.reference`).
+    unrelated_p: scores of the unrelated sentences (B,). mean, offset: next-token distributions at the predicting
+    positions of anti and stereo (see `model.reference`) if the objective has a KL.
     """
 
     unrelated_p: Tensor
@@ -96,11 +96,11 @@ def objective(
         combined = (1 - weight) * edit_loss + weight * grpo_loss
         loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
 
-    The curriculum does not weigh retention, which BiasEdit takes back on its own. Weighing all terms alike would do
-    nothing: Adam and a clipped gradient cancel a factor.
+    The curriculum does not weigh retention, because a factor of the whole loss has no effect on Adam with clipped
+    gradients.
 
-    parts: the formulas that the variant chooses, see `parts.py`. scores: of 3 B sentences, item by item: anti, stereo,
-    unrelated. phase: epoch / n_epochs, for the curriculum.
+    parts: the variant's formulas (`parts.py`). scores: those of 3 B sentences, item by item: anti, stereo, unrelated.
+    phase: epoch / n_epochs, for the curriculum.
     """
     # BiasEdit's own loss, and its retention term: unrelated sentences must stay as unlikely as they were.
     anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)  # (B,) each
@@ -141,7 +141,7 @@ def objective(
 
 
 def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Tensor]:
-    """Return KL(unedited || edited) at the predicting positions of the anti-stereotypes and of the stereotypes."""
+    """Return KL(unedited || edited) at the predicting positions of anti-stereotypes and at those of stereotypes."""
     kind = scores.sentence % 3  # (N,): 0 anti, 1 stereo, 2 unrelated
     pair = kind < 2
     assert reference.mean is not None  # there is a GRPO term
@@ -152,7 +152,7 @@ def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Te
 
 @dataclass
 class Progress:
-    """The state of training between two steps, and the epoch whose hypernetwork is kept."""
+    """State of training between two steps, and the epoch whose hypernetwork is kept."""
 
     epoch: int = 0
     step: int = 0  # of Adam in this epoch
@@ -161,7 +161,7 @@ class Progress:
 
 
 class Trainer:
-    """A training run: the frozen model, the hypernetwork with its optimiser, and where it stands."""
+    """Training of a hypernetwork with a frozen model: its optimiser, data and progress."""
 
     def __init__(self, stage: Stage, prepared: Prepared, model: SuffixModel) -> None:
         self.stage, self.prepared, self.model = stage, prepared, model
@@ -183,7 +183,7 @@ class Trainer:
         return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
 
     def run_epoch(self) -> None:
-        """Go through the training items (from where a checkpoint left off), then measure the development set."""
+        """Train on the items of an epoch, or on those left after a checkpoint, then measure the development set."""
         progress, steps = self.progress, self.batches_of_steps()
         while progress.step < len(steps):
             batches = steps[progress.step]
@@ -202,7 +202,9 @@ class Trainer:
         self.keep_if_best(metrics)
         progress.epoch, progress.step = progress.epoch + 1, 0
         if self.stopped:
-            self.stage.log.info("early stop after epoch %d, best was %d", progress.epoch, progress.best_epoch + 1)
+            self.stage.log.info(
+                "training stops early after epoch %d; epoch %d was best", progress.epoch, progress.best_epoch + 1
+            )
 
     def batches_of_steps(self) -> list[Sequence[list[int]]]:
         """Return the edit batches of this epoch, grouped by steps of Adam."""
@@ -270,12 +272,12 @@ class Trainer:
         return _mean(metrics) | {"shift_norm": float(norm)}
 
     def _predict(self, batches: Sequence[Sequence[int]], chunk: int) -> dict[str, ModuleEdit]:
-        """Return the edits of this rank's modules."""
+        """Return the predicted edits of this rank's modules by name. Raises Diverged if they have no solution."""
         names = [module.name for module in self.prepared.modules]
-        mine = names[self.ranks.share(len(names))]
+        names = names[self.ranks.share(len(names))]
         edits, problem = {}, ""
         try:
-            edits = predict(self.hypernetwork, self.prepared, batches, chunk=chunk, update_normaliser=True, only=mine)
+            edits = predict(self.hypernetwork, self.prepared, batches, chunk=chunk, update_normaliser=True, only=names)
         except torch.linalg.LinAlgError as error:
             problem = str(error)
         if problem := next(filter(None, self.ranks.gather(problem)), ""):
@@ -285,7 +287,7 @@ class Trainer:
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:
         """Add the gradient of one micro-batch to the edited weights', with at most `size` items in the model at once.
 
-        The loss looks at all items of a micro-batch together: the curriculum weighs them by their SS.
+        The loss depends on all items of a micro-batch together, because the curriculum weighs them by their SS.
         """
         unrelated_p = self.prepared.unedited(items)[0][:, 2]
         distributions = self.prepared.reference(items) if self.config.grpo.weight > 0 else ()
@@ -323,7 +325,7 @@ class Trainer:
         return metrics
 
     def _clip_gradients(self) -> float:
-        """Add up the gradients of all ranks and clip them; return their norm before."""
+        """Sum the gradients over ranks and clip them; return their norm before clipping."""
         parameters = list(self.hypernetwork.parameters())
         if self.ranks.size > 1:  # each knows what its modules say
             for parameter in parameters:
@@ -338,7 +340,7 @@ class Trainer:
         return development(self.model, self.prepared, self.hypernetwork, self.config, self.ranks)
 
     def keep_if_best(self, metrics: Mapping[str, float]) -> None:
-        """Keep the hypernetwork if the epoch's watched figure, of which lower is better, is the lowest so far."""
+        """Keep the hypernetwork if the watched metric of this epoch is the lowest so far, which is best."""
         progress, settings = self.progress, self.config.early_stop
         if settings is not None:
             value = metrics[settings.key]
@@ -350,7 +352,7 @@ class Trainer:
 
     @property
     def stopped(self) -> bool:
-        """Whether `patience` epochs have passed without improvement."""
+        """Return whether `patience` epochs have passed without improvement."""
         settings, progress = self.config.early_stop, self.progress
         return settings is not None and progress.epoch - 1 - progress.best_epoch >= settings.patience
 
@@ -360,13 +362,13 @@ class Trainer:
                 raise Diverged(f"step {self.steps + 1}: {name} is {value}")
 
     def save(self) -> None:
-        """Write the best hypernetwork."""
+        """Write the hypernetwork of the best epoch, and the summary of its weights."""
         best = {name: tensor.cpu() for name, tensor in self.best.state_dict().items()}
         with replacing(self.stage.out / WEIGHTS_FILE) as temporary:
             save_file(best, temporary)
         start = dict(self._fresh().named_parameters())
         write_weights(self.stage.out, start, {name: best[name] for name in start})
-        self.stage.log.info("%d epochs, the best was %d", self.progress.epoch, self.progress.best_epoch + 1)
+        self.stage.log.info("of %d epochs, epoch %d was best", self.progress.epoch, self.progress.best_epoch + 1)
 
 
 def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -56,7 +56,7 @@ def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path
     rows = [ROW, ROW, {**ROW, "type": "intersentence", "unrelated": "x"}, {**ROW, "bias_type": "race"}]
     path = write(tmp_path, rows)
     assert len(read_items(path, ["gender"])) == 1
-    with pytest.raises(ValueError, match=r"no intrasentence item of the domain religion"):
+    with pytest.raises(ValueError, match=r"intrasentence items of the domain religion are missing"):
         read_items(path, ["gender", "religion"])
 
 
