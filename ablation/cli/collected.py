@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from ablation.contract.errors import ConfigError, Mistakes, TrackerError
 from ablation.contract.rows import KEPT_STEP
-from ablation.readers.kept import MAY_KEEP, kept_step
+from ablation.readers.kept import kept_step
 from ablation.readers.run import (
     A_STEP,
     ITEM_ROWS,
@@ -135,14 +135,10 @@ def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
         return None
     if run.metrics.num_rows == 0:  # items alone
         return entry.get("at")
-    kept = entry.get("at") if run.kept is None or entry.get("at") is not None else run.kept
+    kept = entry.get("at")
     if kept is None:
-        kept, unclear = kept_step(run.config, run.metrics)
-        if unclear:
-            _say(
-                entry["reader"],
-                f"{run.source}: {MAY_KEEP.format(unclear)}; to take another step, write `at: STEP` in `collect`",
-            )
+        remedy = "for another step write `at: STEP` in `collect`"
+        kept = kept_step(run, lambda line: _say(entry["reader"], f"{run.source}: {line}"), remedy)
     if kept is None or kept >= pc.max(run.metrics["step"]).as_py():
         return None
     _say(

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ablation.config import dotted
 from ablation.config.names import known_direction
+from ablation.readers.run import ImportedRun, Problem
 
 # Settings that keep the best model: transformers; transformers and mmengine; Keras.
 _KEEP = ("load_best_model_at_end", "save_best", "save_best_only", "restore_best_weights")
@@ -17,17 +18,26 @@ _METRIC = ("metric_for_best_model", "save_best", "best_metric", "monitor", "earl
 _DIRECTION = ("greater_is_better", "mode", "rule")
 _MAY_KEEP = re.compile(r"early_?stopping|best_metric$|best_model_checkpoint$")
 _OFF = (None, False, "", 0, "no", "none", "None", "False", "false")
-MAY_KEEP = "the settings ({}) may keep a model other than the last without stating which; the last step is used"
+_UNCLEAR = "the settings ({}) may keep a model other than the last without stating which; the last step is used"
 
 
-def kept_step(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
+def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
+    """Return the step of the model that a run kept, by its source or else its settings; None for the last step.
+
+    If the settings leave open which model was kept, `problem` gets a line that ends with the remedy.
+    """
+    if run.kept is not None:
+        return run.kept
+    step, unclear = _by_settings(run.config, run.metrics)
+    if unclear:
+        problem(f"{_UNCLEAR.format(unclear)}; {remedy}")
+    return step
+
+
+def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
     """Return the step of the best evaluation if, by the configuration, its model was kept; else None.
 
     If the configuration leaves open which model was kept, the second value names the settings that do so.
-
-    Args:
-        config: as the run's program recorded it, nested.
-        metrics: METRIC_ROWS, as logged.
     """
     said = {key.rpartition(".")[2].lower(): value for key, value in dotted.leaves(config)}
     keeps = [name for name in _KEEP if said.get(name) not in _OFF]

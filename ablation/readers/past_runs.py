@@ -22,7 +22,7 @@ from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
 from ablation.contract.process import alone
 from ablation.contract.reading import read_text
-from ablation.readers.kept import MAY_KEEP, kept_step
+from ablation.readers.kept import kept_step
 from ablation.readers.run import ImportedRun, Problem, load_reader, name_below
 from ablation.readers.tabular import SUFFIXES
 from ablation.readers.walk import files_below
@@ -185,9 +185,8 @@ class Window:
             return pc.min(rows.filter(pc.equal(rows["value"], best))["step"]).as_py() if len(rows) else None
         if self.at is not None:
             return self.at if isinstance(self.at, int) else None
-        kept, unclear = (run.kept, "") if run.kept is not None else kept_step(run.config, run.metrics)
-        if unclear:
-            note(f"{name}: {MAY_KEEP.format(unclear)}; for another step pass --at best or --at STEP")
+        remedy = "for another step pass --at best or --at STEP"
+        kept = kept_step(run, lambda line: note(f"{name}: {line}"), remedy)
         if kept is None or kept == pc.max(run.metrics["step"]).as_py():
             return None
         note(f"{name}: values are those of the kept model, at step {kept}; for the last step pass --at last")

@@ -24,7 +24,7 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.numbers import counted
 from ablation.contract.process import alone
 from ablation.plan.plan_file import PlannedVariant
-from ablation.readers.kept import MAY_KEEP, kept_step
+from ablation.readers.kept import kept_step
 from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table, shortened
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
@@ -306,11 +306,9 @@ def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, 
 
 def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
     """Return a run as it can be stored. Raises ConfigError if its items are invalid."""
-    metrics, kept = run.metrics, run.kept
-    if kept is None:
-        kept, unclear = kept_step(run.config, metrics)
-        if unclear and written.runs.at is None:
-            problems.append(f"{run.source}: {MAY_KEEP.format(unclear)}; pass --at best or --at STEP for another step")
+    metrics, notes = run.metrics, list[str]()
+    kept = kept_step(run, notes.append, "for another step pass --at best or --at STEP")
+    problems += [f"{run.source}: {line}" for line in notes if written.runs.at is None]
     renamed = {logged_name: new_name for new_name, logged_name in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()
     unused = {

@@ -216,7 +216,7 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
             "those of the kept model: step 300; pass",
         ),
         ({"save_best": True}, {}, [], 400, "the settings (save_best) may keep a model other than the last"),
-        ({"early_stopping_patience": 2}, {}, [], 400, "pass --at best or --at STEP for another step"),
+        ({"early_stopping_patience": 2}, {}, [], 400, "for another step pass --at best or --at STEP"),
         ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are those of step 300; pass"),
         (LOADED, BEST, ["--at", "last"], 400, None),
         (LOADED, BEST, ["--at", "250"], 200, "final metrics are those of step 200; pass"),  # the last one up to there
