@@ -27,7 +27,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 def _sample(row: dict[str, Any]) -> Sample:
     question, scored = row["input"], row["evaluation"]
     prompt = question.get("formatted") or "\n".join([question["raw"], *(question.get("choices") or ())])
-    answers = [said["extracted_value"] for said in row["answer_attribution"] if said.get("is_terminal")]
+    answers = [answer["extracted_value"] for answer in row["answer_attribution"] if answer.get("is_terminal")]
     text = ItemText(prompt, " | ".join(question["reference"]), " | ".join(answers))
     values = {"score": scored["score"], "is_correct": scored["is_correct"]}
     return Sample(str(row["evaluation_name"]), str(row["sample_id"]), values, text)

@@ -120,9 +120,9 @@ def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
     total, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
     if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or total > most:
-        said = f"{len(members):,} members ({total >> 20:,} MiB in all, {largest >> 20:,} MiB in the largest)"
+        content = f"{len(members):,} members ({total >> 20:,} MiB in all, {largest >> 20:,} MiB in the largest)"
         bound = f"the limits are {_MOST_MEMBERS:,} members, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB"
-        raise ConfigError(path, "", None, f"unpacks to {said}; {bound}", "split the evaluation with --limit")
+        raise ConfigError(path, "", None, f"unpacks to {content}; {bound}", "split the evaluation with --limit")
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
@@ -164,11 +164,11 @@ def _samples(rows: Iterator[dict[str, Any]], task: str, remark: Callable[[str], 
         values = {name: _number(value) for name, value in _flat(row.get("scores") or {}).items()}
         choices = tuple(map(str, row.get("choices") or ()))
         error = row.get("error")
-        said = str(error.get("message", error) if isinstance(error, dict) else error) if error else None
-        if said is None and any(isinstance(value, float) and math.isnan(value) for value in values.values()):
-            said = "the scorer gave the sample no score"
+        reason = str(error.get("message", error) if isinstance(error, dict) else error) if error else None
+        if reason is None and any(isinstance(value, float) and math.isnan(value) for value in values.values()):
+            reason = "the scorer gave the sample no score"
         scored_with_error += bool(error and values)
-        yield Sample(task, str(row.get("id")), values, text, int(row.get("epoch", 1)), choices, said)
+        yield Sample(task, str(row.get("id")), values, text, int(row.get("epoch", 1)), choices, reason)
     if scored_with_error:
         remark(f"{task}: the scores of samples that ended with an error are used ({scored_with_error})")
 
@@ -196,14 +196,14 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _words(said: Any) -> str:
+def _words(text: Any) -> str:
     """Return the text of an input or target: a string, or messages and lists of strings."""
-    if isinstance(said, list):
-        return "\n".join(_words(part) for part in said)
-    if isinstance(said, dict):
-        content = said.get("content", said.get("text", ""))
-        return f"{said['role']}: {_words(content)}" if "role" in said else _words(content)
-    return "" if said is None else str(said)
+    if isinstance(text, list):
+        return "\n".join(_words(part) for part in text)
+    if isinstance(text, dict):
+        content = text.get("content", text.get("text", ""))
+        return f"{text['role']}: {_words(content)}" if "role" in text else _words(content)
+    return "" if text is None else str(text)
 
 
 def _facts(header: dict[str, Any], remarks: Sequence[str], subset: str, metric: str) -> Facts:

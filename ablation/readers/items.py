@@ -54,8 +54,8 @@ def read(
             for word, default in _WORDS.items()
         }
         if longer := next((word for word, text in labels.items() if len(text or "") > LONGEST_NAME), None):
-            said = f"is longer than {LONGEST_NAME} characters"
-            raise ConfigError(file, f"line {line}: {longer}", labels[longer], said, "use a number or a digest")
+            fault = f"is longer than {LONGEST_NAME} characters"
+            raise ConfigError(file, f"line {line}: {longer}", labels[longer], fault, "use a number or a digest")
         cells = {labels["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
         if not cells:
             remedy = "add a column `value`, or list the columns to read as `values: [...]`"
@@ -63,8 +63,8 @@ def read(
         for name, cell in cells.items():
             value = number(cell)
             if value is None or not math.isfinite(value):
-                said = "is not a number" if value is None else "is not finite"
-                raise ConfigError(file, f"line {line}: {name}", cell, said, _EACH)
+                fault = "is not a number" if value is None else "is not finite"
+                raise ConfigError(file, f"line {line}: {name}", cell, fault, _EACH)
             for column, content in (labels | {"name": as_text(str(name)), "value": value}).items():
                 item_columns[column].append(content)
     yield ImportedRun(source=file, id=file.name, name=file.stem, items=pa.table(item_columns, schema=ITEM_ROWS))

@@ -39,40 +39,42 @@ def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | No
 
     If the configuration leaves open which model was kept, the second value names the settings that do so.
     """
-    said = {key.rpartition(".")[2].lower(): value for key, value in dotted.leaves(config)}
-    keeps = [name for name in _KEEP if said.get(name) not in _OFF]
-    keeps += ["save_strategy"] if said.get("save_strategy") == "best" else []
+    settings = {key.rpartition(".")[2].lower(): value for key, value in dotted.leaves(config)}
+    keeps = [name for name in _KEEP if settings.get(name) not in _OFF]
+    keeps += ["save_strategy"] if settings.get("save_strategy") == "best" else []
     if not keeps:
-        off = "load_best_model_at_end" in said
+        off = "load_best_model_at_end" in settings
         return None, "" if off else ", ".join(
-            sorted(n for n, v in said.items() if _MAY_KEEP.search(n) and v not in _OFF)
+            sorted(n for n, v in settings.items() if _MAY_KEEP.search(n) and v not in _OFF)
         )
-    metric = next((said[name] for name in _METRIC if isinstance(said.get(name), str) and said[name] not in _OFF), None)
+    metric = next(
+        (settings[name] for name in _METRIC if isinstance(settings.get(name), str) and settings[name] not in _OFF), None
+    )
     metric = "loss" if metric is None and "load_best_model_at_end" in keeps else metric
-    larger = _larger(said, metric) if metric else None
+    larger = _larger(settings, metric) if metric else None
     bare = (metric or "").removeprefix("eval_")
     names = [f"eval_{bare}", f"eval/{bare}", metric]
     for name in names if larger is not None else ():
         rows = metrics.filter(pc.and_(pc.equal(metrics["name"], name), pc.is_finite(metrics["value"])))
         if rows.num_rows:
-            return _best(rows["step"].to_numpy(), rows["value"].to_numpy(), said, larger=bool(larger)), ""
+            return _best(rows["step"].to_numpy(), rows["value"].to_numpy(), settings, larger=bool(larger)), ""
     return None, ", ".join(keeps)
 
 
-def _larger(said: Mapping[str, Any], metric: str) -> bool | None:
+def _larger(settings: Mapping[str, Any], metric: str) -> bool | None:
     """Return whether the best value is the largest; None if the settings do not state it."""
-    direction = next((said[name] for name in _DIRECTION if said.get(name) not in (None, "", "auto")), None)
+    direction = next((settings[name] for name in _DIRECTION if settings.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")
-    if "load_best_model_at_end" in said:  # the rule of transformers.TrainingArguments
+    if "load_best_model_at_end" in settings:  # the rule of transformers.TrainingArguments
         return not metric.endswith("loss")
     known = known_direction(metric)
     return None if known is None else known == "max"
 
 
-def _best(steps: Any, values: Any, said: Mapping[str, Any], *, larger: bool) -> int:
-    every = said.get("save_steps")
-    if said.get("save_strategy") == "steps" and isinstance(every, int) and every > 1:
+def _best(steps: Any, values: Any, settings: Mapping[str, Any], *, larger: bool) -> int:
+    every = settings.get("save_steps")
+    if settings.get("save_strategy") == "steps" and isinstance(every, int) and every > 1:
         saved = steps % every == 0  # a model that was not saved cannot be loaded
         steps, values = (steps[saved], values[saved]) if saved.any() else (steps, values)
     return int(steps[np.argmax(values if larger else -values)])

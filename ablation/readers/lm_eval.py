@@ -99,12 +99,12 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
     def raw(at: int) -> Any:
         """Return the text that the file has in place of a number; refuse a metric that has none for single items."""
-        said = rows["raw"][keep[at]]
-        if said and said[0] in '[{"':
+        text = rows["raw"][keep[at]]
+        if text and text[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
             problem = f"item {item} has no value, because lm-eval computes this metric from all items at once"
-            raise NotPerItem(path, metric, said, problem, "use --metric to name another metric")
-        return said or float(values[at])
+            raise NotPerItem(path, metric, text, problem, "use --metric to name another metric")
+        return text or float(values[at])
 
     check_values(path, metric, rows["doc_hash"][keep], values, raw)
     sums = np.bincount(codes, weights=values, minlength=len(items))

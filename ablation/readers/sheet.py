@@ -134,11 +134,11 @@ def check_values(
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         what = f"a value above {stated(LARGEST)}" if np.isfinite(values[bad]).all() else "no finite value"
         problem = f"item {short(items[bad[0]])}{more} {'have' if more else 'has'} {what}"
-        said = float(values[bad[0]]) if raw is None else raw(bad[0])
+        value = float(values[bad[0]]) if raw is None else raw(bad[0])
         remedy = "evaluate again, because no item may be left out"
-        if isinstance(said, str) and re.search(r"\w", said) and said.strip().lower() not in ("nan", "null", "none"):
+        if isinstance(value, str) and re.search(r"\w", value) and value.strip().lower() not in ("nan", "null", "none"):
             remedy = "write numbers such as 0.5, or 1 and 0 for right and wrong"
-        raise ConfigError(path, metric, said, problem, remedy)
+        raise ConfigError(path, metric, value, problem, remedy)
 
 
 _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T_-](\d\d)[-:]?(\d\d)[-:]?(\d\d)(\.\d+)?")

@@ -300,8 +300,8 @@ def _texts(rows: _Rows, names: _Names, at: Mapping[str, Any], items: Sequence[st
         item = str(row.get(names.item))
         if item not in chosen or item in texts or any(str(row.get(key)) != str(value) for key, value in at.items()):
             continue
-        said = {word: str(row[word]) for word in _WORDS if row.get(word) is not None}
+        words = {word: str(row[word]) for word in _WORDS if row.get(word) is not None}
         texts[item] = ItemText(
-            said.get("prompt") or said.get("text", ""), said.get("target", ""), said.get("answer", "")
+            words.get("prompt") or words.get("text", ""), words.get("target", ""), words.get("answer", "")
         )
     return texts

@@ -287,8 +287,8 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
             what = f"does not fit into {MEMORY} of memory ({one_line(error, 300)}); split the file"
             raise TrackerError(f"{path}: {what}") from None
         except duckdb.Error as error:
-            said = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
-            raise ConfigError(path, "", None, f"cannot be read ({said})", _WHOLE) from None
+            message = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
+            raise ConfigError(path, "", None, f"cannot be read ({message})", _WHOLE) from None
     return {column: _plain(values) for column, values in columns.items()}
 
 

@@ -26,7 +26,7 @@ _BATCH = 256  # rows in memory at once
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, RecursionError)
 
 
-class Said(NamedTuple):
+class Response(NamedTuple):
     """A judged response: its texts that are not empty, and its numbers that are not NaN, by name."""
 
     protocol: str
@@ -56,17 +56,17 @@ class Samples:
             }
         return self._items[run]
 
-    def read(self, run: Run, wanted: Set[Place], longest: int) -> dict[Place, list[Said]]:
+    def read(self, run: Run, wanted: Set[Place], longest: int) -> dict[Place, list[Response]]:
         """Return the responses to the wanted items of a run, with texts of at most `longest` characters."""
-        texts: dict[Place, list[Said]] = {}
+        texts: dict[Place, list[Response]] = {}
         items = pa.array(sorted({item for _, item in wanted}), pa.large_string())
         for batch in self._batches(run, None):
             chosen = batch.filter(pc.is_in(batch["item"].cast(pa.large_string()), items))
             for row in chosen.to_pylist():
-                said = texts.setdefault((row["subset"], row["item"]), [])
-                if (row["subset"], row["item"]) in wanted and len(said) < _MOST_ROWS:
-                    said.append(_said(row, longest))
-        return {place: said for place, said in texts.items() if place in wanted}
+                responses = texts.setdefault((row["subset"], row["item"]), [])
+                if (row["subset"], row["item"]) in wanted and len(responses) < _MOST_ROWS:
+                    responses.append(_response(row, longest))
+        return {place: responses for place, responses in texts.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a run's file; nothing if there is no readable file."""
@@ -120,7 +120,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _said(row: Mapping[str, object], longest: int) -> Said:
+def _response(row: Mapping[str, object], longest: int) -> Response:
     names = [*TEXTS, *(name for name in row if name not in (*PLACE, *TEXTS))]
     texts = {name: cut(value, longest) for name in names if isinstance(value := row.get(name), str) and value}
     numbers = {
@@ -128,4 +128,4 @@ def _said(row: Mapping[str, object], longest: int) -> Said:
         for name in names
         if isinstance(value := row.get(name), int | float) and value == value  # noqa: PLR0124 - not NaN
     }
-    return Said(str(row["protocol"]), texts, numbers)
+    return Response(str(row["protocol"]), texts, numbers)

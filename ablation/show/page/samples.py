@@ -13,7 +13,7 @@ from ablation.judge.changed_items import Beside, ChangedItem, ChangedItems, find
 from ablation.judge.measurements import Measurements
 from ablation.show.text import true_minus
 from ablation.store.database import Run
-from ablation.store.samples import Place, Said, Samples
+from ablation.store.samples import Place, Response, Samples
 
 BUDGET = 2_000_000  # characters of quotes on a page, including their markup
 MOST_OF_COMPARISON = 60_000
@@ -148,7 +148,7 @@ def _chosen(changes: ChangedItems, samples: Samples, comparison: Pair) -> list[t
 
 
 def _item(
-    changed: ChangedItem, seed: int, comparison: Pair, groups: Sequence[Sequence[Said]], protocol: str
+    changed: ChangedItem, seed: int, comparison: Pair, groups: Sequence[Sequence[Response]], protocol: str
 ) -> SampleItem:
     quotable = [[each for each in group if each.protocol == protocol] or list(group) for group in groups]
     quoted = [group[:MOST_RESPONSES] for group in quotable]
@@ -176,7 +176,7 @@ def _item(
     )
 
 
-def _common(groups: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
+def _common(groups: Sequence[Sequence[Response]]) -> tuple[Words, list[str]]:
     """Return the texts that are equal in all quotes, and the names of the other texts."""
     everything = [each.texts for group in groups for each in group]
     names = list(dict.fromkeys(name for texts in everything for name in texts))
@@ -185,7 +185,7 @@ def _common(groups: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
 
 
 def _both(
-    comparison: Pair, groups: Sequence[Sequence[Said]], names: Sequence[str]
+    comparison: Pair, groups: Sequence[Sequence[Response]], names: Sequence[str]
 ) -> tuple[list[str], list[tuple[Words, list[str]]]]:
     """Return the headings and rows of one table if both groups have the same texts; else two empty lists."""
     parents, children = groups
@@ -213,7 +213,7 @@ def _both(
     return [*names, *columns], rows
 
 
-def _quote(said: Said, names: Sequence[str]) -> Quote:
+def _quote(said: Response, names: Sequence[str]) -> Quote:
     texts = [(name, _shown(said.texts.get(name, ""))) for name in names]
     return (texts, [(name, _number(value)) for name, value in said.numbers.items()])
 

@@ -69,12 +69,12 @@ def _seed(run: Record, rule: str | None, where: str) -> int | None:
     if rule == "number":
         return None
     if rule:
-        return _integer(_told(run, rule, where))
+        return _integer(_found(run, rule, where))
     seed = run.seed
     if seed is None:
         seed = next((seed for seed in _seeds_in(run.config) if seed is not None), None)
-    if seed is None and (said := seed_in(run.name)):
-        seed = _integer(said["seed"])
+    if seed is None and (match := seed_in(run.name)):
+        seed = _integer(match["seed"])
     return seed
 
 
@@ -93,7 +93,7 @@ def _integer(value: Any) -> int | None:
     return number if number is not None and number == float(value) and abs(number) < 2**63 else None
 
 
-def _told(run: Record, rule: str, where: str) -> Any:
+def _found(run: Record, rule: str, where: str) -> Any:
     """Return what a rule finds in a run: `name:REGEX` in its name, or a dotted key in its configuration."""
     if not rule.startswith("name:"):
         return dotted.get(run.config, rule, None)
@@ -168,7 +168,7 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
 
 
 def _by_rule(run: Record, rule: str, where: str) -> str:
-    value = _told(run, rule, where)
+    value = _found(run, rule, where)
     if value is None or not str(value):
         problem = f"run {run.name} ({run.source}) has no value for this key"
         raise ConfigError(where, "--map variant", rule, problem, "name another key, or write name:REGEX")
@@ -178,9 +178,9 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
 def _stem(run: Record, seed: int | None) -> str:
     """Return a run's name without the seed, and without the date if a comment follows it."""
     name = _START_IN_NAME.sub("", run.name)
-    said = seed_in(name)
-    if said and int(said["seed"]) == seed:
-        return without_seed(name, said)
+    match = seed_in(name)
+    if match and int(match["seed"]) == seed:
+        return without_seed(name, match)
     return without_seed(name if seed is None else re.sub(rf"[-_./ ]{seed}$", "", name), None)
 
 
@@ -310,10 +310,10 @@ def _versions_continued(
         return []
     alike: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for place, run in enumerate(runs):
-        said = re.search(r"(?:^|[/_.-])version_(\d+)$", run.name)
-        if said and seeds[place] is None and run.first_step is not None:
-            key = run.format, run.name[: said.start()], json.dumps(_leaves(run, study), sort_keys=True)
-            alike.setdefault(key, []).append((int(said[1]), place))
+        match = re.search(r"(?:^|[/_.-])version_(\d+)$", run.name)
+        if match and seeds[place] is None and run.first_step is not None:
+            key = run.format, run.name[: match.start()], json.dumps(_leaves(run, study), sort_keys=True)
+            alike.setdefault(key, []).append((int(match[1]), place))
     continuations = []
     for (_, _, settings), numbered in alike.items():
         pairs = list(pairwise(place for _, place in sorted(numbered)))
@@ -361,8 +361,8 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
     for place, run in enumerate(runs):
         leaves = _leaves(run, study)
         rank_keys = [key for pattern in _RANK_KEYS for key in leaves if re.fullmatch(pattern, key, re.IGNORECASE)]
-        if said := _RANK.search(run.name):
-            number, alike = int(said[1]), (run.name[: said.start()], run.name[said.end() :])
+        if match := _RANK.search(run.name):
+            number, alike = int(match[1]), (run.name[: match.start()], run.name[match.end() :])
         elif rank_keys and isinstance(leaves[rank_keys[0]], int):
             number, alike = leaves[rank_keys[0]], ("", str(_seed(run, None, "")))
         else:
