@@ -122,7 +122,6 @@ def changed(code: Code, root: Path) -> list[str]:
 
 
 def _sha_of(path: Path) -> bytes:
-    """Return the digest of a file's bytes; empty if the file does not exist."""
     try:
         return hashlib.sha256(path.read_bytes()).digest()
     except FileNotFoundError:

@@ -133,7 +133,6 @@ def _folder_of_run(file: Path, root: Path, trainer_folders: set[Path], names: Ma
 
 
 def _is_part(name: str) -> bool:
-    """Return whether a folder of this name holds a part of a run."""
     return name in _SPLITS or _TIME_STAMP.fullmatch(name) is not None
 
 
@@ -241,8 +240,6 @@ def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Prob
 
 @dataclass
 class _Event:
-    """The content of one event of a log."""
-
     time: float
     step: int
     purges: bool

@@ -83,7 +83,6 @@ def _rows(data: Bytes, places: Any, length: int) -> Bytes:
 
 
 def _stored(sums: Bytes) -> Any:
-    """Return checksums from their bytes [records, 4]."""
     return np.ascontiguousarray(sums).view("<u4")[:, 0]
 
 

@@ -64,7 +64,6 @@ def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[I
 
 
 def _joined(first: ImportedRun, second: ImportedRun) -> ImportedRun:
-    """Return a run with the content of two files."""
     logged = {"metrics": pa.concat_tables([first.metrics, second.metrics]), "config": first.config | second.config}
     return replace(first, state=first.state if first.state != "finished" else second.state, **logged)
 

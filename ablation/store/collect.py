@@ -162,7 +162,6 @@ def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
 
 
 def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], *, record: bool) -> list[StoredStudy]:
-    """Return the studies of the plan with the histories of their analysis plans."""
     stored = []
     for study in plan.studies:
         last = {run.stages[study.last_stage] for run in study.runs}

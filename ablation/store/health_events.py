@@ -58,7 +58,6 @@ def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
 
 
 def _named(rules: Sequence[Rule], names: Sequence[str]) -> list[str]:
-    """Return the names of the metrics that the rules measure or refer to."""
     return [name for name in names if any(rule.covers(name) or rule.reference == name for rule in rules)]
 
 

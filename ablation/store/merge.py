@@ -94,7 +94,6 @@ def _merge(results: Path, other: Path, site: str) -> Merged:
 
 
 def _stages(results: Path) -> Iterator[Path]:
-    """Yield the folders of the stages that have ended."""
     for pattern in (f"stages/*/*/{STATUS}", f"stages/*/*/*/{STATUS}"):
         yield from (path.parent for path in sorted(results.glob(pattern)) if _KEY.fullmatch(path.parent.name))
 

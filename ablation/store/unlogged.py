@@ -76,7 +76,6 @@ def _logged(store: Store, study: str) -> dict[str, set[str]]:
 
 
 def _ended(store: Store, study: str) -> dict[str, bool]:
-    """Return {stage: whether it is ok in all planned runs}."""
     query = """SELECT r.stage, bool_and(s.state IN ('ok', 'imported')) FROM run_stages r JOIN stages s USING (key)
                WHERE r.study = ? GROUP BY r.stage"""
     return dict(store.rows(query, [study])[1])

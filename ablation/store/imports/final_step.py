@@ -80,6 +80,5 @@ class FinalStep:
 
 
 def _rows(metrics: pa.Table, name: str) -> list[tuple[int, float]]:
-    """Return (step, value) of a metric's finite values."""
     rows = metrics.filter(pc.and_(pc.equal(metrics["name"], name), pc.is_finite(metrics["value"])))
     return list(zip(rows["step"].to_pylist(), rows["value"].to_pylist(), strict=True))

@@ -50,7 +50,6 @@ def derive(
 
 
 def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
-    """Set the name and the parent of every group."""
     declared = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
     declared |= study.runs.parents
     nearest = _nearest(groups)

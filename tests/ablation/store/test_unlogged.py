@@ -15,6 +15,7 @@ FIGURE = {
     "x": {"metric": "unknown", "label": "x"},
     "panels": [{"metric": "unseen", "label": "y"}],
 }
+NEVER = "health rule level never applies, because the stage train has never logged "
 RULE = {"stage": "train", "severity": "warn", "range": {"max": 1e9}, "diagnosis": "d", "remedy": "r"}
 
 
@@ -39,23 +40,11 @@ def rule(**changes):
     [
         ({}, []),
         ({"health": [rule(metric="train/m00"), rule(metric="train/*"), rule(metric="train/m0[0-3]")]}, []),
-        (
-            {"health": [rule(metric="train/m0")]},
-            [
-                "health rule level never applies, because the stage train has never logged train/m0; did you mean "
-                "train/m00?"
-            ],
-        ),
-        (
-            {"health": [rule(metric="train/m00", measure="ratio", reference="nothing/like/it")]},
-            ["health rule level never applies, because the stage train has never logged nothing/like/it"],
-        ),
+        ({"health": [rule(metric="train/m0")]}, [f"{NEVER}train/m0; did you mean train/m00?"]),
+        ({"health": [rule(metric="train/m00", measure="ratio", reference="none/such")]}, [f"{NEVER}none/such"]),
         (  # a reference is a name, no pattern
             {"health": [rule(metric="train/m00", measure="ratio", reference="train/*")]},
-            [
-                "health rule level never applies, because the stage train has never logged train/*; did you mean "
-                "train/m00?"
-            ],
+            [f"{NEVER}train/*; did you mean train/m00?"],
         ),
         (
             {"curves": [{"metric": "train/M00", "label": "x"}]},

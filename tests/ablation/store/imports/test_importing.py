@@ -184,37 +184,20 @@ def stopped_early(place, curve, settings, state):
 
 
 BEST = {"best_metric": 0.5, "best_global_step": 300, "best_model_checkpoint": "out/checkpoint-300"}
+KEPT = "those of the kept model: step 300; pass --at last for the last step"
 LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": False}
 
 
 @pytest.mark.parametrize(
     ("settings", "state", "options", "step", "said"),
     [
-        (LOADED, BEST, [], 300, "those of the kept model: step 300; pass --at last for the last step"),
-        (LOADED, {}, [], 300, "those of the kept model: step 300; pass"),  # of another version: from the evaluations
+        (LOADED, BEST, [], 300, KEPT),
+        (LOADED, {}, [], 300, KEPT),  # of another version: from the evaluations
         (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "those of the kept model: step 200"),
-        (
-            None,
-            BEST,
-            [],
-            300,
-            "without settings it is not known whether that model was kept; for the last step pass --at last",
-        ),
-        (
-            {"load_best_model_at_end": False, "save_strategy": "best"},
-            BEST,
-            [],
-            300,
-            "those of the kept model: step 300; pass",
-        ),
+        (None, BEST, [], 300, "without settings it is not known whether that model was kept; for the last step pass"),
+        ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, KEPT),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
-        (
-            {"save_best": True, "monitor": "eval_loss", "mode": "min"},
-            {},
-            [],
-            300,
-            "those of the kept model: step 300; pass",
-        ),
+        ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, KEPT),
         ({"save_best": True}, {}, [], 400, "the settings (save_best) may keep a model other than the last"),
         ({"early_stopping_patience": 2}, {}, [], 400, "for another step pass --at best or --at STEP"),
         ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are those of step 300; pass"),
@@ -477,10 +460,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["trainer_stat", "x", "--study", "s"],
-            "FORMAT = 'trainer_stat': is not a format; did you mean 'trainer_state'?",
-        ),
+        (["trainer_stat", "x", "--study", "s"], "'trainer_stat': is not a format; did you mean 'trainer_state'?"),
         (["verl", "nowhere it's", "--study", "s"], "nowhere it's: the file or folder does not exist"),
         ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged the metric; did you mean 'eval_loss'?"),
         ([*HF, "--items", "a/b/c", *EVAL[2:]], "no run has these items"),
