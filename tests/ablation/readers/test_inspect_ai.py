@@ -44,6 +44,9 @@ def log(scores=CORRECT, **more):
     return {"version": 2, "status": "success", "eval": about, "results": None, "samples": samples} | more
 
 
+SAMPLE = log()["samples"][0]
+
+
 def write_log(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".json":
@@ -121,16 +124,10 @@ def test_the_page_shows_what_the_command_prints(tmp_path, capsys, monkeypatch):
         (log(status="error"), "the evaluation did not end"),
         (log({"a": [1, 1], "b": [1]}), "item a has 2 samples, but item b has 1"),
         (log(samples=[]), "the log holds no samples; evaluate without --no-log-samples"),
-        (log(samples=[log()["samples"][0] | {"scores": None}]), "does not have this metric"),
-        (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "use --metric to name a metric"),
-        (
-            log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]),
-            "has no number for this metric",
-        ),
-        (
-            log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]),
-            "no item has a score",
-        ),
+        (log(samples=[SAMPLE | {"scores": None}]), "does not have this metric"),
+        (log(samples=[SAMPLE, log()["samples"][1] | {"scores": None}]), "use --metric to name a metric"),
+        (log(samples=[SAMPLE | {"scores": {"match": {"value": "maybe"}}}]), "has no number for this metric"),
+        (log(samples=[SAMPLE | {"scores": {"match": {"value": float("nan")}}}]), "no item has a score"),
     ],
 )
 def test_a_log_that_is_wrong(content, words, tmp_path, capsys):

@@ -97,20 +97,11 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
     [
         ("item,points\na,1\n", "has no column 'value', only item, points"),
         ("seed,points\n0,1\n", "has no column 'item' or 'value', only seed, points"),
-        (
-            "id,qid,score\na,b,1\n",
-            "each of the columns id, qid may be the item; choose one with --item, such as --item id",
-        ),
-        (
-            "item,score,correct\na,1,1\n",
-            "each of the columns score, correct may be the value; choose one with --metric, such as --metric score",
-        ),
+        ("id,qid,score\na,b,1\n", "columns id, qid may be the item; choose one with --item, such as --item id"),
+        ("item,score,correct\na,1,1\n", "may be the value; choose one with --metric, such as --metric score"),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "occurs 2 times"),
-        (
-            "item,value\na,1\nb,nan\n",
-            "item b of all has no score: its cell in column value is empty; errors: good 0 of 2, bad 1 of 2",
-        ),
+        ("item,value\na,1\nb,nan\n", "its cell in column value is empty; errors: good 0 of 2, bad 1 of 2"),
         ("item,value\na,right\nb,wrong\n", "write numbers such as 0.5, or 1 and 0 for right and wrong"),
         ("item,value\na,1\nb,\n", "item b of all has no score: its cell in column value is empty"),
         ("item,value\na,1\nb,inf\n", "item b has no finite value"),
@@ -118,14 +109,8 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
         ("item,value,seed\na,1,one\n", "is not a whole number in row 1"),
         ("item,value,seed\na,1,0\nb,1,\n", "is missing in row 2"),
         ("item,value\na,1\nb,1_0\n", "row 2: value = '1_0': is not a number; write numbers such as 0.5"),
-        (
-            'item,value\na,1\nb,"1,758"\n',
-            "row 2: value = '1,758': may mean 1.758 or 1758; write numbers without commas, such as 0.5",
-        ),
-        (
-            'item,value\na,0.5\nb,"0,5"\n',
-            "row 1: value = '0.5': has a decimal point, but other cells have a decimal comma",
-        ),
+        ('item,value\na,1\nb,"1,758"\n', "row 2: value = '1,758': may mean 1.758 or 1758; write numbers without"),
+        ('item,value\na,0.5\nb,"0,5"\n', "row 1: value = '0.5': has a decimal point, but other cells have a decimal"),
         ("item,value\na,1\nb,50%\n", "row 1: value = '1': has no % sign, but other cells have one"),
         ('item,value\na,1\n"b,0\nc,1\n', "cannot be read"),
         ("item,value\n", "has no rows"),

@@ -104,12 +104,8 @@ def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tm
 
 def test_settings_are_read_from_the_pickle_of_a_real_run(written):
     config = read(trainer_state, written / "trl")[0]["grpo-s1"].config
-    assert {name: config[name] for name in ("seed", "num_generations", "lr_scheduler_type", "learning_rate")} == {
-        "seed": 1,
-        "num_generations": 2,
-        "lr_scheduler_type": "linear",
-        "learning_rate": 1e-06,
-    }
+    expected = {"seed": 1, "num_generations": 2, "lr_scheduler_type": "linear", "learning_rate": 1e-06}
+    assert {name: config[name] for name in expected} == expected
     assert config["accelerator_config"]["even_batches"] is True
     assert not {name for name in config if name.startswith("_") or name.endswith("_token")}
 
