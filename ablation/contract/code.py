@@ -166,9 +166,8 @@ class Sources:
             return self.modules(name, [""])
         module, _, function = name.rpartition(".")
         if not (file := self.find(module)):
-            raise ConfigError(
-                self.root, "", module or name, "the module does not exist", "create it, or correct the name"
-            )
+            remedy = "create it, or correct the name"
+            raise ConfigError(self.root, "", module or name, "the module does not exist", remedy)
         if function not in self.binds(module) and not self.read(file).broken:
             problem = f"the module has no {function}"
             raise ConfigError(self.root, "", module, problem, f"define {function}, or correct the name")

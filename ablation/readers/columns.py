@@ -10,32 +10,11 @@ from typing import Any, Literal
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import as_number
 
-ITEM = (
-    "item",
-    "item_id",
-    "id",
-    "question_id",
-    "task_id",
-    "instance_id",
-    "doc_id",
-    "qid",
-    "example_id",
-    "problem_id",
-    "uid",
-)
-VALUE = (
-    "value",
-    "score",
-    "correct",
-    "is_correct",
-    "passed",
-    "success",
-    "resolved",
-    "reward",
-    "acc",
-    "accuracy",
-    "exact_match",
-)
+_IDS = ("id", "question_id", "task_id", "instance_id", "doc_id", "qid", "example_id", "problem_id", "uid")
+_VERDICTS = ("correct", "is_correct", "passed", "success", "resolved")
+ITEM = ("item", "item_id", *_IDS)
+VALUE = ("value", "score", *_VERDICTS, "reward", "acc", "accuracy", "exact_match")
+"""Usual names of the columns of items and of values; the first one wins over the others."""
 SAMPLE = ("sample", "epoch", "trial", "attempt", "repeat", "sample_id", "rollout", "k")
 """Columns that number the answers to one item."""
 

@@ -106,11 +106,8 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     beside |= {*evaluations, *(file for file in others if _EXPLAINS.fullmatch(file.name))}
     unread = [file for file in others if file not in beside and not wholes & set(file.parents)]
     if left := [file.relative_to(folder).as_posix() for file in sorted(unread)]:
-        named = (
-            ""
-            if tables or not any(file.match(p) for file in unread for p in _TABLES)
-            else "; to read tables, name them"
-        )
+        unnamed = not tables and any(file.match(pattern) for file in unread for pattern in _TABLES)
+        named = "; to read tables, name them" if unnamed else ""
         were = "was" if len(left) == 1 else "were"
         problem(f"{folder}: {counted(len(left), 'other file')} {were} not read ({shortened(left)}){named}")
     if not evaluations:
@@ -257,10 +254,8 @@ def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterato
             prompts=_prompts(sheets),
         )
         if number == 0 and several:
-            problem(
-                f"{folder}: {model} was evaluated several times on the same task; each evaluation is read as a run, "
-                "in order of time"
-            )
+            what = f"{model} was evaluated several times on the same task"
+            problem(f"{folder}: {what}; each evaluation is read as a run, in order of time")
 
 
 def _prompts(sheets: _Sheets) -> dict[str, str]:

@@ -352,10 +352,9 @@ def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterato
         remedy = "add runs with other seeds, or name the column that runs share with --map columns.variant=COLUMN"
         problem(f"{path}: {what}; {remedy}")
     if table.groups and "variant" not in named:
-        what = (
-            f"each of the {len(table.runs)} runs is a variant of its own; if {table.roles['variant']} holds the names"
-        )
-        problem(f"{path}: {what} of runs, pass --map columns.variant={table.groups}")
+        what = f"each of the {len(table.runs)} runs is a variant of its own"
+        remedy = f"if {table.roles['variant']} names runs, pass --map columns.variant={table.groups}"
+        problem(f"{path}: {what}; {remedy}")
     for variant, parent in table.parents.items():
         if parent is not None and parent not in table.parents:
             problem(f"{path}: {variant} has no baseline, because its parent {parent} has no runs")

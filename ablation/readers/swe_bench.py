@@ -34,6 +34,7 @@ _LISTS = {"resolved_ids": 1.0, "unresolved_ids": 0.0, "empty_patch_ids": 0.0, "e
 _FIRST = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)+"\s*:\s*(?P<value>true|false|[-\d.])')
 _OF_INSTANCE = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)+"\s*:\s*\{\s*"patch_is_None"')
 _NAME = re.compile(r"(?:instance_)?(?P<repository>[\w.-]+?__[\w.-]+?)-(?:\d+|[0-9a-f]{7,}.*)")
+_AGAIN = "evaluate the instance again"
 _FEWEST = 20  # numbers in an object of items; a summary of metrics has fewer
 
 
@@ -72,9 +73,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     outcomes = dict(_outcomes(path))
     named = {item: match["repository"] for item in outcomes if (match := _NAME.fullmatch(item))}
     repositories = len(set(named.values())) if len(named) == len(outcomes) else 0
-    remarks = (
-        (f"instances of one repository are a cluster; there are {repositories} clusters",) if repositories > 1 else ()
-    )
+    clustered = f"instances of one repository are a cluster; there are {repositories} clusters"
+    remarks = (clustered,) if repositories > 1 else ()
 
     def samples() -> Iterator[Sample]:
         for item, outcome in outcomes.items():
@@ -105,13 +105,8 @@ def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
             raise ConfigError(path, short(item), value, "is not true, false or a number", remedy)
     errors = read_beside(path.with_name("infra_errors.json"), {})
     if both := sorted(errors.keys() & content.keys()):
-        raise ConfigError(
-            path,
-            short(both[0]),
-            content[both[0]],
-            "is also in infra_errors.json",
-            "remove it from one of the two files",
-        )
+        problem, remedy = "is also in infra_errors.json", "remove it from one of the two files"
+        raise ConfigError(path, short(both[0]), content[both[0]], problem, remedy)
     yield from content.items()
     yield from ((item, f"infrastructure: {reason}") for item, reason in errors.items())
 
@@ -120,9 +115,7 @@ def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
     content = read_evaluation(report)
     for item, record in content.items():
         if not isinstance(record, Mapping) or not isinstance(record.get("resolved"), bool):
-            raise ConfigError(
-                report, short(item), None, "does not state whether it is resolved", "evaluate the instance again"
-            )
+            raise ConfigError(report, short(item), None, "does not state whether it is resolved", _AGAIN)
         broken = f"infrastructure: {record.get('infra_failure_reason')}" if record.get("infra_failure") else None
         yield item, broken or record["resolved"]
 
@@ -139,9 +132,7 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
             raise ConfigError(path, name, len(ids), problem, "evaluate again")
         for item in ids:
             if str(item) in found:
-                raise ConfigError(
-                    path, short(str(item)), name, f"is also in {found[str(item)]}", "evaluate the instance again"
-                )
+                raise ConfigError(path, short(str(item)), name, f"is also in {found[str(item)]}", _AGAIN)
             found[str(item)] = name
             error = "the harness has no result, because the evaluation ended with an error" if value is None else None
             yield str(item), f"infrastructure: {why.get(item, 'infra_failure')}" if item in broken else error or value

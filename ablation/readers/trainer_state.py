@@ -275,12 +275,8 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
 
 def _is_setting(name: Any) -> bool:
     """Return whether a key names a setting of the training, and not of the machine or a secret."""
-    return (
-        isinstance(name, str)
-        and not name.startswith("_")
-        and not name.endswith("_token")
-        and name not in _OF_THE_MACHINE
-    )
+    secret = not isinstance(name, str) or name.startswith("_") or name.endswith("_token")
+    return not secret and name not in _OF_THE_MACHINE
 
 
 def _plain(made: _Value) -> Any:

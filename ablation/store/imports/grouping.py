@@ -337,13 +337,9 @@ def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
     because runs of other seeds begin with the first step.
     """
     first, last, begins, ends = earlier.first_step, earlier.last_step, later.first_step, later.last_step
-    if (
-        first is None
-        or last is None
-        or begins is None
-        or ends is None
-        or (earlier.started or "") > (later.started or "")
-    ):
+    if first is None or last is None or begins is None or ends is None:
+        return False
+    if (earlier.started or "") > (later.started or ""):
         return False
     earliest = first if same_seed else (first + last) / 2
     return earliest < begins <= last + max(last - first, 1) and ends >= last

@@ -110,10 +110,9 @@ class _Import:
 
     def __init__(self, folder: Path, request: Request, before: ImportedStudy | None) -> None:
         if request.study in request.planned:
+            problem = "is a planned study, which imported runs cannot join"
             remedy = f"choose another name, such as {request.study}-imported"
-            raise ConfigError(
-                "import", "--study", request.study, "is a planned study, which imported runs cannot join", remedy
-            )
+            raise ConfigError("import", "--study", request.study, problem, remedy)
         self.folder, self.request, self.outcome = folder, request, Outcome()
         self.written = request.written or (before.written if before else ImportFile())
         self.final = FinalStep.of(self.written)
@@ -131,9 +130,8 @@ class _Import:
         order = sorted(self.runs)
         if ranks := other_ranks([self.runs[identity].record for identity in order], written):
             names = shortened([self.runs.pop(order[place]).record.name for place in ranks])
-            outcome.problems.append(
-                f"runs that differ only in their rank are imported once, as rank 0; left out: {names}"
-            )
+            what = "runs that differ only in their rank are imported once, as rank 0"
+            outcome.problems.append(f"{what}; left out: {names}")
         self._join()
         outcome.new = len(self.runs.keys() - keys.keys())
         outcome.changed = sum(self.runs[identity].key != key for identity, key in keys.items() if identity in self.runs)
@@ -236,13 +234,11 @@ class _Import:
             joined[later_place] = joined[earlier_place]
             what = f"continues {earlier.record.name} with the same settings, so they are one run"
             self.outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
-            record = earlier.record.model_copy(
-                update={"state": later.record.state, "last_step": later.record.last_step}
-            )
+            facts = {"state": later.record.state, "last_step": later.record.last_step}
+            record = earlier.record.model_copy(update=facts)
             if self.request.write:
-                (before, items), (metrics, evaluated) = (
-                    stored.read_rows(self.folder / each.key) for each in (earlier, later)
-                )
+                before, items = stored.read_rows(self.folder / earlier.key)
+                metrics, evaluated = stored.read_rows(self.folder / later.key)
                 rest = before.filter(pc.less(before["step"], later.record.first_step))
                 metrics = stored.sorted_metrics(pa.concat_tables([rest, metrics]))
                 run = self._kept(record, metrics, stored.merged_items(items, evaluated))

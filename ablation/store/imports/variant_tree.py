@@ -131,9 +131,8 @@ def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
     """Return whether a setting is the product of others, and so no change of its own; one times devices is not."""
     factors: list[Any] = [leaves.get(factor) for factor in _PRODUCT_OF.get(key, ())]
-    return (
-        bool(factors) and all(isinstance(factor, int) for factor in factors) and leaves.get(key) == math.prod(factors)
-    )
+    known = bool(factors) and all(isinstance(factor, int) for factor in factors)
+    return known and leaves.get(key) == math.prod(factors)
 
 
 def _by_changes(group: Group, parent: Group | None) -> str:
