@@ -1,12 +1,17 @@
 """Error and power beside a crossed analysis of variance, where an answer is in the data: heavy tails, few clusters."""
 
+import csv
+import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
 from ablation.judge.statistics import Estimate, contrast
 from tests.simulations.sizes import assert_shares, sized
+
+FILE = Path(__file__).parents[2] / "benchmarks/evidence/power.csv"
 
 Draw = Callable[[np.random.Generator, int, int, float], tuple[np.ndarray, np.ndarray]]
 """(generator, seeds, items, effect): the values [seeds, items] of child and parent."""
@@ -203,16 +208,15 @@ def test_the_logarithms_of_log_normal_values_show_more(replicates):
 
 
 def main() -> None:
-    """Print the table of docs/explanation/evidence.md: each cell from 300 studies with an effect and 300 without."""
-    print("| values | seeds | power | of the analysis | error | of the analysis |", "| --- " * 6 + "|", sep="\n")
-    for name in (*ITEMS, *CLUSTERS):
-        for seeds in (3, 5, 10):
-            errors, found = 5.0 if seeds == 3 else 4.0, []
-            for items in (50, 400, 1319):
-                effect = effect_of(name, seeds, items, errors)
-                found.append((*shares(name, seeds, items, effect, 300), *shares(name, seeds, items, 0.0, 300)))
-            cells = (f"{low:.2f} to {high:.2f}" for low, high in zip(np.min(found, 0), np.max(found, 0), strict=True))
-            print(f"| {name} | {seeds} |", " | ".join(cells), "|", flush=True)
+    """Write benchmarks/evidence/power.csv: shares of 300 studies with an effect and of 300 without."""
+    with FILE.open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("values", "seeds", "items", "power", "power of ANOVA", "error", "error of ANOVA"))
+        for name, seeds, items in itertools.product((*ITEMS, *CLUSTERS), (3, 5, 10), (50, 400, 1319)):
+            effect = effect_of(name, seeds, items, 5.0 if seeds == 3 else 4.0)
+            found = (*shares(name, seeds, items, effect, 300), *shares(name, seeds, items, 0.0, 300))
+            rows.writerow((name, seeds, items, *(f"{share:.3f}" for share in found)))
+            file.flush()
 
 
 if __name__ == "__main__":
