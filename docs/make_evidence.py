@@ -229,9 +229,9 @@ def power() -> Iterator[str]:
         studies = list(csv.DictReader(file))
     yield section(
         "Power beside a crossed analysis of variance",
-        """`python -m tests.simulations.test_power` simulates studies of 50, 400 and 1,319 items whose effect is 4 standard
-        errors (5 with three seeds), and studies without an effect, 300 of each. The table has the share of them that is
-        called better or worse, and the share that an analysis of variance of seeds and items (or means of clusters)
+        """`python -m tests.simulations.test_power` simulates studies of 50, 400 and 1,319 items whose effect is 4
+        standard errors (5 with three seeds), and studies without an effect, 300 of each. The table has the share that
+        is called better or worse, and the share that an analysis of variance of seeds and items (or means of clusters)
         calls significant at 5%: lowest and highest of the three sizes, in percent. The analysis gives clusters equal
         weight; the product gives items equal weight, so the two answer different questions if clusters are unequal.""",
     )
