@@ -1,8 +1,8 @@
 """The tracker in Python: results of the commands as data frames and records, also as names of `import ablation`.
 
-open(results) -> Results                 what a grid or an import left
+open(results) -> Results                 the results of a grid or an import
 compare(a, b) -> Verdict                 two evaluations: paths, frames or arrays
-leaderboard(evaluations) -> Leaderboard  several evaluations, against the first or each against each
+leaderboard(evaluations) -> Leaderboard  several evaluations, each against the first or in all pairs
 judge(child, parent, items) -> Verdict   arrays [seeds, items]
 """
 
@@ -346,7 +346,7 @@ def leaderboard(
         ablation.leaderboard(frame, by="model")
 
     evaluations: {name: an evaluation as for `compare`}, or paths and patterns, each match of which is a system.
-    by: names of columns, or of settings in the files; each of their values is a system of the one evaluation.
+    by: columns, or settings in the files; each combination of their values is a system of one evaluation.
     all_pairs: compare every pair. The options are those of `compare`; the first of `names` is the baseline.
 
     Raises:

@@ -1,8 +1,8 @@
 """Read the metrics and items of a stage from the output of its command, with the readers that `collect` names.
 
 The stage's runner calls `collect` when the command has succeeded. The readers are those that ablation.config.formats
-names for `collect`. Files of an earlier attempt that was killed and that this one did not touch do not count, except in
-a folder of a run's logs to which this attempt added.
+names for `collect`. Files that only an earlier, killed attempt wrote do not count, unless they are in a folder of logs
+to which this attempt added files.
 
 Readers name evaluations during training as subsets `step N`. Items of the largest N of their protocol are repeated as
 the subset `last`.

@@ -153,7 +153,7 @@ _COLOURED = re.compile(rf"(^|: |\bis |  )({'|'.join(_COLOURS)})(?![\w-])", re.MU
 class Shown:
     """Stream that escapes control characters, such as ESC in texts from files, and colours verdicts.
 
-    Colour is for terminals, unless NO_COLOR is set (https://no-color.org).
+    Text is coloured only on terminals, and only if NO_COLOR is not set (https://no-color.org).
     """
 
     def __init__(self, stream: TextIO) -> None:

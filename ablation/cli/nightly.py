@@ -117,7 +117,7 @@ def _watched(texts: Sequence[str]) -> dict[str, Direction]:
 def _name(run: ImportedRun, place: Path) -> str:
     """Return the name of a run in the file of past runs, made from its path and a digest of what it logged.
 
-    A folder may hold another run each night, with the same value of a coarse metric.
+    The digest distinguishes the runs of different nights in one folder, even if their metrics are equal.
     """
     return f"{'/'.join(place.resolve().parts[-2:]) if place.is_dir() else run.name}#{digest(run)}"
 

@@ -102,7 +102,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
 
     The interval is the one that agrees with the verdict; its heading says for how many comparisons it holds at once.
 
-    rows: of `verdicts.comparison_table` or `verdicts.comparison_rows`, in the order of the comparisons of one study.
+    rows: as `comparison_table` or `comparison_rows` return them, in the order of the comparisons of one study.
     """
     correction, rows = comparisons[0].correction, _sorted(rows)
     several, records = correction.name not in ("one", "none"), clean_records(rows)

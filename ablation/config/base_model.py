@@ -21,16 +21,16 @@ class _FromBase(BaseModel):
 def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
     """Return a config model with the keys of `base`; each value is the default of its key, and gives the type.
 
-    A whole number stays whole, a fraction also accepts a whole number, and any key may be null. A map has its own keys,
-    an empty one accepts any; a list accepts any items unless it holds scalars of one type. A key that is null accepts
-    any value.
+    A whole number accepts whole numbers, a fraction all numbers, and every key accepts null. A map accepts its own
+    keys, an empty map any keys. A list of scalars of one type accepts items of this type, any other list all items. A
+    key that is null accepts any value.
 
     Args:
         base: the values of every root variant.
         file: the study file, for errors.
         assets: dotted keys that inputs name as assets, with their model.
 
-    Raises ConfigError if a key cannot be one, or `base` does not have an asset.
+    Raises ConfigError if a key is not valid, or if `base` does not have an asset.
     """
     model = _model("Base", base, "", file, assets)
     for key in assets:

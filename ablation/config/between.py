@@ -32,8 +32,8 @@ class Between:
     def of(cls, study: Study, scale: Scale, a: str, b: str) -> "Between":
         """Return two variants with their differences.
 
-        Raises ConfigError if one does not exist, if they differ in one factor or none, or if A with the values of B is
-        not B.
+        Raises ConfigError if a variant does not exist, if the two differ in fewer than two factors, or if A with the
+        values of B is not B.
         """
         factors: dict[str, list[Change]] = {}
         for change in diff(study, a, b):

@@ -24,7 +24,7 @@ def get(value: Any, key: str, default: Any = MISSING) -> Any:
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
     """Return {dotted key: value} as a tree; a dotted key below another key that is a leaf stays whole.
 
-    A leaf that comes after keys below it replaces them: sort the keys where both may be there.
+    A leaf replaces keys below it that come before it, so sort the keys if both may occur.
     """
     tree: dict[str, Any] = {}
     for key, value in values.items():

@@ -67,5 +67,5 @@ RULES = (
     "from 200 items or clusters on, and p is at least that of Hall's test for skewed values, which replaces the "
     "bootstrap-t: more verdicts for small differences of many items, fewer for skewed differences.",
 )
-RECORDED = 2  # of these were in force before histories counted them
+RECORDED = 2  # number of rules that were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

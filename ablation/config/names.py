@@ -49,19 +49,19 @@ def is_safe_name(name: str) -> bool:
 def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
     """Return the remedy for an unknown name: the closest match if there is one, and the known names after `what`."""
     names = [one_line(other, 200) for other in known]
-    # Loggers prefix the phase: a name without it means the evaluation, rather than the training.
+    # Loggers prefix the phase; a name without a phase more likely means the evaluation than the training.
     ends = [other for other in names if re.fullmatch(rf".*[/._-]{re.escape(str(name)[:200])}", other)]
     if len(ends) > 1:
         ends.sort(key=lambda other: re.search(r"(?i)(?<![a-z])train", other) is not None)
         return f"did you mean {' or '.join(map(repr, ends[:3]))}? {what}: {listed(names, 25)}"
-    close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
+    close = difflib.get_close_matches(str(name)[:200], names, n=1)  # a very long name would take minutes
     return (f"did you mean {close[0]!r}? " if close else "") + f"{what}: {listed(names, 25) or 'none'}"
 
 
 def known_direction(metric: str) -> Literal["max", "min"] | None:
     """Return the better direction of a metric with a well-known name; None for other names: the user must state it.
 
-    Guessing from any other name would turn answers: a rise of `kl`, `toxicity` or `latency_ms` is no improvement.
+    Guessing from other names would reverse verdicts: a rise of `kl`, `toxicity` or `latency_ms` is not an improvement.
     """
     words = [word.lower() for word in _WORDS.split(metric.rpartition("/")[2]) if word]
     ends = {"_".join(words[start:]) for start in range(len(words))}

@@ -549,7 +549,7 @@ class FigureDefinition(Strict):
 class StudyDefinition(Strict):
     """A study's question, and how its results are judged and shown.
 
-    It is the part of `_study.yaml` that plan.json and the database hold as well: a key added here reaches all readers.
+    plan.json and the database also contain this part of `_study.yaml`, so a key added here reaches all their readers.
     """
 
     title: Text

@@ -180,7 +180,7 @@ def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
 def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
     """Read a study's variants, parents before children, siblings in natural order (v2 before v10).
 
-    Raises ConfigError if a file is not valid by itself, names a parent that does not exist, or descends from itself.
+    Raises ConfigError if a file is not valid, if a parent does not exist, or if the parents form a cycle.
     """
     files, mistakes = {}, Mistakes()
     for path in sorted(folder.iterdir()):
