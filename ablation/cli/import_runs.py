@@ -116,10 +116,10 @@ def _with_progress(reader: Reader) -> Reader:
     """Return a reader that prints every five seconds how many runs it has read."""
 
     def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-        said = time.monotonic()
+        printed = time.monotonic()
         for count, run in enumerate(reader(path, problem), 1):
-            if time.monotonic() - said > _SILENT:
-                said = time.monotonic()
+            if time.monotonic() - printed > _SILENT:
+                printed = time.monotonic()
                 print(f"{path}: read {counted(count, 'run')} so far; the last one is {run.name}", file=sys.stderr)
             yield run
 

@@ -55,8 +55,8 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
     if arguments.brief:
         for study in studies:
             rows = clean_records(verdicts.comparison_table([study]))
-            said = findings(rows, study.measurements.analysis, joint_steps(study.comparisons))
-            print(paragraph(f"{study.name}: {sentences(said)}"))
+            texts = findings(rows, study.measurements.analysis, joint_steps(study.comparisons))
+            print(paragraph(f"{study.name}: {sentences(texts)}"))
         return 0
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))

@@ -74,8 +74,8 @@ def interval_of(comparison: Comparison) -> tuple[float, float]:
 
 def effect_decimals(comparisons: Iterable[Comparison]) -> int:
     """Return the number of decimals for the effects and intervals of comparisons that stand together."""
-    each = list(comparisons)
-    return decimals_for((one.effect for one in each), [half(*interval_of(one)) for one in each])
+    shown = list(comparisons)
+    return decimals_for((each.effect for each in shown), [half(*interval_of(each)) for each in shown])
 
 
 def interval_words(comparisons: Sequence[Comparison]) -> str:

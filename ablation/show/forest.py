@@ -102,9 +102,9 @@ def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", ord
     over = "for all paths at once" if against == "root" else interval_words(study.comparisons)
     since = "the root" if against == "root" else _parent(study)
     level = f"{confidence(analysis.alpha)} interval"
-    said = f"{plain(label)}: difference from {since}, above 0 if better, with the {level} {over}".rstrip()
+    caption = f"{plain(label)}: difference from {since}, above 0 if better, with the {level} {over}".rstrip()
     size = mpl.rcParams["font.size"]
-    figure.supxlabel(wrapped(said, int(72 * width / (0.58 * size))), size=size)
+    figure.supxlabel(wrapped(caption, int(72 * width / (0.58 * size))), size=size)
     keys: list[Artist] = [_key(verdict) for verdict in _MARKS if verdict and verdict in {row.verdict for row in rows}]
     if analysis.margin is not None:
         keys.append(Patch(color=FAINT, alpha=0.6, linewidth=0, label=f"margin ±{stated(analysis.margin)}"))

@@ -1,11 +1,11 @@
-// What the page holds packed: lists that stand folded go to their places, and `data` to the scripts that draw it.
+// Unpack the compressed part of the page: folded HTML goes to its placeholders, and `data` to the scripts that draw it.
 (function () {
   "use strict";
 
   const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (c) => c.charCodeAt(0));
   const opened = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const ready = new Response(opened).json().then(({ folded, data }) => {
-    // One that holds others is counted after them, and must be there before them.
+    // A part that contains placeholders has a higher number than their content, and must be inserted before it.
     folded.map((html, i) => [html, i]).reverse().forEach(([html, i]) => { document.querySelector(`[data-folded="${i}"]`).outerHTML = html; });
     window.ablation.data = data;
     const aim = () => {
@@ -21,7 +21,7 @@
   ready.then(() => { document.documentElement.dataset.ready = "yes"; });
 })();
 
-// Sorting (tablesort) and filtering of tables and lists, and what a print shows.
+// Sort (tablesort) and filter tables and lists, and unfold parts for a print.
 (function () {
   "use strict";
 
@@ -32,7 +32,7 @@
     return value === undefined || value === "" || Number.isNaN(Number(value));
   }
 
-  // A missing value is neither the best nor the worst: whichever way one sorts, it comes last.
+  // A missing value is neither the best nor the worst, so it comes last in either order.
   function missingLast(table) {
     const header = table.querySelector("th[aria-sort]");
     if (!header) return;
@@ -70,7 +70,7 @@
     apply();
   }));
 
-  // Of the tables by the value of a key one is shown.
+  // Show one of the tables that are grouped by the value of a key.
   window.ablation.ready.then(() => document.querySelectorAll(".groups").forEach((groups) => {
     const key = groups.querySelector(".group-key");
     const tables = Array.from(groups.querySelectorAll(".group"));
@@ -80,7 +80,7 @@
     show();
   }));
 
-  // A print shows everything but the long tails of lists; afterwards the page is as it was.
+  // A print shows everything except the long tails of lists; afterwards the page is folded as before.
   let opened = [];
   window.addEventListener("beforeprint", () => {
     opened = Array.from(document.querySelectorAll(".study > details:not([open]), .part:not([open]), .row > details:not([open])"));
@@ -88,7 +88,7 @@
   });
   window.addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
 
-  // Items that changed: the filter by subset.
+  // Filter the items that changed by subset.
   window.ablation.ready.then(() => document.querySelectorAll(".samples").forEach((samples) => {
     const select = samples.querySelector(".sample-subset");
     if (!select) return;
@@ -105,7 +105,7 @@
   }));
 })();
 
-// What a reader takes along: a figure's data (CSV) or its picture (SVG), made here and sent nowhere.
+// Save the data of a figure (CSV) or its picture (SVG); both are made in the browser and sent nowhere.
 (function () {
   "use strict";
 
@@ -142,7 +142,7 @@
     save(`${name}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg));
   }
 
-  // Numbers as they are; a text that a spreadsheet would run as a formula gets a leading apostrophe.
+  // Numbers stay as they are; text that a spreadsheet would run as a formula gets a leading apostrophe.
   function csv(rows) {
     const cell = (value) => {
       if (value === null || value === undefined) return "";
@@ -153,7 +153,7 @@
     return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
   }
 
-  // A drawing of the page with its styles written into it, at a place of another one.
+  // A copy of a drawing of the page, with its styles as attributes, at the position (x, y) of another drawing.
   function still(svg, x, y) {
     const copy = svg.cloneNode(true), shown = [svg, ...svg.querySelectorAll("*")];
     [copy, ...copy.querySelectorAll("*")].forEach((node, i) => {
@@ -184,8 +184,8 @@
       const [left, top] = [(i % 3) * width, 50 + Math.floor(i / 3) * (height + 30)];
       return [label(left + 8, top - 6, plots[i].label, { "font-weight": 600 }), still(svg, left, top)];
     });
-    const [ours, theirs] = [...article.querySelectorAll("svg.key")].reverse();
-    const key = [still(theirs, 8, y - 10), label(24, y, "published"), still(ours, 100, y - 10), label(116, y, "measured, ± one standard deviation over seeds")];
+    const [measured, reported] = [...article.querySelectorAll("svg.key")].reverse();
+    const key = [still(reported, 8, y - 10), label(24, y, "published"), still(measured, 100, y - 10), label(116, y, "measured, ± one standard deviation over seeds")];
     return [": published and measured", Math.max(width * Math.min(3, panels.length), 400), y + 12, [...parts, ...key]];
   }
 
@@ -202,7 +202,7 @@
     const { draw, table } = FIGURES[tools.dataset.figure];
     const article = tools.closest("article"), name = `${article.id}-${tools.dataset.figure}`;
     tools.querySelector(".save-svg").addEventListener("click", () => {
-      document.documentElement.classList.add("paper"); // its colours, also where the page is dark
+      document.documentElement.classList.add("paper"); // light colours, even if the page is dark
       const [what, ...picture] = draw(article, content);
       document.documentElement.classList.remove("paper");
       saveSvg(name, `${title}${what}`, ...picture);

@@ -1,8 +1,8 @@
-// Learning curves (uPlot): mean over seeds, band from the lowest to the highest seed; a reader chooses variants and metric.
+// Learning curves (uPlot): the mean over seeds, with a band from the lowest to the highest seed.
 (function () {
   "use strict";
 
-  // Okabe and Ito's palette, darkened or lightened to stay readable; each colour has a dash of its own.
+  // Okabe and Ito's palette, darkened or lightened to stay readable; each colour has its own dash.
   const LIGHT = ["#0068a8", "#c24e00", "#007a5a", "#a8527f", "#8a6500", "#2f8fc4", "#3a3a3a"];
   const DARK = ["#6ab7ec", "#f08c4a", "#3fc39c", "#df9cc0", "#e6b53c", "#a9d8f5", "#e4e4e4"];
   const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4]];
@@ -11,7 +11,7 @@
   const { element, drawn, label, save, saveSvg, csv } = window.ablation;
   const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
 
-  // How to write the numbers of one table: with the same decimals, four digits of the largest and two of the smallest.
+  // Return a function that writes the numbers of one table with the same decimals: four digits of the largest, two of the smallest.
   function writer(values) {
     const sizes = values.filter((value) => value).map(Math.abs);
     const places = (size, digits) => digits - 1 - Math.floor(Math.log10(size));
@@ -29,7 +29,7 @@
     return drawn("svg", { width: 26, height: 10, viewBox: "0 0 26 10" }, line);
   }
 
-  // Fill gaps inside a seed's own range on a straight line: another run may have logged at steps that this one did not.
+  // Fill gaps between the values of a seed by straight lines, because another run may have logged at other steps.
   function bridged(values) {
     const filled = values.slice();
     let last = -1;
@@ -43,7 +43,7 @@
     return filled;
   }
 
-  // Only where every seed has a value: a mean over the survivors of an early stop is not that of the variant.
+  // Summarise only steps at which every seed has a value: after an early stop, the mean of the other seeds is not that of the variant.
   function summary(seeds, count) {
     const mean = [], low = [], high = [];
     for (let i = 0; i < count; i++) {
@@ -56,7 +56,7 @@
     return { mean, low, high };
   }
 
-  // Exponential moving average, freed of its start at nothing, as TensorBoard's; gaps stay gaps.
+  // Exponential moving average, corrected for its start at zero, as in TensorBoard; gaps stay gaps.
   function smoothed(values, weight) {
     let sum = 0, norm = 0;
     return values.map((value) => {
@@ -67,7 +67,7 @@
     });
   }
 
-  // Where a line is lowest and highest, and where it ends: {min, max, last}, each [value, index] or null.
+  // The lowest, highest and last value of a line: {min, max, last}, each [value, index]; null for an empty line.
   function extremes(values) {
     const known = values.map((value, i) => [value, i]).filter(([value]) => value !== null);
     if (!known.length) return null;
@@ -75,7 +75,7 @@
     return { min: by((a, b) => a < b), max: by((a, b) => a > b), last: known[known.length - 1] };
   }
 
-  // Values known at some x, read off a straight line at others; null outside of them.
+  // Interpolate values known at some x linearly at other x; null outside their range.
   function interpolated(x, values, wanted) {
     const known = x.map((at, i) => [at, values[i]]).filter(([, value]) => value !== null);
     let place = 0;
@@ -128,7 +128,7 @@
       }).observe(this.find(".plot"));
     }
 
-    // The pair that was chosen above; else the comparison that is marked as the first; else the first two variants.
+    // Show the pair that was chosen above, else the comparison that is marked as the first, else the first two variants.
     start() {
       const wanted = this.root.dataset.pair;
       if (wanted) {
@@ -144,7 +144,7 @@
       } else this.choose(this.boxes.slice(0, 2).map((box) => box.value));
     }
 
-    // Metrics whose name or label holds the words, or fits them as a regular expression.
+    // Offer the metrics whose name or label contains the text, or matches it as a regular expression.
     search() {
       const text = this.find(".metric-search").value.trim();
       let fits = (name) => name.toLowerCase().includes(text.toLowerCase());
@@ -220,7 +220,7 @@
       this.read(Number(range.value), false);
     }
 
-    // The seconds at which a variant did the steps of the metric, mean over its seeds; null where its stage logs no time.
+    // The seconds at which a variant reached the steps of the metric, averaged over seeds; null if its stage does not log the time.
     seconds(name) {
       const at = this.data.metrics.findIndex((one) => one.stage === this.metric.stage && /(^|\/)(elapsed_s|wall_s)$/.test(one.name));
       if (at < 0) return null;
@@ -230,7 +230,7 @@
       return interpolated(clock.steps, mean, this.metric.steps);
     }
 
-    // Where each part's steps lie on the axis. Lines over time have places of their own, so the axis holds them all.
+    // Set the position of each step of each part on the axis. Over time, positions differ by variant, so the axis has them all.
     layout() {
       const clocks = this.parts.map((part) => this.seconds(part.name));
       const over = this.find(".over");
@@ -238,7 +238,7 @@
       over.parentElement.title = over.disabled ? "this stage does not log the time" : "";
       this.timed = over.value === "time" && !over.disabled;
       this.parts.forEach((part, i) => { part.seconds = clocks[i]; part.x = this.timed ? clocks[i] || this.metric.steps.map(() => null) : this.metric.steps; });
-      const places = new Map(); // x: the step that stands there
+      const places = new Map(); // x: index of the step at this position
       this.parts.forEach((part) => part.x.forEach((x, i) => { if (x !== null && !places.has(x)) places.set(x, i); }));
       if (!this.timed) this.metric.steps.forEach((x, i) => places.set(x, i));
       const axis = [...places.keys()].sort((a, b) => a - b);
@@ -252,19 +252,19 @@
       const weight = Number(this.find(".smooth").value);
       const axis = this.layout(), at = new Map(axis.map((x, i) => [x, i]));
       const data = [axis], series = [{}], bands = [];
-      let of = null;
+      let current = null; // part whose series are added
       const add = (values, options) => {
         let placed = values;
         if (this.timed) {
           placed = axis.map(() => null);
-          values.forEach((value, i) => { if (of.x[i] !== null) placed[at.get(of.x[i])] = value; });
+          values.forEach((value, i) => { if (current.x[i] !== null) placed[at.get(current.x[i])] = value; });
         }
         data.push(placed);
         series.push({ spanGaps: this.timed, points: { show: values.filter((v) => v !== null).length === 1 }, ...options });
         return data.length - 1;
       };
       this.parts.forEach((part) => {
-        of = part;
+        current = part;
         const ok = part.seeds.filter((seed) => seed.ok);
         if (ok.length > 1) {
           const low = add(part.low, { stroke: "transparent", points: { show: false } });
@@ -274,7 +274,7 @@
         if (weight > 0) add(part.mean, { stroke: `${part.colour}59`, width: 1.2 });
         add(weight > 0 ? smoothed(part.mean, weight) : part.mean, { stroke: part.colour, width: 2, dash: part.dash });
         part.seeds.forEach((seed) => {
-          // Beyond the mean, which ends with the first seed that ends, the others go on as thin lines; so do failed runs.
+          // The mean ends with the first seed that ends; other seeds continue as thin lines, and so do failed runs.
           const beyond = seed.values.map((value, i) => (part.mean[i] === null || part.mean[i + 1] === null ? value : null));
           if (each || !seed.ok) add(seed.values, { stroke: `${part.colour}${seed.ok ? "90" : "c0"}`, width: 1, dash: seed.ok ? [] : [1, 3] });
           else if (beyond.some((value, i) => value !== null && part.mean[i] === null)) add(beyond, { stroke: `${part.colour}90`, width: 1 });
@@ -290,7 +290,7 @@
       const ink = forPrint ? "#1d1d1b" : styles.getPropertyValue("--muted").trim();
       const rule = forPrint ? "#dddbd3" : styles.getPropertyValue("--rule").trim();
       const { data: whole, series, bands } = this.series();
-      // A logarithmic axis has no step 0: it begins with the first step above.
+      // A logarithmic axis has no step 0, so it begins with the first step above 0.
       const logSteps = this.find(".log-steps").checked && whole[0][whole[0].length - 1] > 0;
       this.offset = logSteps ? whole[0].findIndex((x) => x > 0) : 0;
       const data = whole.map((values) => values.slice(this.offset));
@@ -376,7 +376,7 @@
       return `${this.root.closest("article").id}-${this.metric.name}`.replace(/[^A-Za-z0-9.-]+/g, "-");
     },
 
-    // A row per step and variant: mean and range over seeds, and each seed; as shown, but never smoothed.
+    // A row per step and variant: mean and range over seeds, and each seed, as shown but never smoothed.
     csv() {
       const seeds = [...new Set(this.parts.flatMap((part) => part.seeds.map((seed) => seed.seed)))].sort((a, b) => a - b);
       const rows = [["metric", "variant", "step", "seconds", "mean", "lowest", "highest", ...seeds.map((seed) => `seed ${seed}`)]];
@@ -387,7 +387,7 @@
       return csv(rows);
     },
 
-    // The chart as uPlot has laid it out: its bands, lines and ticks, in the colours of paper.
+    // Save the bands, lines and ticks of the chart as uPlot has laid them out, in light colours.
     async saveSvg() {
       this.draw(true);
       await null; // uPlot lays out in a microtask
@@ -431,7 +431,7 @@
   });
 
   window.ablation.ready.then(() => document.querySelectorAll(".curves").forEach((root) => {
-    // Drawn when it comes into sight: a page of many studies opens at once.
+    // Draw curves when they come into sight, so that a page of many studies opens fast.
     const start = () => { if (!root.drawn) { root.drawn = true; root.curves = new Curves(root); } };
     new IntersectionObserver((entries, observer) => {
       if (entries.some((entry) => entry.isIntersecting)) { observer.disconnect(); start(); }

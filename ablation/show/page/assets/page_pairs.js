@@ -1,4 +1,4 @@
-// Any two variants: effect, what differs between their configurations, and their curves.
+// Any two variants: the effect, the differences between their configurations, and their curves.
 (function () {
   "use strict";
 
@@ -68,7 +68,7 @@
       this.draw();
     }
 
-    // Every pair, each once, as numbers.
+    // The numbers of every pair, each pair once.
     table() {
       const { variants, pairs, verdicts } = this.data;
       const rows = Object.entries(pairs).map(([names, [effect, low, high, p, verdict, seeds, items]]) => {
@@ -78,7 +78,7 @@
       return [["variant", "against", "effect", "low", "high", "p, not corrected", "verdict", "seeds", "items"], ...rows];
     }
 
-    // The curves below follow, whether they are drawn already or when they come into sight.
+    // The curves below show the same pair, now or when they come into sight.
     choose() {
       this.draw();
       const curves = this.root.closest("article").querySelector(".curves");
@@ -90,13 +90,12 @@
     // [effect, low, high, p, verdict, seeds, items, why] of the first against the second, or null.
     numbers() {
       const [i, j] = [this.one, this.other].map((name) => this.data.variants.indexOf(name));
-      const there = this.data.pairs[`${i} ${j}`];
-      const back = this.data.pairs[`${j} ${i}`];
-      const row = there || back;
+      const forward = this.data.pairs[`${i} ${j}`];
+      const row = forward || this.data.pairs[`${j} ${i}`];
       if (!row) return null;
       const name = this.data.verdicts[row[4]];
-      const [effect, low, high] = there ? row : [row[0], row[2], row[1]].map((value) => (value === null ? null : -value));
-      return { effect, low, high, p: row[3], verdict: there ? name : TURNED[name] || name, seeds: row[5], items: row[6], why: this.data.whys[row[7]],
+      const [effect, low, high] = forward ? row : [row[0], row[2], row[1]].map((value) => (value === null ? null : -value));
+      return { effect, low, high, p: row[3], verdict: forward ? name : TURNED[name] || name, seeds: row[5], items: row[6], why: this.data.whys[row[7]],
         comparison: this.data.comparisons[`${i} ${j}`] };
     }
 
@@ -145,18 +144,18 @@
     }
 
     values(name) {
-      const own = this.data.own[this.data.variants.indexOf(name)];
-      return this.data.keys.map((_, at) => (at in own ? own[at] : this.data.base[at]));
+      const different = this.data.own[this.data.variants.indexOf(name)];
+      return this.data.keys.map((_, at) => (at in different ? different[at] : this.data.base[at]));
     }
 
     differences() {
       const { keys } = this.data;
-      const [ours, theirs] = [this.find(".one").value, this.find(".other").value].map((name) => this.values(name));
-      // `none` that became a mapping, or the other way round: the keys below it tell.
+      const [first, second] = [this.find(".one").value, this.find(".other").value].map((name) => this.values(name));
+      // `none` became a mapping, or the other way round: the keys below it show the change.
       const below = (values, key) => keys.some((other, at) => other.startsWith(`${key}.`) && values[at] !== null);
-      const opened = (at) => (ours[at] === null && below(ours, keys[at])) || (theirs[at] === null && below(theirs, keys[at]));
-      const shown = keys.map((_, at) => at).filter((at) => (ours[at] !== null || theirs[at] !== null) && !opened(at));
-      const differing = shown.filter((at) => ours[at] !== theirs[at]);
+      const opened = (at) => (first[at] === null && below(first, keys[at])) || (second[at] === null && below(second, keys[at]));
+      const shown = keys.map((_, at) => at).filter((at) => (first[at] !== null || second[at] !== null) && !opened(at));
+      const differing = shown.filter((at) => first[at] !== second[at]);
       this.factors = [...new Set(differing.map((at) => this.data.factors[keys[at]] || keys[at]))];
       const table = this.find(".diff");
       table.querySelector(".of-one").textContent = this.find(".one").value;
@@ -170,7 +169,7 @@
         const name = element("th");
         name.scope = "row";
         name.append(element("code", keys[at]));
-        // A key below one that is `none` is none as well.
+        // A key below a key that is `none` is also `none`.
         const none = (values) => keys.some((above, i) => values[i] === "none" && keys[at].startsWith(`${above}.`));
         const cell = (values) => {
           const node = element("td");
@@ -178,7 +177,7 @@
           else node.append(none(values) ? element("code", "none") : element("span", "no such key", "quiet"));
           return node;
         };
-        row.append(name, cell(theirs), cell(ours));
+        row.append(name, cell(second), cell(first));
         return row;
       }));
     }
