@@ -277,37 +277,31 @@ def run_diff(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments) if CONFIGS.exists() else None
     results = arguments.results or (settings.results if settings else Path("results"))
     has_results = (results / DATABASE).exists()
+    found, why = None, None
     if has_results and not (settings and all(studies_having(settings, [name], only) for name in wanted)):
         from ablation.show.effects import stored_effect  # late: without results nothing of this is needed
 
-        if found := stored_effect(results, only, *wanted):
-            return _print_diff(arguments, found.changes, [*found.changed, *found.lines], None, found.effect)
-        if settings is None:
+        found = stored_effect(results, only, *wanted)
+        if found is None and settings is None:
             problem = "no study in the results has both variants"
             remedy = "run `ablation verdicts` to list all variants"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
-    settings = settings or settings_of(arguments)  # which refuses a folder without a project
-    study = study_named(settings, only or study_with(settings, *wanted), arguments)
-    changes = diff(study, *wanted, scaled=bool(arguments.scale))
-    why, effect = study.variants[wanted[1]].why, None
-    lines = [*(map(describe, changes) if changes else ["no difference"]), f"why {wanted[1]}: {why}"]
-    if arguments.results or has_results:
-        from ablation.show.effects import declared_effect
+    if found is not None:
+        changes, lines = found.changes, [*found.changed, *found.lines]
+    else:
+        settings = settings or settings_of(arguments)  # which refuses a folder without a project
+        study = study_named(settings, only or study_with(settings, *wanted), arguments)
+        differing = diff(study, *wanted, scaled=bool(arguments.scale))
+        changes = [change.model_dump(by_alias=True) for change in differing]
+        why = study.variants[wanted[1]].why
+        lines = [*(map(describe, differing) if differing else ["no difference"]), f"why {wanted[1]}: {why}"]
+        if arguments.results or has_results:
+            from ablation.show.effects import declared_effect
 
-        found = declared_effect(results, study, settings.scale, *wanted)
-        effect, lines = found.effect, [*lines, *found.lines]
-    return _print_diff(arguments, [change.model_dump(by_alias=True) for change in changes], lines, why, effect)
-
-
-def _print_diff(
-    arguments: argparse.Namespace,
-    changes: list[dict[str, Any]],
-    lines: list[str],
-    why: str | None,
-    effect: dict[str, Any] | None,
-) -> int:
+            found = declared_effect(results, study, settings.scale, *wanted)
+            lines += found.lines
     if arguments.json:
-        print_json("diff", changes, why=why, effect=effect)
+        print_json("diff", changes, why=why, effect=found.effect if found else None)
     else:
         print("\n".join(lines))
     return 0
