@@ -237,10 +237,11 @@ def _guarded(analysis: Analysis, comparison: Comparison, test: NotWorse | None) 
     return Guarded(metric, "worse" if comparison.detail == "worse" else "undecided", comparison, margin, test.p)
 
 
-def rails_in_words(guarded: Sequence[Guarded]) -> str:
+def rails_in_words(guarded: Sequence[Guarded], verdict: str = "") -> str:
     """Return, as a clause, what guardrails add to a comparison's verdict; empty without guardrails."""
-    for verdict, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
-        if names := [rail.metric for rail in guarded if rail.verdict == verdict]:
+    worse = f"{'and' if verdict == 'worse' else 'but'} worse in {{}}"
+    for outcome, said in (("worse", worse), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
+        if names := [rail.metric for rail in guarded if rail.verdict == outcome]:
             return said.format(" and ".join(names))
     return "guardrails hold" if any(rail.verdict == "holds" for rail in guarded) else ""
 

@@ -111,9 +111,11 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
 
 def comparison_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
     """Return one row per comparison: COMPARISON_COLUMNS, and `guardrails`, a clause on the study's guardrails."""
-    pairs = [(study, comparison) for study in judged for comparison in study.comparisons]
-    guardrails = [rails_in_words(study.guarded.get(comparison.pair, ())) for study, comparison in pairs]
-    return comparison_rows(comparison for _, comparison in pairs).assign(guardrails=guardrails)
+    pairs = [
+        (comparison, study.guarded.get(comparison.pair, ())) for study in judged for comparison in study.comparisons
+    ]
+    guardrails = [rails_in_words(guarded, comparison.verdict) for comparison, guarded in pairs]
+    return comparison_rows(comparison for comparison, _ in pairs).assign(guardrails=guardrails)
 
 
 def guardrail_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:

@@ -120,8 +120,9 @@ def _rails(row: Mapping[str, Any]) -> str:
 
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return words for the number of comparisons that are worse in a guardrail; empty if there is none."""
-    lost = sum(_rails(row).startswith(", but worse") for row in rows)
-    return f", {f'{lost} of them' if len(rows) > 1 else 'but'} worse in a guardrail" if lost else ""
+    lost = sum(" worse in " in _rails(row) for row in rows)
+    alone = "and" if rows[0]["verdict"] == "worse" else "but"
+    return f", {f'{lost} of them' if len(rows) > 1 else alone} worse in a guardrail" if lost else ""
 
 
 def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

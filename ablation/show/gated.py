@@ -102,7 +102,7 @@ def as_rows(gated: Gated) -> list[dict[str, Any]]:
     comparisons = clean_records(comparison_rows(answer.comparison for answer in gated.answers))
     return [
         comparison
-        | {"guardrails": rails_in_words(gated.guarded.get(answer.comparison.pair, ()))}
+        | {"guardrails": rails_in_words(gated.guarded.get(answer.comparison.pair, ()), answer.comparison.verdict)}
         | {"outcome": answer.outcome, "why": answer.why, "p_not_worse": answer.p_not_worse}
         for comparison, answer in zip(comparisons, gated.answers, strict=True)
     ]

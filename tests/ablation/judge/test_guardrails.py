@@ -23,14 +23,14 @@ from tests.simulate import Study, editing, simulate, stage_dir
 LENGTH = Guardrail(metric="length", direction="min", margin=5)
 
 
-def guarded(change, *, spread=3.0, seeds=6, rail=LENGTH, count=1):
+def guarded(change, *, spread=3.0, seeds=6, rail=LENGTH, count=1, verdict=""):
     """The addition to a comparison whose items change in length by `change`."""
     rng = np.random.default_rng(3)
     parent = rng.normal(100, 10, (seeds, 300))
     child = parent + change + rng.normal(0, spread, (seeds, 1)) + rng.normal(0, 1, (seeds, 300))
     study = measurements({"v0": {"all": parent}, "v1": {"all": child}}, variant_tree(2), value="length")
     [found] = guard([as_guardrail(study, rail, count)] * count).values()
-    return rails_in_words(found)
+    return rails_in_words(found, verdict)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,7 @@ def guarded(change, *, spread=3.0, seeds=6, rail=LENGTH, count=1):
 )
 def test_a_guardrail_is_a_test_of_its_own(change, said):
     assert guarded(change) == said
+    assert guarded(change, verdict="worse") == said.replace("but", "and")
     assert guarded(3.0, spread=40.0) == "length undecided"
 
 

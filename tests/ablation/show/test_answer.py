@@ -70,6 +70,10 @@ def test_a_guardrail_that_a_change_made_worse_is_told_with_its_verdict():
     assert said(comparison("a", "better", 0.02, **lost), comparison("b", "better", 0.01, **held)) == (
         "a is better than v1 by 0.0200 [0.0150, 0.0250], but worse in length; 1 more is better."
     )
+    both = {"guardrails": "and worse in length"}
+    assert said(comparison("a", "worse", -0.02, **both), comparison("b", "worse", -0.01, **both)) == (
+        "a is worse than v1 by 0.0200 [0.0150, 0.0250], and worse in length; 1 more is worse, and worse in a guardrail."
+    )
     equal = [comparison("a", "equivalent", **lost), comparison("b", "equivalent", **held)]
     assert said(*equal, comparison("c", "undecided", **lost)) == (
         "2 changes are equivalent (within 0.02), 1 of them worse in a guardrail. 1 change is undecided, but worse in a "
