@@ -31,15 +31,8 @@ _CHART_ENDS = ("__MIN", "__MAX")
 _SEPARATOR = " - "  # of run and metric in the columns of a chart
 _STEPS = ("step", "global_step", "trainer/global_step")
 _STATES: dict[str, State] = {"finished": "finished", "running": "running"}
-_NAMED = {
-    "nan": math.nan,
-    "NaN": math.nan,
-    "inf": math.inf,
-    "Infinity": math.inf,
-    "null": None,
-    "true": True,
-    "false": False,
-}
+_NAMED = {"null": None, "true": True, "false": False, "inf": math.inf, "Infinity": math.inf}
+_NAMED |= dict.fromkeys(("nan", "NaN"), math.nan)
 _REMEDY = (
     "export a run's history, a chart over Step, or runs with columns name, config and summary (docs/how-to/import.md)"
 )
