@@ -230,17 +230,29 @@ def power() -> Iterator[str]:
     yield section(
         "Power beside a crossed analysis of variance",
         """`python -m tests.simulations.test_power` simulates studies of 50, 400 and 1,319 items whose effect is 4
-        standard errors (5 with three seeds), and studies without an effect, 300 of each. The table has the share that
-        is called better or worse, and the share that an analysis of variance of seeds and items (or means of clusters)
-        calls significant at 5%: lowest and highest of the three sizes, in percent. The analysis gives clusters equal
-        weight; the product gives items equal weight, so the two answer different questions if clusters are unequal.""",
+        standard errors (5 with three seeds), and studies without an effect, 300 of each. The table shows the percentage
+        that is called better or worse and, in parentheses, that an analysis of variance of seeds and items (or means of
+        clusters) calls significant at 5%: lowest and highest of the three sizes. The analysis weights clusters equally,
+        this project items, so they answer different questions if clusters are unequal.""",
     )
+
+    def shares(column: str, **chosen: str) -> str:
+        alike = [study for study in studies if chosen.items() <= study.items()]
+        return "-".join(f"{100 * end(float(study[column]) for study in alike):.0f}" for end in (min, max))
+
+    seeds = list(dict.fromkeys(study["seeds"] for study in studies))
+    found, found_by_anova, false, false_by_anova = [*studies[0]][3:]
+    pairs = [
+        (count, ours, anova) for ours, anova in ((found, found_by_anova), (false, false_by_anova)) for count in seeds
+    ]
     rows = []
-    for name, seeds in dict.fromkeys((study["values"], study["seeds"]) for study in studies):
-        alike = [study for study in studies if (study["values"], study["seeds"]) == (name, seeds)]
-        shares = ([100 * float(study[column]) for study in alike] for column in [*alike[0]][3:])
-        rows.append([name, seeds, *(f"{min(each):.0f} to {max(each):.0f}" for each in shares)])
-    yield markdown(["values", "seeds", "found", "found by ANOVA", "false", "false by ANOVA"], rows)
+    for name in dict.fromkeys(study["values"] for study in studies):
+        of_seeds = [
+            (shares(ours, values=name, seeds=n), shares(anova, values=name, seeds=n)) for n, ours, anova in pairs
+        ]
+        rows.append([name, *(f"{ours} ({anova})" for ours, anova in of_seeds)])
+    head = [f"{what}, {count} seeds" for what in ("found", "false") for count in seeds]
+    yield markdown(["values", *head], rows)
 
 
 def page() -> str:

@@ -20,8 +20,8 @@ stage, `train/loss` a [metric](metrics/debias.md), and `figure gspo/training` a 
 `snakemake --resources gpu=2 --config study=... variant=... scale=paper` replaces most scripts: it runs one variant with
 all that it needs, or without `variant` the whole study. `scale=paper` has the sources' models and sizes.
 
-This page leaves out variants, keys and metrics that have nearly the same name here. [statements.tsv](statements.tsv)
-has all {count} statements of the notes; `docs/make_sources.py` makes this page from it.
+This page leaves out what has nearly the same name here, and what the study's page explains.
+[statements.tsv](statements.tsv) has all {count} statements of the notes; `docs/make_sources.py` writes this page.
 """
 SECTIONS = {
     "biasedit": "The BiasEdit notes: GRPO on BiasEdit (study `debias`)",
