@@ -132,7 +132,8 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
             raise ConfigError(path, name, len(ids), problem, "evaluate again")
         for item in ids:
             if str(item) in found:
-                raise ConfigError(path, short(str(item)), name, f"is also in {found[str(item)]}", _AGAIN)
+                problem = "occurs twice" if found[str(item)] == name else f"is also in {found[str(item)]}"
+                raise ConfigError(path, name, short(str(item)), problem, _AGAIN)
             found[str(item)] = name
             error = "the harness has no result, because the evaluation ended with an error" if value is None else None
             yield str(item), f"infrastructure: {why.get(item, 'infra_failure')}" if item in broken else error or value

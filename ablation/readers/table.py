@@ -172,8 +172,8 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
     }
     if lacking or not item or not value:
         problem = f"has no column {' or '.join(lacking)}, only {one_line(', '.join(head), 200)}"
-        remedy = f"name another column with {' or '.join(lacking.values())}, or call the columns item, value and, if it"
-        remedy += " has them, seed, subset, cluster, sample; to read a table of runs use `ablation import table`"
+        remedy = f"name another column with {' or '.join(lacking.values())}, or rename the columns to item and value"
+        remedy += " (optional: seed, subset, cluster, sample); to read a table of runs use `ablation import table`"
         raise ConfigError(path, "", None, problem, remedy)
     if absent := [column for column in wanted.by if column not in head]:
         raise ConfigError(path, "--by", absent[0], "the column does not exist", suggest(absent[0], head))
