@@ -242,17 +242,13 @@ def power() -> Iterator[str]:
 
     seeds = list(dict.fromkeys(study["seeds"] for study in studies))
     found, found_by_anova, false, false_by_anova = [*studies[0]][3:]
-    pairs = [
-        (count, ours, anova) for ours, anova in ((found, found_by_anova), (false, false_by_anova)) for count in seeds
-    ]
     rows = []
     for name in dict.fromkeys(study["values"] for study in studies):
         of_seeds = [
-            (shares(ours, values=name, seeds=n), shares(anova, values=name, seeds=n)) for n, ours, anova in pairs
+            f"{shares(found, values=name, seeds=n)} ({shares(found_by_anova, values=name, seeds=n)})" for n in seeds
         ]
-        rows.append([name, *(f"{ours} ({anova})" for ours, anova in of_seeds)])
-    head = [f"{what}, {count} seeds" for what in ("found", "false") for count in seeds]
-    yield markdown(["values", *head], rows)
+        rows.append([name, *of_seeds, f"{shares(false, values=name)} ({shares(false_by_anova, values=name)})"])
+    yield markdown(["values", *(f"found, {count} seeds" for count in seeds), "false, any seeds"], rows)
 
 
 def page() -> str:
