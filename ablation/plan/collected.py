@@ -135,7 +135,7 @@ def claim_reports(results: Path, reports: Path) -> None:
     Reports without such a record may show other results, so the next Snakemake draws them again. Raises ConfigError if
     the folder shows other results or cannot be used.
     """
-    marker, mine = reports / MARKER, os.path.relpath(results.resolve(), reports.resolve())
+    marker, relative = reports / MARKER, os.path.relpath(results.resolve(), reports.resolve())
     try:
         shown = read_text(marker).strip()
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def claim_reports(results: Path, reports: Path) -> None:
             *(path for table in reports.glob("*/table.html") for path in table.parent.iterdir()),
         ]
         date((path for path in drawn if path.is_file()), LONG_AGO)
-        write_text(marker, f"{mine}\n")
+        write_text(marker, f"{relative}\n")
         return
     except NotADirectoryError:
         raise ConfigError(
@@ -152,7 +152,7 @@ def claim_reports(results: Path, reports: Path) -> None:
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
-    if shown != mine:
+    if shown != relative:
         problem = f"this folder shows the results in {os.path.normpath(reports / shown)}, not those in {results}"
         remedy = "name another folder (reports=... or --reports), or delete this one so that it is drawn again"
         raise ConfigError(reports, "", None, problem, remedy)

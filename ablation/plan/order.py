@@ -28,9 +28,9 @@ def turns(plan: Plan) -> Turns:
                 address, turn = (f"{study.name}.{stage}", key), (seeds[run.seed], place)
                 run_turns[address] = min(run_turns.get(address, turn), turn)
     for address in reversed(plan.stages):  # stages before their inputs
-        for above in plan.upstream[address]:
+        for source in plan.upstream[address]:
             if address in run_turns:
-                run_turns[above] = min(run_turns.get(above, run_turns[address]), run_turns[address])
+                run_turns[source] = min(run_turns.get(source, run_turns[address]), run_turns[address])
     return run_turns
 
 
@@ -39,8 +39,8 @@ def priorities(plan: Plan) -> dict[Address, int]:
     minutes: dict[Address, int] = {}  # minutes of the longest chain of stages that begins with a stage
     for address in reversed(plan.stages):
         minutes[address] = minutes.get(address, 0) + plan.stages[address].resources.runtime
-        for above in plan.upstream[address]:
-            minutes[above] = max(minutes.get(above, 0), minutes[address])
+        for source in plan.upstream[address]:
+            minutes[source] = max(minutes.get(source, 0), minutes[address])
     run_turns = turns(plan)
     # Equal stages keep the order of the plan.
     order = sorted(run_turns, key=lambda address: (run_turns[address], -minutes[address]))

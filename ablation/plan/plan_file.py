@@ -243,10 +243,10 @@ class Plan:
         addresses = set(wanted)
         waiting = list(addresses)
         while waiting:
-            for above in self.upstream[waiting.pop()]:
-                if above not in addresses:
-                    addresses.add(above)
-                    waiting.append(above)
+            for source in self.upstream[waiting.pop()]:
+                if source not in addresses:
+                    addresses.add(source)
+                    waiting.append(source)
         return addresses
 
     def statuses(self) -> list[Path]:

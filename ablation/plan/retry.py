@@ -112,7 +112,7 @@ def decide(plan: Plan, states: States) -> Actions:
         elif _read_otherwise(plan, now, stage):
             start_over(stage, REREAD)
     for stage in plan.selected():  # in the order in which they can run
-        blocking = (above for above in plan.upstream[stage.address] if now[above].state in FAILED)
+        blocking = (source for source in plan.upstream[stage.address] if now[source].state in FAILED)
         if now[stage.address].state == "blocked" and not any(blocking):
             start_over(stage, UNBLOCKED)
     for stage in plan.selected() if plan.settings.retry == "failed" else ():
@@ -246,8 +246,8 @@ def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: Plann
     if before.get("abort_rules") != now["abort_rules"]:
         parts.append("its abort rules changed")
     study = address[0].partition(".")[0]
-    above = [id.partition(".")[2] for id, _ in plan.upstream[address] if id.startswith(f"{study}.")]
-    after = [stage for stage in above if old.stages.get(stage) != run.stages[stage]]
+    inputs = [id.partition(".")[2] for id, _ in plan.upstream[address] if id.startswith(f"{study}.")]
+    after = [stage for stage in inputs if old.stages.get(stage) != run.stages[stage]]
     if not before:
         return "it changed"
     return "; ".join(parts) or (
@@ -259,13 +259,13 @@ def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: Plann
 
 def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield one phrase with the names of changed code files, if there are any."""
-    one, other = before.get("code", {}).get("files", {}), now["code"]["files"]
-    if names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
+    old_files, new_files = before.get("code", {}).get("files", {}), now["code"]["files"]
+    if names := sorted(name for name in {*old_files, *new_files} if old_files.get(name) != new_files.get(name)):
         yield f"{listed(names)} changed"
 
 
 def _values(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    one, other = dict(leaves(before.get("config", {}))), dict(leaves(now["config"]))
-    for key in {**one, **other}:
-        if (old := one.get(key)) != (new := other.get(key)):
+    old_values, new_values = dict(leaves(before.get("config", {}))), dict(leaves(now["config"]))
+    for key in {**old_values, **new_values}:
+        if (old := old_values.get(key)) != (new := new_values.get(key)):
             yield f"{key} of {{}} changed ({old} -> {new})"

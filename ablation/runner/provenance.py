@@ -35,7 +35,10 @@ def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str],
             "python": platform.python_version(),
             "packages": _packages(),
             "hardware": describe_hardware(),
-            "inputs": {name: _describe_input(folder) for name, folder in inputs.items()},
+            "inputs": {
+                name: {"stage": status.stage, "key": status.key, "ended": status.ended}
+                for name, status in ((name, read_state(folder)) for name, folder in inputs.items())
+            },
             "argv": list(argv),
             "environment": {
                 k: v for k, v in sorted(os.environ.items()) if k in _ENVIRONMENT or k.startswith("ABLATION_")
@@ -82,11 +85,6 @@ def _packages() -> dict[str, str]:
     heads = (text.partition("\n\n")[0] for text in reversed(metadata))
     found = ((_NAME.search(head), _VERSION.search(head)) for head in heads)
     return {name[1].strip(): version[1].strip() for name, version in found if name and version}
-
-
-def _describe_input(folder: Path) -> dict[str, Any]:
-    status = read_state(folder)
-    return {"stage": status.stage, "key": status.key, "ended": status.ended}
 
 
 def _processor() -> str:

@@ -389,10 +389,10 @@ def _used() -> dict[str, float]:
 
     device_memory_mb: largest memory that torch allocated on one device; absent if this process used no device.
     """
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    process, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    cpu = process.ru_utime + process.ru_stime + children.ru_utime + children.ru_stime
     unit = 1 << 20 if sys.platform == "darwin" else 1 << 10  # macOS counts bytes, other systems kilobytes
-    used = {"cpu_s": round(cpu, 3), "memory_mb": round(max(own.ru_maxrss, children.ru_maxrss) / unit, 1)}
+    used = {"cpu_s": round(cpu, 3), "memory_mb": round(max(process.ru_maxrss, children.ru_maxrss) / unit, 1)}
     torch = sys.modules.get("torch")  # without torch the stage used no device
     if torch is None or not torch.cuda.is_initialized():
         return used

@@ -27,8 +27,8 @@ def run(stage: Stage) -> None:
     count = len(methods)
     flat, repeated = pointers.flatten(0, 1), numbers.repeat_interleave(count)
     scores = score_pointers(model, prepared, repeated, flat, work=work, name="sequences")
-    nothing = torch.zeros(len(numbers), 0, dtype=torch.int64)
-    zero_shot = score_pointers(model, prepared, numbers, nothing, work=work, name="zero-shot")
+    no_pointers = torch.zeros(len(numbers), 0, dtype=torch.int64)
+    zero_shot = score_pointers(model, prepared, numbers, no_pointers, work=work, name="zero-shot")
     before = zero_shot.gold_logp.repeat_interleave(count)
     _log(stage, scores.correct.view(-1, count), methods, zero_shot.accuracy.mean().item())
     columns = {

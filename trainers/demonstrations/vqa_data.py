@@ -66,11 +66,11 @@ def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
 
     Raises ValueError, with file and question, if annotations or an image are missing or a question occurs twice.
     """
-    beside = [other for other in path.parent.glob(f"*{ANNOTATIONS}") if _split(other) == split]
-    if len(beside) != 1:
+    annotations = [other for other in path.parent.glob(f"*{ANNOTATIONS}") if _split(other) == split]
+    if len(annotations) != 1:
         name = f"*mscoco_{split}{ANNOTATIONS}"
-        raise ValueError(f"{path}: there are {len(beside)} files {name} beside it; leave exactly one")
-    answers = {str(row["question_id"]): row for row in _rows(beside[0], "annotations", ("question_id", "answers"))}
+        raise ValueError(f"{path}: there are {len(annotations)} files {name} beside it; leave exactly one")
+    answers = {str(row["question_id"]): row for row in _rows(annotations[0], "annotations", ("question_id", "answers"))}
     questions: dict[str, VisualQuestion] = {}
     for row in _rows(path, "questions", ("question_id", "image_id", "question")):
         number = str(row["question_id"])
@@ -78,7 +78,9 @@ def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
         if number in questions:
             raise ValueError(f"{where}: the question occurs twice; remove it once")
         if number not in answers:
-            raise ValueError(f"{where}: its annotation is missing in {beside[0].name}; remove the question, or add it")
+            raise ValueError(
+                f"{where}: its annotation is missing in {annotations[0].name}; remove the question, or add it"
+            )
         annotated = [str(answer["answer"]) for answer in answers[number]["answers"]]
         image = _image(images, split, int(row["image_id"]), where)
         if not annotated:

@@ -173,7 +173,7 @@ class Trainer:
     def restore(self) -> int:
         """Restore the last checkpoint, if there is one; return the number of steps done."""
         done = self.state.restore(self.stage)
-        set_steps(self.student, self.progress.student_steps)
+        self.student.get_buffer(_BUFFER).fill_(self.progress.student_steps)
         return done
 
     def before(self) -> dict[str, float]:
@@ -356,11 +356,6 @@ def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         model.get_buffer(_BUFFER).add_(1)
 
     optimizer.register_step_post_hook(add_one)
-
-
-def set_steps(model: nn.Module, taken: int) -> None:
-    """Set the step count of `model`, for weights from a checkpoint."""
-    model.get_buffer(_BUFFER).fill_(taken)
 
 
 def steps_taken(model: nn.Module) -> int:

@@ -90,10 +90,6 @@ class Adversarial(Strict):
         description="Student's objective: gspo, with the critic's scores, or cross_entropy, on teacher responses.",
     )
 
-    @property
-    def _has_reference(self) -> bool:
-        return self.kl_coef > 0 and self.student == "gspo"
-
 
 class Sampling(Strict):
     """Sampling of the student's responses."""

@@ -197,9 +197,9 @@ class Variance:
     def join(self, other: Self) -> Self:  # noqa: D102
         count = self.count + other.count
         share = other.count / count.clamp(min=1.0)
-        apart = other.mean - self.mean
-        squares = self.squares + other.squares + apart**2 * self.count * share
-        return type(self)(count, self.mean + apart * share, squares)
+        difference = other.mean - self.mean
+        squares = self.squares + other.squares + difference**2 * self.count * share
+        return type(self)(count, self.mean + difference * share, squares)
 
     def value(self) -> Tensor:  # noqa: D102
         return self.squares / self.count.clamp(min=1.0)

@@ -106,13 +106,13 @@ class Group(Ranks):
         if not all(isinstance(leaf, Tensor) and leaf.dim() == 0 for leaf in leaves):
             every = [each for rank_results in self.gather(results) for each in rank_results]
         elif leaves:
-            mine = torch.stack([leaf.detach().to(self._mesh.device_type, torch.float64) for leaf in leaves])
-            numbers = mine.new_empty(self.size, len(mine))
-            distributed.all_gather(list(numbers), mine, group=self._mesh.get_group())
+            scalars = torch.stack([leaf.detach().to(self._mesh.device_type, torch.float64) for leaf in leaves])
+            numbers = scalars.new_empty(self.size, len(scalars))
+            distributed.all_gather(list(numbers), scalars, group=self._mesh.get_group())
             every = [_with(results[0], iter(values)) for values in numbers.view(len(counts), -1)]
         else:  # results without values
             every = results * self.size
-        return [each for each, there in zip(every, counts, strict=True) if there]
+        return [result for result, counted in zip(every, counts, strict=True) if counted]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
         """Set whether the next backward pass sums gradients over ranks, or leaves each rank its own."""
@@ -157,8 +157,8 @@ class Group(Ranks):
         share(model, ignored_params={each for part in inside for each in part.parameters(recurse=False)})
         for block in blocks:
             send_weights(block, self._mesh)
-            there = {each for each in block.parameters() if isinstance(each, DTensor)}
-            share(block, ignored_params=there, mp_policy=low if autocast else MixedPrecisionPolicy())
+            sharded = {parameter for parameter in block.parameters() if isinstance(parameter, DTensor)}
+            share(block, ignored_params=sharded, mp_policy=low if autocast else MixedPrecisionPolicy())
         for module in _sharded(model):
             module.set_force_sum_reduction_for_comms(True)  # gloo cannot average
             module.set_gradient_divide_factor(1.0)

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
     from trainers.running.micro_batch import OneRankOutOfMemory
 
-    said = f"rank {rank}: " if rank else ""
+    prefix = f"rank {rank}: " if rank else ""
     short, late = list[str](), list[str]()
     begun: list[Stage] = []
 
@@ -58,7 +58,7 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
             _train(job, log, rank, begun)
         except RuntimeError as error:
             if isinstance(error, OneRankOutOfMemory):
-                short.append(said + str(error))
+                short.append(prefix + str(error))
             elif "Timed out waiting" in str(error):  # gloo's message; NCCL aborts the process
                 late.append(f"rank {rank} waited too long for another rank; read log.txt for the stack of each rank")
             raise
@@ -69,14 +69,14 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
         for stage in begun:
             stage.metrics.close()
     except OSError as error:
-        write_outcome(out, "failed", said + str(error), machine=True)
+        write_outcome(out, "failed", prefix + str(error), machine=True)
         return 1
     if short:
         write_outcome(out, LESS_MEMORY, short[0])
     elif late:
         write_outcome(out, "failed", late[0], machine=True, over=True)
     elif rank == 0 or state == "failed":
-        write_outcome(out, state, said + reason if reason else "")
+        write_outcome(out, state, prefix + reason if reason else "")
     return int(state == "failed")
 
 

@@ -22,30 +22,27 @@ def is_plain(model: Any) -> bool:
     """Return whether `Layer` computes the same as a model, given its type, precision, attention and hooks."""
     if type(model) not in KINDS:
         return False
-    config, device, body = model.config, model.device, getattr(model, "model", model)
+    config, body = model.config, getattr(model, "model", model)
     linear = [module for name, module in body.named_modules() if name.endswith("_proj")]
-    hooked = any(map(_is_hooked, model.modules()))
-    return not (
-        not sees_everything(config)
-        or hooked
-        or any(type(module) is not nn.Linear for module in linear)  # adapters, quantised weights
-        or model.dtype != torch.float32
-        or torch.is_autocast_enabled(device.type)
-        or config._attn_implementation != "sdpa"
-        or body.rotary_emb.rope_type != "default"
-        or getattr(config, "pretraining_tp", 1) > 1
+    hooked = (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in vars(module)  # accelerate replaces it
+        for module in model.modules()
     )
-
-
-def sees_everything(config: Any) -> bool:
-    """Return whether every layer attends to all earlier tokens, without a sliding window."""
-    layers = getattr(config, "layer_types", None) or ()
-    return getattr(config, "sliding_window", None) is None and all(layer == "full_attention" for layer in layers)
-
-
-def _is_hooked(module: nn.Module) -> bool:
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or "forward" in vars(module)  # accelerate replaces `forward`
+    return (
+        all(type(module) is nn.Linear for module in linear)  # no adapters, no quantised weights
+        and model.dtype == torch.float32
+        and not torch.is_autocast_enabled(model.device.type)
+        and config._attn_implementation == "sdpa"
+        and getattr(config, "sliding_window", None) is None
+        and all(layer == "full_attention" for layer in getattr(config, "layer_types", None) or ())
+        and body.rotary_emb.rope_type == "default"
+        and getattr(config, "pretraining_tp", 1) == 1
+        and not any(hooked)
+    )
 
 
 class Layer:
@@ -131,7 +128,7 @@ class Packing:
         read = sequences.completion_mask.bool() if last else sequences.completion_mask.bool()[:, 1:]
         prompt_ids = torch.where(sequences.prompt_mask.bool(), sequences.prompt_ids, -1)
         prompts, owner = prompt_ids.unique(dim=0, return_inverse=True)
-        there = prompts >= 0
+        present = prompts >= 0
         width, length = prompts.shape[1], read.shape[1]
         ids = torch.where(read, sequences.completion_ids[:, :length], -1)
         # Sorted, so that a response has tokens of its own only from where it differs from the previous response.
@@ -140,24 +137,24 @@ class Packing:
         differs = torch.ones_like(rows, dtype=torch.bool)
         differs[1:] = (rows[1:] != rows[:-1]).cumsum(1) > 0
         moved = differs[:, 1:] & (ids >= 0)
-        written = torch.cat([there.flatten(), moved.flatten()])
+        written = torch.cat([present.flatten(), moved.flatten()])
         slots = written.cumsum(0) - 1
         prompt_slots = slots[: prompts.numel()].view_as(prompts).clamp(min=0)
         response_slots = torch.where(moved, slots[prompts.numel() :].view_as(moved), 0).cummax(0).values
-        lengths = there.sum(1)
+        lengths = present.sum(1)
         after = lengths[owner, None] + torch.arange(length)
         causal = torch.ones(width, width, dtype=torch.bool).tril()
         itself = torch.eye(width, dtype=torch.bool)  # padding attends to itself, as attention to nothing is NaN
-        before = there[owner][:, None].expand(-1, length, -1)
+        before = present[owner][:, None].expand(-1, length, -1)
         so_far = torch.ones(length, length, dtype=torch.bool).tril().expand(len(rows), -1, -1)
         return cls(
-            ids=torch.cat([prompts[there], ids[moved]]),
-            positions=torch.cat([(there.cumsum(1) - 1)[there], after[moved]]),
+            ids=torch.cat([prompts[present], ids[moved]]),
+            positions=torch.cat([(present.cumsum(1) - 1)[present], after[moved]]),
             prompts=prompt_slots,
             queries=prompt_slots,
             responses=response_slots,
             keys=torch.cat([prompt_slots[owner], response_slots], 1),
-            prompt_mask=(causal & there[:, None] | itself)[:, None],
+            prompt_mask=(causal & present[:, None] | itself)[:, None],
             response_mask=torch.cat([before, so_far], 2)[:, None],
             written=written.nonzero()[:, 0],
             distinct=distinct,

@@ -80,11 +80,11 @@ class VllmEngine:
         if generator is not None:  # of all prompts, whoever samples them
             seeds = torch.randint(SEEDS, (len(prompts),), generator=generator).tolist()
         ranks, padding = self.placement.ranks, pad_token(self.tokenizer)
-        mine = ranks.share(len(prompts))
+        rows = ranks.share(len(prompts))
         self.hand_over()
         with self._uncompiled():
-            asked = self._ask(prompts[mine], seeds[mine], group_size, limit, temperature)
-        sequences = concatenate([part for part in ranks.gather(asked) if part is not None], padding)
+            responses = self._ask(prompts[rows], seeds[rows], group_size, limit, temperature)
+        sequences = concatenate([part for part in ranks.gather(responses) if part is not None], padding)
         return sequences, decode(self.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
     def hand_over(self) -> None:
@@ -114,7 +114,7 @@ class VllmEngine:
             return None
         from vllm import SamplingParams
 
-        asked = [
+        requests = [
             SamplingParams(
                 n=group_size if seed is not None else 1,  # the most likely response is one
                 seed=seed,
@@ -128,7 +128,7 @@ class VllmEngine:
             for seed in seeds
         ]
         inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        answers = self.llm.generate(inputs, asked, use_tqdm=False)
+        answers = self.llm.generate(inputs, requests, use_tqdm=False)
         groups = [sorted(answer.outputs, key=lambda each: each.index) for answer in answers]
         written = [each for group in groups for each in (group * group_size if len(group) == 1 else group)]
         if len(written) != len(prompts) * group_size:

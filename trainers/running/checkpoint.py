@@ -177,8 +177,8 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     """
     content = _read_state(folder)
     files = {} if content is None else content["files"]
-    mine = None if content is None else (content["step"], files)
-    if any(other != mine for other in ranks.gather(mine)):
+    seen = None if content is None else (content["step"], files)
+    if any(other != seen for other in ranks.gather(seen)):
         raise OSError(errno.EIO, "the ranks read different checkpoints; put the results on a file system they share")
     tensors, problem = _read_tensors(folder, files, ranks)
     problem = next(filter(None, ranks.gather(problem)), "")

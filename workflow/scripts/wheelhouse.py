@@ -79,8 +79,8 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--to", type=Path, default=Path("wheelhouse"))
     parser.add_argument("--machine", default="x86_64", help="processor of the target machine, as `uname -m` prints it")
-    said = "extra of pyproject.toml (default: all trainers)"
-    parser.add_argument("--extras", nargs="*", default=["all", "trainers"], help=said)
+    extras_help = "extra of pyproject.toml (default: all trainers)"
+    parser.add_argument("--extras", nargs="*", default=["all", "trainers"], help=extras_help)
     arguments = parser.parse_args()
     if not re.fullmatch(r"3\.\d+", arguments.python):
         parser.error(f"--python {arguments.python}: is not a version; write that of the machine, such as 3.12")
