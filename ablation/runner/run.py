@@ -316,7 +316,7 @@ def _blocked(inputs: dict[str, Path]) -> str:
     for name, folder in inputs.items():
         earlier = read_state(folder)
         if earlier.state in ("missing", "running"):
-            return f"input {name} has not ended: {folder / STATUS} is missing"
+            return f"input {name} has not ended, because {folder / STATUS} is missing; start snakemake again"
         if earlier.state != "ok":
             return _one_line(f"input {name} {_ENDED_AS.get(earlier.state, earlier.state)}: {earlier.reason}")
         if problem := altered(folder, earlier):

@@ -184,7 +184,7 @@ def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[
 
 
 class _LogPartition(torch.autograd.Function):
-    """A(h) for rows of which several share one distribution: `rows` are computed, `inverse` says which one is whose."""
+    """Autograd function of A(h) [N], computed only for distinct `rows` [R]; `inverse` [N] maps each row to its own."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: Any) -> Tensor:

@@ -154,7 +154,7 @@ def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Te
 
 @torch.no_grad()
 def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> None:
-    """Raise ValueError if sentences that share their prefixes do not give what each gives alone."""
+    """Raise ValueError if sentences that share prefixes have other states than each sentence has alone."""
     lengths = [len(tokens) for tokens in sentences]
     packed = last_hidden(model, _packed_prefix(model, sentences).split(lengths), sentences)
     ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])

@@ -91,7 +91,7 @@ def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
 
 
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the mean score difference of those of N pairs that have equal texts; no metric if there are none.
+    """Return the mean score difference over the pairs with equal texts, of N pairs; no metric if there are none.
 
     It is 0 unless the responses differ in tokens that the text does not show.
     """

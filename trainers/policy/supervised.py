@@ -41,7 +41,7 @@ class Examples:
         return cls(prompts, [response_tokens(tokenizer, text) for text in responses], pad_token(tokenizer))
 
     def cut(self, limit: int, *, end_token: bool = True) -> "Examples":
-        """Return the examples with responses of at most `limit` tokens; `end_token` says whether they keep their ends.
+        """Return the examples with responses cut to `limit` tokens, without end tokens if `end_token` is false.
 
         A student's responses have the same limit, so a critic cannot tell them from these by length alone.
         """

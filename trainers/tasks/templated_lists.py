@@ -40,7 +40,7 @@ _RESPONSE = re.compile(r"(.*?) (\w+) : ([\w ]*?) \. total (\d+) \.(.*)")
 
 @dataclass(frozen=True)
 class Lists:
-    """The task `templated_lists`."""
+    """The task `templated_lists`, which has only a compact form."""
 
     settings: TemplatedLists
     words: tuple[str, ...] = WORDS
