@@ -299,10 +299,7 @@ class Objective:
 
         logps, old_logps: (N, T), under the current policy and, without gradient, before the update. advantages: (N,) or
         (N, T). denominator: that of the whole minibatch if this batch is a part of one; see `aggregate`.
-
-        Every variant has the diagnostics `ratio/mean` and `ratio/max`; `ratio/token_variance` (of the token ratios),
-        `ratio/used_variance` (of the ratios in the surrogate) and `ratio/variance_reduction` = 1 - used / token
-        (undefined while all ratios are 1); `policy/approx_kl`, the mean of old_logps - logps (k1 of KL(old || new)).
+        docs/studies/metrics/policy.md defines the diagnostics.
         """
         mask = completion_mask
         diagnostics: Diagnostics = {}

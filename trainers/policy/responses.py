@@ -21,7 +21,8 @@ from trainers.running.stage import Stage
 from trainers.tasks.interface import Problem, Task
 
 T = TypeVar("T")
-Responds = Callable[..., tuple[Sequences, list[str]]]  # as `Responder` does
+Responses = tuple[Sequences, list[str]]  # responses as tokens, and their texts
+Responds = Callable[..., Responses]  # as `Responder` does
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Responder:
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
         micro_batch: MicroBatch | None = None,
-    ) -> tuple[Sequences, list[str]]:
+    ) -> Responses:
         """Return `group_size` responses per prompt, stored prompt by prompt, and their texts.
 
         prompts: token ids. limit: longest response, in tokens. generator: None takes the most likely tokens.
@@ -160,13 +161,7 @@ class Sampler:
                 self._prompts[problem.id] = prompt_tokens(self.tokenizer, problem, self.task.instruction)
         return [self._prompts[problem.id] for problem in problems]
 
-    def responses(
-        self,
-        problems: Sequence[Problem],
-        *,
-        group_size: int,
-        generator: torch.Generator,
-    ) -> tuple[Sequences, list[str]]:
+    def responses(self, problems: Sequence[Problem], *, group_size: int, generator: torch.Generator) -> Responses:
         """Return `group_size` responses per problem, stored problem by problem, and their texts."""
         respond = self.engine or Responder(self.model, self.tokenizer, self.placement)
         return respond(
