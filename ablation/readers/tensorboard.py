@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -248,17 +249,23 @@ class _Event:
     damaged: int = 0
 
 
+@cache  # an import for each event would take as long as parsing it
+def _protocol() -> Any:
+    from tensorboard.compat.proto import event_pb2
+
+    return event_pb2
+
+
 def _parsed(content: bytes) -> _Event | None:
     """Return the content of a serialised event; None if it is invalid."""
-    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-
-    event = Event()
+    protocol = _protocol()
     try:
-        event.ParseFromString(content)
+        event = protocol.Event.FromString(content)
     except Exception:  # protobuf's own error, whose class depends on its version
         return None
     what = event.WhichOneof("what")
-    parsed = _Event(event.wall_time, event.step, what == "session_log" and event.session_log.status == SessionLog.START)
+    starts = what == "session_log" and event.session_log.status == protocol.SessionLog.START
+    parsed = _Event(event.wall_time, event.step, starts)
     for value in event.summary.value if what == "summary" else ():
         number = _scalar(value)
         if number is not None:
