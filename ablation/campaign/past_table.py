@@ -67,18 +67,18 @@ def read_table(path: Path, metric: str | None) -> Table:
             path, "line 1", one_line(" ".join(head), 100), "has no column that states what was kept", remedy
         )
     name = next((lower.index(word) for word in _NAMES if word in lower), None)
-    told = next((lower.index(word) for word in _TEXTS if word in lower), None)
+    text_place = next((lower.index(word) for word in _TEXTS if word in lower), None)
     left_out: Counter[str] = Counter()
     whole = []
     for cells in rows:
         row = cells
-        if comma and told == len(head) - 1 and len(row) > len(head):  # commas in an unquoted description
+        if comma and text_place == len(head) - 1 and len(row) > len(head):  # commas in an unquoted description
             row = [*row[: len(head) - 1], ",".join(row[len(head) - 1 :])]
-        if len(row) == len(head) or (len(row) == len(head) - 1 and told == len(row)):
+        if len(row) == len(head) or (len(row) == len(head) - 1 and text_place == len(row)):
             whole.append([*row, ""][: len(head)])
         else:
             left_out["not a row of the table"] += 1
-    others = [place for place in range(len(head)) if place not in (name, status, told)]
+    others = [place for place in range(len(head)) if place not in (name, status, text_place)]
     value = _metric(path, head, whole, others, metric)
     ends = text.rstrip(" \t").endswith(("\n", "\r"))
     if not ends and value == len(head) - 1 and rows and len(rows[-1]) == len(head):
@@ -89,7 +89,7 @@ def read_table(path: Path, metric: str | None) -> Table:
         word, measured = row[status].strip().lower(), _finite(row[value])
         label = row[name].strip() if name is not None else ""
         label = f"#{place}" if label.lower() in _NO_NAMES else label
-        said = "" if told is None else one_line(row[told].strip(), 60)
+        said = "" if text_place is None else one_line(row[text_place].strip(), 60)
         if word in _CRASHES or (measured is None and row[value].strip().lower() in _CRASHES):
             attempts.append(Attempt(label, None, False, said))
         elif word not in (*_KEPT, *_DISCARDED, *_ENDED):

@@ -187,7 +187,7 @@ class Pool:
     """The fresh runs of all variants by one command, and their pooled noise."""
 
     def __init__(self, variant: str, values: Sequence[float]) -> None:
-        self.of: dict[str, _Runs] = {}
+        self.runs: dict[str, _Runs] = {}
         self.tied = False  # whether two runs of a variant gave the same value, as with a metric of few values
         self._squares, self._freedom = 0.0, 0
         self._seen: set[tuple[str, float]] = set()
@@ -196,7 +196,7 @@ class Pool:
 
     def add(self, variant: str, value: float) -> None:
         """Add a fresh run of a variant."""
-        runs = self.of.setdefault(variant, _Runs())
+        runs = self.runs.setdefault(variant, _Runs())
         squares = runs.squares
         runs.add(value)
         self._squares += runs.squares - squares
@@ -211,7 +211,7 @@ class Pool:
     def variance(self, variant: str, prior: int) -> tuple[float, float]:
         """Return the variance of a run of one variant, shrunk towards the pooled one, and its degrees of freedom."""
         pooled, freedom = self.noise()
-        runs, prior = self.of.get(variant, _Runs(1)), min(prior, freedom)
+        runs, prior = self.runs.get(variant, _Runs(1)), min(prior, freedom)
         return (prior * pooled + runs.squares) / (prior + runs.n - 1), prior + runs.n - 1
 
 
@@ -344,13 +344,13 @@ class Referee:
         return replace(decision, word="verified" if tested.shown else "reset", verification=tested)
 
     def _undecided(self, value: float | None) -> Decision:
-        champion = self.pool.of[self.provisional]
+        champion = self.pool.runs[self.provisional]
         error = self._sd() * math.sqrt(1 + 1 / champion.n)
         return Decision("crash" if value is None else "reset", value, champion.mean, error)
 
     def _falls_short(self, value: float, threshold: float) -> bool:
         """Return whether a value is less than `threshold` sd above the champion's mean; without noise, not above it."""
-        above = value - self.pool.of[self.provisional].mean
+        above = value - self.pool.runs[self.provisional].mean
         return above <= 0 if self.exact else above < threshold * self._sd()
 
     def _sd(self) -> float:
@@ -385,7 +385,7 @@ class Referee:
 
     def ahead(self) -> float:
         """Return the lead of the provisional champion over the verified one, from the means of their fresh runs."""
-        return self.pool.of[self.provisional].mean - self.pool.of[self.verified].mean
+        return self.pool.runs[self.provisional].mean - self.pool.runs[self.verified].mean
 
     def closing(self, left: float) -> int:
         """Return the number of pairs of a last verification if the budget allows no further trial before it, else 0."""

@@ -38,7 +38,7 @@ def summary(campaign: Campaign) -> dict[str, Any]:
     first = {run["code"]: run["value"] for run in reversed(campaign.known.values()) if not run["verify"]}
     variance, freedom = state.pool.noise()
     champions = {"provisional": state.provisional, "verified": state.verified}
-    fresh = {name: state.pool.of[code] for name, code in champions.items()}
+    fresh = {name: state.pool.runs[code] for name, code in champions.items()}
     left = campaign.left()
     return {
         "metric": campaign.settings.metric,
@@ -107,21 +107,21 @@ def path(campaign: Campaign) -> list[dict[str, Any]]:
 
 def in_words(campaign: Campaign) -> str:
     """Return the report of a campaign as text."""
-    told, settings, exact = summary(campaign), campaign.settings, campaign.state.exact
+    facts, settings, exact = summary(campaign), campaign.settings, campaign.state.exact
     better = "smaller" if settings.direction == "min" else "larger"
-    noise = f"one run has sd {rough(told['noise'])} ({told['noise_freedom']} degrees of freedom)"
+    noise = f"one run has sd {rough(facts['noise'])} ({facts['noise_freedom']} degrees of freedom)"
     rows = [
         (f"{name} champion", each["commit"][:9], stated(each["mean"]), counted(each["fresh_runs"], "fresh run"))
-        for name, each in told["champions"].items()
+        for name, each in facts["champions"].items()
     ]
-    first = f"{settings.metric}, {better} is better; {counted(told['trials'], 'trial')}; {noise}"
+    first = f"{settings.metric}, {better} is better; {counted(facts['trials'], 'trial')}; {noise}"
     lines = [first, "", *aligned(rows, (False, False, True, True)), ""]
-    gain, kept = "verified gain: none yet", alone(told["kept_gain"], "+")
-    if told["interval"]:
-        low, high = told["interval"]
-        decimals = decimals_for((told["measured_gain"], low, high), [half(low, high)])
-        verified, kept = (fixed(told[name], decimals, "+") for name in ("verified_gain", "kept_gain"))
-        measured = " ".join(estimate(told["measured_gain"], low, high))
+    gain, kept = "verified gain: none yet", alone(facts["kept_gain"], "+")
+    if facts["interval"]:
+        low, high = facts["interval"]
+        decimals = decimals_for((facts["measured_gain"], low, high), [half(low, high)])
+        verified, kept = (fixed(facts[name], decimals, "+") for name in ("verified_gain", "kept_gain"))
+        measured = " ".join(estimate(facts["measured_gain"], low, high))
         gain = f"verified gain {verified} (measured {measured} in verifications)"
     lines.append(f"{gain}; first runs suggested {kept}")
     if exact:
@@ -129,33 +129,33 @@ def in_words(campaign: Campaign) -> str:
             "All runs of a commit give the same value: differences are exact for this machine and these data, and\n"
         )
         lines[-1] += "nothing is claimed about others. A command that takes a seed (--seed-arg) makes claims possible."
-    share, verifications = told["false_share"], told["verifications"]
+    share, verifications = facts["false_share"], facts["verifications"]
     made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} from "
     made += f"{counted(len(verifications), 'verification')}; false share of claims: {percent(share['spent'], 1)} spent"
     allowed = f"of the {percent(share['allowed'])} allowed"
-    lines.append(f"{made} {allowed}; the next test has level {rough(told['next_level'])}")
-    spent = ", ".join(f"{number} {name}" for name, number in told["runs"].items())
-    lines.append(f"runs: {spent}; {duration(3600 * told['hours'])} in all")
-    left = "" if told["runs_left"] is None else f", and the budget has {told['runs_left']:,} left"
-    lines.append(f"next: {next_step(campaign)}; an hour is enough for {fixed(told['runs_per_hour'], 0)} runs{left}")
+    lines.append(f"{made} {allowed}; the next test has level {rough(facts['next_level'])}")
+    spent = ", ".join(f"{number} {name}" for name, number in facts["runs"].items())
+    lines.append(f"runs: {spent}; {duration(3600 * facts['hours'])} in all")
+    left = "" if facts["runs_left"] is None else f", and the budget has {facts['runs_left']:,} left"
+    lines.append(f"next: {next_step(campaign)}; an hour is enough for {fixed(facts['runs_per_hour'], 0)} runs{left}")
     if not (settings.seed_arg or settings.seed_env or exact):
         lines.append(
             "the command takes no seed, so claims hold only for the seed that it fixes; pass seeds with --seed-arg"
         )
-    if told["interrupted"]:
-        lines.append(f"{counted(told['interrupted'], 'run')} ended without a record and had to be restarted")
+    if facts["interrupted"]:
+        lines.append(f"{counted(facts['interrupted'], 'run')} ended without a record and had to be restarted")
     lines.append("")
-    if told["path"]:
+    if facts["path"]:
         table = [("run", "champion", "fresh mean", "", "")]
-        for row in told["path"]:
+        for row in facts["path"]:
             value = "" if row["value"] is None else stated(row["value"])
             word = {"step": "provisional", "back": "back to verified"}.get(row["word"], row["word"])
             word += "" if row["gain"] is None else f" {alone(row['gain'], '+')}"
             table.append((str(row["run"]), row["commit"][:9], value, word, one_line(row["why"], 60)))
         lines += [*aligned(table, (True, False, True, False, False)), ""]
-    for commit, items in told["changed_items"].items():
+    for commit, items in facts["changed_items"].items():
         if items:
             changes = ", ".join(f"{one_line(item, 40)} {alone(change, '+')}" for item, change in items.items())
             lines.append(f"items that changed most in {commit[:9]}: {changes}")
-    lines.append(f"ledger: {told['ledger']['lines']} lines, head {told['ledger']['head'][:12]}")
+    lines.append(f"ledger: {facts['ledger']['lines']} lines, head {facts['ledger']['head'][:12]}")
     return "\n".join(lines)

@@ -107,8 +107,8 @@ def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], A
     """Return the answer that `ask` makes under the campaign's lock, with the notes before it."""
     with locked(repository):
         campaign = Campaign(repository)
-        if (here := machine()) != (there := campaign.start["machine"]):
-            notes.append(f"warning: this machine is {here}, but the campaign began on {there}; the noise may differ")
+        if (now := machine()) != (first := campaign.start["machine"]):
+            notes.append(f"warning: this machine is {now}, but the campaign began on {first}; the noise may differ")
         try:
             campaign.check_settings()
             answer = ask(campaign)
@@ -145,7 +145,7 @@ def _margin(campaign: Campaign, margin: float | None) -> float:
     margin, state = campaign.settings.margin if margin is None else margin, campaign.state
     if margin is None:
         raise Refused("--claim not-worse needs a margin; pass --margin M")
-    if not 0 < margin < abs(state.pool.of[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
+    if not 0 < margin < abs(state.pool.runs[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
         said = "is not above 0, or is as large as the metric itself; pass a smaller number above 0"
         raise Refused(f"--margin {stated(margin)} {said}")
     if campaign.settings.margin is not None and margin > campaign.settings.margin:
@@ -255,10 +255,10 @@ def write_table(campaign: Campaign) -> None:
             lines.append(_row({**trial, **first.get(trial["code"], {})}, _STATUS.get(decided["word"], "discard"), said))
     path, text = campaign.repository.root / TABLE, "\n".join(lines) + "\n"
     try:
-        ours = not path.exists() or text.startswith(read_text(path))
+        unchanged = not path.exists() or text.startswith(read_text(path))
     except (OSError, ValueError):
-        ours = False
-    if not ours:
+        unchanged = False
+    if not unchanged:
         print(f"{path.name}: left unchanged, because another program writes this file too", file=sys.stderr)
         path = path.with_suffix(".referee.tsv")
     try:

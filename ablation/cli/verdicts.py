@@ -106,7 +106,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
     """
     correction, rows = comparisons[0].correction, _sorted(rows)
     several, records = correction.name not in ("one", "none"), clean_records(rows)
-    ends, level = [shown_interval(row) for row in records], confidence(comparisons[0].of.analysis.alpha)
+    ends, level = [shown_interval(row) for row in records], confidence(comparisons[0].measurements.analysis.alpha)
     decimals = decimals_for([*rows["effect"], *rows["mde"]], [half(*each) for each in ends])
     heading = f"{level} interval {interval_words(comparisons)}".rstrip()
     columns: dict[str, Iterable[str]] = {"variant": rows["child"], "after": rows["parent"], "verdict": rows["verdict"]}

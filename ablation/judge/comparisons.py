@@ -44,7 +44,7 @@ class Comparison(Judged):
 
     @cached_property
     def _alone(self) -> tuple[float, float]:
-        return self.interval_at(self.of.analysis.alpha)
+        return self.interval_at(self.measurements.analysis.alpha)
 
     @property
     def low(self) -> float:
@@ -83,8 +83,10 @@ class Comparison(Judged):
     @property
     def cost_hours(self) -> float:
         """Device-hours of the child's stages that the parent does not share."""
-        shared = self.of.stage_hours.get(self.parent, {})
-        child_hours = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
+        shared = self.measurements.stage_hours.get(self.parent, {})
+        child_hours = [
+            hours for key, hours in self.measurements.stage_hours.get(self.child, {}).items() if key not in shared
+        ]
         return float(np.array(child_hours).sum()) if child_hours else 0.0
 
     @property
@@ -97,9 +99,12 @@ class Comparison(Judged):
         """Estimate of the comparison for these runs only: items are the only source of noise."""
         if self.estimate is None:
             return None
-        groups = comparable(self.of, self.pair).groups
+        groups = comparable(self.measurements, self.pair).groups
         return contrast_groups(
-            groups, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints")
+            groups,
+            (1, -1),
+            1 - self.measurements.analysis.alpha,
+            replace(self.measurements.design, claim="checkpoints"),
         )
 
     @property
@@ -116,23 +121,23 @@ class Comparison(Judged):
     def in_seeds(self) -> float:
         """Smallest share of seeds that a decided verdict covers: the others may behave differently."""
         verdict, interim = self.decision
-        if self.of.design.claim == "checkpoints":
+        if self.measurements.design.claim == "checkpoints":
             return _NAN
         if interim is None or verdict not in DECIDED:
             return _NAN
-        return 1 - max_undetected_share(interim.seeds, self.of.analysis.alpha)
+        return 1 - max_undetected_share(interim.seeds, self.measurements.analysis.alpha)
 
     @cached_property
     def why(self) -> str:
         """Reason for the verdict."""
-        numbers, analysis = self.estimate, self.of.analysis
+        numbers, analysis = self.estimate, self.measurements.analysis
         if self.problem or numbers is None:
             return self.problem.text
         if self.single:
             return f"with one seed, seed-to-seed noise is unknown; {self._of_checkpoints}"
         verdict, interim = self.decision
         text = self._undecided(numbers) if interim is None else self._decided(numbers, interim)
-        if self.of.design.claim == "checkpoints":
+        if self.measurements.design.claim == "checkpoints":
             return f"{text}; {self._of_checkpoints}"
         if interim is not None:
             text += self._in_how_many(verdict, interim)
@@ -149,17 +154,17 @@ class Comparison(Judged):
     @property
     def _of_checkpoints(self) -> str:
         """Statement about these runs only, and what it cannot show."""
-        numbers, alpha = self.checkpoints, self.of.analysis.alpha
+        numbers, alpha = self.checkpoints, self.measurements.analysis.alpha
         assert numbers is not None
         if numbers.items_only:
-            return _these_items(numbers, self.of.analysis)
+            return _these_items(numbers, self.measurements.analysis)
         p, one = numbers.p, max(map(len, self.runs)) == 1
         sign = "better" if numbers.effect > 0 else "worse"
         differs, recipe = (
             (f"{sign} than", f"is {sign}") if p <= alpha else ("not significantly different from", "differs")
         )
         text = f"{self.child}'s checkpoint{' is' if one else 's are'} {differs} {self.parent}'s"
-        text += f" ({p_equals(p)})" if self.of.design.claim == "recipe" else ""
+        text += f" ({p_equals(p)})" if self.measurements.design.claim == "recipe" else ""
         if one:
             return f"{text}; one run per side cannot show whether the recipe {recipe}"
         return f"{text}; to test whether the recipe {recipe}, pass --claim recipe"
@@ -169,14 +174,14 @@ class Comparison(Judged):
         return f"{p_equals(self.p_adjusted)}{CORRECTIONS[self.correction.name]}"
 
     def _decided(self, numbers: Estimate, interim: Interim) -> str:
-        analysis = self.of.analysis
+        analysis = self.measurements.analysis
         at = f" at the interim analysis of {interim.seeds} seeds" if analysis.interim_analyses else ""
         if self.equivalent_at is None:
             conservative = interim is self.latest and interim.p > self.correction.joint * interim.weight
             why = "the interval for all comparisons at once is more conservative than this p and still includes 0"
             return f"{self._shown}{at}{f'; {why}' if conservative else ''}"
         if _no_difference(numbers):
-            if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
+            if remarks.same_measured(self.measurements.weights, self.child, self.parent, self.paired):
                 return "the models that were measured are equal in every seed, so no item can differ"
             return "no item differs in any seed, so the change had no effect on these runs"
         tail = ""
@@ -189,20 +194,20 @@ class Comparison(Judged):
         """Return why nothing is decided, and what would settle it if the true effect equals the estimate."""
         if _no_difference(numbers):
             return "no item differs in any seed, but so few items cannot rule out a rare difference"
-        least = units_for(self.of.analysis.alpha)
+        least = units_for(self.measurements.analysis.alpha)
         few = f"{numbers.clusters} clusters or items are too few; at least {least} are needed"
-        if self.of.design.claim == "checkpoints":
+        if self.measurements.design.claim == "checkpoints":
             if numbers.clusters < least:
                 return few
             return f"{self._shown}; detecting an effect this size would take more items"
         if self.latest and not self.latest.estimate.noise.seeds_known:
             variants = self.parent, self.child
-            groups = zip(variants, comparable(self.of, variants).groups, strict=True)
+            groups = zip(variants, comparable(self.measurements, variants).groups, strict=True)
             what = "the difference is the same"
             if same := [name for name, group in groups if group.one_run]:
                 what = f"{' and '.join(same)} {'has' if len(same) == 1 else 'have'} the same value"
             return f"{what} in every seed, so seed-to-seed noise is unknown; check that the runs use their seeds"
-        analysis = self.of.analysis
+        analysis = self.measurements.analysis
         interims = analysis.interim_analyses
         shown = (
             f"the first interim analysis, at {interims[0]} seeds, is still to come" if np.isnan(self.p) else self._shown
@@ -232,10 +237,10 @@ class Comparison(Judged):
         notes = (
             *self._few_runs,
             *self._correlated,
-            *remarks.comparison_remarks(self.of, self.child, self.parent, self.compared_runs),
-            *remarks.near_copies(self.of, dict(zip(self.pair, self.runs, strict=True))),
+            *remarks.comparison_remarks(self.measurements, self.child, self.parent, self.compared_runs),
+            *remarks.near_copies(self.measurements, dict(zip(self.pair, self.runs, strict=True))),
         )
-        if not self.confounded or self.of.imported or not self.estimate:
+        if not self.confounded or self.measurements.imported or not self.estimate:
             return notes
         return (*notes, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
 
@@ -244,7 +249,7 @@ class Comparison(Judged):
         """Correlation of baseline and candidate over the seeds that were paired; NaN for fewer than three."""
         if len(self.paired) < 3 or self.estimate is None:
             return _NAN
-        gains = np.stack([group.gains for group in comparable(self.of, self.pair).groups])
+        gains = np.stack([group.gains for group in comparable(self.measurements, self.pair).groups])
         away = gains - gains.mean(axis=1, keepdims=True)
         sizes = np.linalg.norm(away, axis=1)
         return float(away[0] @ away[1] / sizes.prod()) if sizes.all() else _NAN
@@ -252,7 +257,7 @@ class Comparison(Judged):
     @property
     def _correlated(self) -> Iterator[str]:
         """Remark on the correlation over seeds, if the analysis plan declares that they are paired."""
-        if self.of.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
+        if self.measurements.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
             found = f"correlation {fixed(self.seed_correlation, 2)} over {len(self.paired)} seeds"
             yield f"paired seeds: {found} (pairing gains power if it is above about 0.3)"
 
@@ -266,7 +271,7 @@ class Comparison(Judged):
                     f"{variant} has no seed{several} {', '.join(seeds)}, so the other variant's run{several} "
                     f"{'is' if len(seeds) == 1 else 'are'} left out too"
                 )
-        for variant, seed in sorted(self.of.without):
+        for variant, seed in sorted(self.measurements.without):
             if variant in self.pair:
                 yield f"seed {seed} of {variant} is left out, as --without permits"
         if self.identical:
@@ -278,7 +283,7 @@ class Comparison(Judged):
     @property
     def identical(self) -> bool:
         """Whether the two given evaluations have identical values, as a file and its copy would."""
-        given = not self.of.planned and "identical" not in self.of.allowed
+        given = not self.measurements.planned and "identical" not in self.measurements.allowed
         return given and self.estimate is not None and _no_difference(self.estimate)
 
     @property
@@ -290,12 +295,12 @@ class Comparison(Judged):
     @property
     def missing(self) -> list[Run]:
         """Runs missing for seeds that the other variant has, unless a plan explains them or the user allowed them."""
-        return without_partner(self.of, *self.pair)
+        return without_partner(self.measurements, *self.pair)
 
     @cached_property
     def warnings(self) -> tuple[Warned, ...]:
         """Health rules of severity warn that runs of either variant broke."""
-        return warnings(self.of, self.pair)
+        return warnings(self.measurements, self.pair)
 
     @cached_property
     def mde(self) -> float:
@@ -307,12 +312,12 @@ class Comparison(Judged):
     @cached_property
     def seeds_needed(self) -> int | None:
         """Seeds that detect the observed effect with 80% power."""
-        if self.latest is None or self.estimate is None or self.of.design.claim == "checkpoints":
+        if self.latest is None or self.estimate is None or self.measurements.design.claim == "checkpoints":
             return None
         latest = self.latest
         if self.estimate.least_p > self.correction.level * latest.weight:
             return None
-        weights = interim_weights(self.of.analysis.interim_analyses)
+        weights = interim_weights(self.measurements.analysis.interim_analyses)
         return seeds_needed(
             self.estimate.centre,
             latest.estimate.verdict_noise,
@@ -324,12 +329,12 @@ class Comparison(Judged):
     @cached_property
     def _since_root(self) -> Measured | None:
         """Direct comparison of the child with its first ancestor; None if a step between them was not tested."""
-        above = ancestors(self.child, self.of.parents)
-        if self.of.analysis.comparisons != "parent" or self.correction.alone or not above:
+        above = ancestors(self.child, self.measurements.parents)
+        if self.measurements.analysis.comparisons != "parent" or self.correction.alone or not above:
             return None
         if not all(step in self.correction.adjusted for step in pairwise([self.child, *above])):
             return None
-        since: Measured = self if len(above) == 1 else measure(self.of, self.child, above[-1])
+        since: Measured = self if len(above) == 1 else measure(self.measurements, self.child, above[-1])
         return None if np.isnan(since.p) else since
 
     @cached_property
@@ -366,10 +371,11 @@ def judge_comparisons(study: Measurements) -> list[Comparison]:
 
 def may_differ(comparisons: Sequence[Comparison]) -> str:
     """Return, as a clause, the largest share of seeds that may behave differently; empty if nothing was decided."""
-    decided = [of.decision[1].seeds for of in comparisons if not np.isnan(of.in_seeds) and of.decision[1] is not None]
+    interims = (comparison.decision[1] for comparison in comparisons if not np.isnan(comparison.in_seeds))
+    decided = [interim.seeds for interim in interims if interim is not None]
     if not decided:
         return ""
-    analysis, seeds = comparisons[0].of.analysis, min(decided)
+    analysis, seeds = comparisons[0].measurements.analysis, min(decided)
     share = max_undetected_share(seeds, analysis.alpha)
     return (
         f"{seeds} seeds rule out that more than {percent(share)} of seeds behave differently "
@@ -410,9 +416,9 @@ class JointSteps:
 
 def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
     """Return the longest sequences of steps that are significant together although no single step is."""
-    if not comparisons or comparisons[0].of.analysis.comparisons != "parent":
+    if not comparisons or comparisons[0].measurements.analysis.comparisons != "parent":
         return []
-    correction, study = comparisons[0].correction, comparisons[0].of
+    correction, study = comparisons[0].correction, comparisons[0].measurements
     parents = {
         step.child: step.parent for step in comparisons if step.pair in correction.adjusted and not step.significant
     }

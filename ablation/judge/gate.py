@@ -51,10 +51,10 @@ def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comp
         ConfigError: no comparison has such a name, or several have.
     """
     for name in names:
-        having = [comparison for comparison in comparisons if name in _names(comparison)]
-        if len(having) != 1:
-            choices = ", ".join(f"{comparison.parent}:{comparison.child}" for comparison in having or comparisons)
-            problem = "is the child in several comparisons" if having else "is not a comparison of the study"
+        found = [comparison for comparison in comparisons if name in _names(comparison)]
+        if len(found) != 1:
+            choices = ", ".join(f"{comparison.parent}:{comparison.child}" for comparison in found or comparisons)
+            problem = "is the child in several comparisons" if found else "is not a comparison of the study"
             raise ConfigError("gate", "COMPARISON", name, problem, f"choose from {choices}")
     return [comparison for comparison in comparisons if not names or _names(comparison) & {*names}]
 
@@ -94,11 +94,13 @@ def check_margins(comparisons: Sequence[Comparison], guarded: Mapping["Pair", Se
     for comparison in comparisons:
         rails = [rail.comparison for rail in guarded.get(comparison.pair, ())]
         for each in (comparison, *rails):
-            margin = each.of.analysis.margin
-            why = "is not stated" if margin is None else margin_is_the_scale(each.of, each.parent)
+            margin = each.measurements.analysis.margin
+            why = "is not stated" if margin is None else margin_is_the_scale(each.measurements, each.parent)
             if why:
-                remedy = f"state the smallest difference of {each.of.analysis.named} that matters, in its units"
-                raise ConfigError(each.of.name, "analysis.margin", margin, why, remedy)
+                remedy = (
+                    f"state the smallest difference of {each.measurements.analysis.named} that matters, in its units"
+                )
+                raise ConfigError(each.measurements.name, "analysis.margin", margin, why, remedy)
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def _answer(
 def _unless_other_units(answer: Answer) -> Answer:
     """Return the answer, or an invalid one if it passed but the runs seem to be on different scales."""
     comparison = answer.comparison
-    why = unlike_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
+    why = unlike_units(comparison.measurements, comparison.compared_runs) if answer.outcome == "passed" else ""
     remedy = "convert them to one unit, leave out some runs, or pass --allow scale"
     return Answer(comparison, "invalid", f"{why}; {remedy}") if why else answer
 
@@ -194,8 +196,8 @@ class Guarded:
     @property
     def row(self) -> dict[str, object]:
         """The guardrail's row, with the columns RAIL_COLUMNS."""
-        own = ("metric", "verdict", "margin", "p_not_worse")
-        return {name: getattr(self if name in own else self.comparison, name) for name in RAIL_COLUMNS}
+        of_rail = ("metric", "verdict", "margin", "p_not_worse")
+        return {name: getattr(self if name in of_rail else self.comparison, name) for name in RAIL_COLUMNS}
 
 
 Pair = tuple[str, str]  # child, parent

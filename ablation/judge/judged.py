@@ -53,7 +53,7 @@ class Judged(Measured):
     @cached_property
     def significant(self) -> bool:
         """Whether the adjusted p is at most alpha; it is computed only if the comparison's own p is at most alpha."""
-        return self.p <= self.of.analysis.alpha and self.p_adjusted <= self.of.analysis.alpha
+        return self.p <= self.measurements.analysis.alpha and self.p_adjusted <= self.measurements.analysis.alpha
 
     @cached_property
     def decision(self) -> tuple[str, Interim | None]:
@@ -63,7 +63,7 @@ class Judged(Measured):
 
         # Equivalence first: a difference within the margin does not matter, even if it is surely not 0.
         if (interim := self.equivalent_at) is not None:
-            enough = enough_seeds_for_equivalence(interim.seeds, self.of.analysis)
+            enough = enough_seeds_for_equivalence(interim.seeds, self.measurements.analysis)
             return "equivalent" if enough else "undecided", interim
 
         if self.significant:
@@ -96,7 +96,7 @@ class Judged(Measured):
         If there is none, it is the last one at too few seeds, which the reason mentions, unless a later one calls the
         comparison better or worse.
         """
-        analysis = self.of.analysis
+        analysis = self.measurements.analysis
         within = [
             interim
             for interim in self.interims

@@ -36,7 +36,7 @@ class Interim:
 class Measured:
     """One comparison before any correction; numbers are in units of the statistic, and positive is an improvement."""
 
-    of: Measurements = field(repr=False, compare=False)
+    measurements: Measurements = field(repr=False, compare=False)
     parent: str
     child: str
     problem: Problem = field(default=Problem())  # what keeps runs from being paired
@@ -48,7 +48,7 @@ class Measured:
     @property
     def study(self) -> str:
         """Name of the study."""
-        return self.of.name
+        return self.measurements.name
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -100,7 +100,7 @@ class Measured:
     @property
     def paired(self) -> tuple[int, ...]:
         """Seeds that were paired; none if runs are independent."""
-        return self.runs[0] if self.of.design.paired else ()
+        return self.runs[0] if self.measurements.design.paired else ()
 
     @property
     def seeds(self) -> int:

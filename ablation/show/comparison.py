@@ -77,7 +77,7 @@ def _facts(result: ComparisonResult, compared: Compared, decimals: int) -> Itera
     effect, interval = estimate(comparison.effect, low, high, decimals)
     yield "effect", effect if math.isnan(low) else f"{effect}  {interval} {confidence(analysis.alpha)}{corrected}"
     yield from _noise(result, compared)
-    if comparison.of.design.paired:
+    if comparison.measurements.design.paired:
         named = f" ({', '.join(map(str, comparison.paired))})" if comparison.paired and comparison.seeds < 11 else ""
         covered = may_differ([comparison]) if compared is result.compared[0] else ""
         yield "seeds", "; ".join(filter(None, [f"{comparison.seeds}{named}", covered]))

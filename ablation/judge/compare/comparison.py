@@ -132,22 +132,18 @@ class Compared:
     child: Group
     most_quoted: int  # changed items, at each end
 
-    @property
-    def measured(self) -> Measurements:
-        """The measurements of all evaluations that are compared."""
-        return self.comparison.of
-
     @cached_property
     def runs(self) -> list[list[dict[str, Sheet]]]:
         """The sheets of the runs that are compared, the parent's first."""
-        paired, common = self.measured.design.paired, self.parent.runs.keys() & self.child.runs.keys()
+        paired = self.comparison.measurements.design.paired
+        common = self.parent.runs.keys() & self.child.runs.keys()
         groups = (self.parent, self.child)
         return [[group.runs[seed] for seed in group.seeds if not paired or seed in common] for group in groups]
 
     @cached_property
     def changed_items(self) -> ChangedItems:
         """The items that changed between the two evaluations."""
-        return find_changed_items(self.measured, self.parent.name, self.child.name, self.most_quoted)
+        return find_changed_items(self.comparison.measurements, self.parent.name, self.child.name, self.most_quoted)
 
     @cached_property
     def best(self) -> tuple[QuotedItem, ...]:
@@ -170,7 +166,8 @@ class Compared:
     @cached_property
     def subsets(self) -> tuple[SubsetRow, ...]:
         """The tasks, each judged alone."""
-        return tuple(_subset(subset, self.runs, self.measured) for subset in self.measured.analysis.subsets)
+        measured = self.comparison.measurements
+        return tuple(_subset(subset, self.runs, measured) for subset in measured.analysis.subsets)
 
     @cached_property
     def stderr_unpaired(self) -> float | None:

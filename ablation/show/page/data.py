@@ -198,7 +198,7 @@ def study_pairs(
             _short(value)
             for value in (comparison.effect, max(comparison.low, -bound), min(comparison.high, bound), comparison.p)
         ]
-        items = None if comparison.of.analysis.protocol == LOGGED else comparison.items
+        items = None if comparison.measurements.analysis.protocol == LOGGED else comparison.items
         rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(comparison.detail), comparison.seeds, items, why]
     judged = {f"{place[record['child']]} {place[record['parent']]}": record["verdict"] for record in comparisons.judged}
     data = {"variants": names, "pairs": rows, "verdicts": list(GLYPHS), "whys": list(whys), "comparisons": judged}

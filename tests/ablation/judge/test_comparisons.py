@@ -247,7 +247,7 @@ def test_the_order_of_variants_changes_no_number():
     def numbers(tree):
         comparisons = judge_comparisons(of_seeds(tree))
         shown = [(of.p_adjusted, of.low, of.joint_low, of.joint_high, of.root_low, of.mde) for of in comparisons]
-        tests, _ = not_worse(comparisons[0].of, comparisons)
+        tests, _ = not_worse(comparisons[0].measurements, comparisons)
         return {of.pair: (tests[of.pair], *row) for of, row in zip(comparisons, shown, strict=True)}
 
     assert numbers(TREE) == numbers(dict(reversed(TREE.items())))

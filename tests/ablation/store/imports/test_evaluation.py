@@ -83,4 +83,6 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     assert "the prompts of all differ between" in refused(capsys, "import", "evaluation", "other.csv", *words)
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
-    assert not any(comparison.of.design.paired for comparison in comparisons_of("s"))  # as no run tells its seed
+    assert not any(
+        comparison.measurements.design.paired for comparison in comparisons_of("s")
+    )  # as no run tells its seed
