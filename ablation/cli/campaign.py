@@ -81,12 +81,10 @@ def run_campaign(arguments: argparse.Namespace) -> int:
 
         return answered("campaign", lambda: verify_now(Repository(Path())), as_json=arguments.json)
     from ablation.campaign.campaign import Campaign
-    from ablation.campaign.report import in_words, summary
+    from ablation.campaign.report import in_words, summary, write_page
 
     campaign = Campaign(Repository(Path()))
     if arguments.html:
-        from ablation.campaign.page import write_page
-
         write_page(campaign, arguments.html)
     if arguments.json:
         print_json("campaign", [], **summary(campaign))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -341,34 +342,19 @@ def test_verify_on_request_and_the_report(loop):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--metric", "score:max"), "--run: is missing"),
-        (
-            ("--run", "sh train.sh", "--metric", "score"),
-            "does not say which values are better; write score:max if larger is better, score:min if smaller is",
-        ),
-        (
-            ("--run", "sh train.sh", "--metric", "x:max"),
-            "the baseline's run failed: the command printed no x; correct the command",
-        ),
-        (("--run", "sh -c 'exit 4'", "--metric", "x:max"), "exit status 4"),
-        (("--run", "sh train.sh", "--metric", "score:max", "--seed-arg=--seed"), "lacks {seed}"),
-        (
-            ("--run", "sh train.sh", "--metric", "score:max", "--budget", "nan"),
-            "--budget = nan: is not a number above 0",
-        ),
-        (
-            ("--run", "sh train.sh", "--metric", "score:max", "--locked", "none.py"),
-            "--locked = 'none.py': is not a file",
-        ),
-        (
-            ("--run", "sh train.sh", "--metric", "score:max", "--gpus=-1"),
-            "--gpus = -1: is not a valid number of devices",
-        ),
-        (("--run", "sh 'train", "--metric", "score:max"), "is not a command (No closing quotation)"),
+        ("--metric score:max", "--run: is missing"),
+        ("--run 'sh train.sh' --metric score", "write score:max if larger is better, score:min if smaller is"),
+        ("--run 'sh train.sh' --metric x:max", "run failed: the command printed no x; correct the command"),
+        ("--run \"sh -c 'exit 4'\" --metric x:max", "exit status 4"),
+        ("--run 'sh train.sh' --metric score:max --seed-arg=--seed", "lacks {seed}"),
+        ("--run 'sh train.sh' --metric score:max --budget nan", "--budget = nan: is not a number above 0"),
+        ("--run 'sh train.sh' --metric score:max --locked none.py", "--locked = 'none.py': is not a file"),
+        ("--run 'sh train.sh' --metric score:max --gpus=-1", "--gpus = -1: is not a valid number of devices"),
+        ('--run "sh \'train" --metric score:max', "is not a command (No closing quotation)"),
     ],
 )
 def test_a_campaign_that_cannot_begin(loop, words, said):
-    status, _, err = loop.say("campaign", "init", *words)
+    status, _, err = loop.say("campaign", "init", *shlex.split(words))
     assert (status, said in err) == (2, True), err
 
 
