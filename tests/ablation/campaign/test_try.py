@@ -130,7 +130,7 @@ def test_a_time_limit_ends_a_trial(loop):
     loop.write("train.sh", "sleep 60")
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "ended after its time_limit of 0.01 min" in out) == (12, True)
+    assert (status, "exceeded its time_limit of 0.01 min" in out) == (12, True)
 
 
 def test_what_is_locked_may_not_change(loop):
