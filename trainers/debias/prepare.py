@@ -164,8 +164,8 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
     if not error < torch.finfo(alone.dtype).eps ** 0.5:
         name = type(model.model).__name__
         raise ValueError(
-            f"model: {name} is not supported, because sentences that share a prefix get other states than each alone "
-            f"(relative deviation {error:.2g}), as if it ignored the attention mask or the positions"
+            f"model: {name} gives sentences that share a prefix other states than each alone (relative deviation "
+            f"{error:.2g}), as if it ignored the attention mask or the positions; use another model"
         )
 
 

@@ -121,7 +121,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
         names = list(rule)
     else:
         if rule.last > len(layers):
-            raise ValueError(f"edit.modules: last {rule.last} exceeds the model's {len(layers)} blocks")
+            raise ValueError(f"edit.modules: last {rule.last} exceeds the model's {len(layers)} blocks; lower it")
         indices = range(len(layers) - rule.last, len(layers))
         names = [f"{list_name}.{i}.{_mlp_out(f'{list_name}.{i}', layers[i])}" for i in indices]
     modules = dict(model.named_modules())
@@ -129,7 +129,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
     for name in names:
         module = modules.get(name)
         if module is None or not name.startswith(f"{list_name}.") or not is_linear(module):
-            raise ValueError(f"edit.modules: {name} is not a linear module inside the blocks {list_name}.*")
+            raise ValueError(f"edit.modules: {name} is not a linear module in {list_name}.*; name others")
         edited.append(EditedModule(name, int(name[len(list_name) + 1 :].split(".")[0]), *linear_shape(module)))
     return sorted(edited, key=lambda module: (module.block, names.index(module.name)))
 

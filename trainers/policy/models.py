@@ -119,7 +119,7 @@ def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokeniz
     cls = PreTrainedTokenizerFast if declared in _GENERIC else AutoTokenizer
     tokenizer = cls.from_pretrained(folder, local_files_only=True)
     if generates and tokenizer.eos_token_id is None:
-        raise ValueError(f"{folder}: the tokenizer has no end-of-sequence token, so no response would ever end")
+        raise ValueError(f"{folder}: the tokenizer has no end-of-sequence token; use another model")
     return tokenizer
 
 

@@ -205,7 +205,7 @@ class VllmEngine:
         except (ValueError, NotImplementedError, RuntimeError) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise ValueError(
-                f"rollout.engine vllm cannot run this model here: {reason} (docs/how-to/vllm.md)"
+                f"rollout.engine vllm cannot run this model here ({reason}); set it to own (docs/how-to/vllm.md)"
             ) from error
         finally:
             torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by a function that does nothing
