@@ -93,7 +93,7 @@ class _Change:
         if cell is None or not cell.seeds:
             return Claimed(variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
         if cell.identical:
-            return Claimed(variant, said, f"every item is the same{reached}", "inert here")
+            return Claimed(variant, said, f"every item has the same value in both variants{reached}", "inert here")
         if not _known(cell) or not isfinite(self.unit.per):
             return Claimed(variant, said, _unknown(cell, alone(cell.value, "+")), "not testable here")
         shown, half = self.unit.show(cell.value, signed=True), self.unit.show(cell.half)
@@ -190,7 +190,7 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
     if len(known) == len(rivals) and all(ahead[rival] > reach[rival] for rival in known):
         return Claimed(name, said, text, "reproduced")
     if alike := [rival for rival, cell in rivals.items() if cell.identical]:
-        return Claimed(name, said, f"{text}; every item is the same as in {', '.join(alike)}", "inert here")
+        return Claimed(name, said, f"{text}; every item has the same value as in {', '.join(alike)}", "inert here")
     smallest = max((_mde(cell, level) for cell in known.values()), default=nan)
     verdict: Verdict = "not seen" if smallest <= _lead(published, standing) else "too small to see here"
     return Claimed(name, said, text, verdict, alone(smallest))

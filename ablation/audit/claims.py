@@ -71,7 +71,7 @@ def standing_findings(table: Table) -> Iterator[Finding]:
                 inside = list(evaluation.batched.inside(number.low, number.high)) or inside
             least = min(inside)
             if least >= standing.below.exact:
-                end = f"a number printed like this is at least {number.show(float(least), more=2)}"
+                end = f"the unrounded number is at least {number.show(float(least), more=2)}"
                 yield Finding("claim", variant, column, "error", f"{start} below {standing.below}, but {end}.")
             else:
                 end = "which can only be true if the number was rounded up"

@@ -56,7 +56,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
     start = f"{row}, {column}: {number} is not {what}"
     if runs > 1:
         mean = f"the mean over {runs} runs of {table.formula(evaluation.items)}"
-        both = f"neither {mean} nor the distance of their mean rate"
+        both = f"neither {mean} nor the distance between the mean rate of these runs and the target"
         start = f"{row}, {column}: {number} is {f'not {mean}' if table.target is None else both}"
     if evaluation.has_uneven_batches:
         if can_be(evaluation.batched):
@@ -68,7 +68,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
             near = " and ".join(number.show(value, more=1) for value in evaluation.batched.neighbours(number.exact))
             start += f", nor a {batches.removeprefix('the ')} (nearest: {near})"
         else:
-            start += f", nor such a mean of {batches}"
+            start += f", nor the mean over {runs} runs of {batches}"
     said, possible = _how_many_runs(evaluation, number)
     severity: Severity = "warn" if possible and table.runs is None else "error"
     cannot = "no single run can give it" if runs == 1 else f"{runs} runs cannot give it"
@@ -86,17 +86,19 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
             said.append(f"a mean of {what}{ending} needs at least {counted(runs, 'run')}")
         elif number.high < lattice.least:
             least = number.show(float(lattice.least), more=1)
-            said.append(f"no mean of {what}{ending} can give it, because all of them are at least {least}")
+            said.append(f"no mean of {what}{ending} can give this number, because all {what} are at least {least}")
         elif number.low > lattice.largest:
             most = number.show(float(lattice.largest))
-            said.append(f"no mean of {what}{ending} can give it, because all of them are at most {most}")
+            said.append(f"no mean of {what}{ending} can give this number, because all {what} are at most {most}")
         else:
-            said.append(f"no mean of {what}{ending} can give it with up to {MOST_RUNS} runs")
+            said.append(f"no mean of {what}{ending} of up to {MOST_RUNS} runs can give this number")
         possible |= runs is not None
     if evaluation.target is not None:
         runs = evaluation.fewest_runs_of_mean(number)
         said.append(
-            "the distance of a mean rate " + (f"needs at least {counted(runs, 'run')}" if runs else "cannot equal it")
+            f"a mean rate with this distance from the target needs at least {counted(runs, 'run')}"
+            if runs
+            else "no mean rate has this distance from the target"
         )
         possible |= runs is not None
     return ", ".join(said), possible
@@ -114,7 +116,7 @@ def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: 
         f"{hits} of {len(numbers)} printed values are attainable"
     )
     if share > Fraction(1, 2):
-        text += ", as most values would be"
+        text += ", but so are most values with as many decimals"
     elif missed and hits <= 2 * share * len(numbers):
         text += f", no more than expected by chance ({fixed(float(share * len(numbers)), 1)})"
     return Finding("share", "", column, "note", f"{text}.")
@@ -172,15 +174,15 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
             if is_possible(cell.number, cell.spread, table.runs, step):
                 continue
             if is_possible(cell.number, cell.spread, table.runs, step, population=True):
-                why = f"only if the standard deviation divides by {table.runs}, not by {table.runs - 1}"
+                why = f"only if the divisor of the standard deviation is {table.runs}, not {table.runs - 1}"
                 yield Finding("grimmer", row, column, "note", f"{start} is possible {why}.")
                 continue
             largest = sqrt(table.runs / (table.runs - 1)) * float(step.unit * (step.most or 0)) / 2
             over = cell.spread.low > Fraction(largest) * Fraction(1001, 1000)
-            why = f"; the deviation is at most {cell.number.show(largest)}" if over else ""
+            why = f"; the standard deviation is at most {cell.number.show(largest)}" if over else ""
             text = (
                 f"{start} cannot be the mean and standard deviation of {table.runs} values of "
-                f"{table.formula(table.items[column])}, dividing by {table.runs - 1} or by {table.runs}{why}."
+                f"{table.formula(table.items[column])}, with the divisor {table.runs - 1} or {table.runs}{why}."
             )
             yield Finding("grimmer", row, column, "warn" if table.batches else "error", text)
 

@@ -90,9 +90,9 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
             elif not isfinite(cell.low):
                 said = "one seed does not show how much runs vary"
             elif cell.low - number.half <= number.value <= cell.high + number.half:
-                said = "reproduced, because the reported value lies within the range of another run"
+                said = "reproduced, because the reported value lies in the prediction interval for another run"
             else:
-                said = "different, because the reported value lies outside the range of another run"
+                said = "different, because the reported value lies outside the prediction interval for another run"
                 severity = "warn"
             yield Finding("reproduction", variant, column, severity, f"{start}: {said}.")
 

@@ -74,7 +74,10 @@ class _Stated:
         if reading.variant not in measured.ran:
             return NOT_RUN, "not testable here"
         if reading.scale not in (None, measured.scale):
-            return f"depends on the source's data, compared only at scale {reading.scale}", "not testable here"
+            return (
+                f"the metric depends on the source's data, so it is compared only at scale {reading.scale}",
+                "not testable here",
+            )
         return self._compared(measured)
 
     def _compared(self, measured: Measured) -> tuple[str, Verdict]:

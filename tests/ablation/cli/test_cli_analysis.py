@@ -27,7 +27,7 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     out = output(capsys, *options, status=1)
     assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
     assert "v8, religion: 0.0024 is not |k/77 - 0.5| for any integer k" in out
-    assert "no mean of per-run distances can give it, because all of them are at least" in out
+    assert "no mean of per-run distances can give this number, because all per-run distances are at least" in out
     assert out.splitlines()[-1].startswith(f"{file}: 1 error, ")
     for wrong, said in (
         (["audit"], "audit: STUDY: is missing; write `audit STUDY`"),

@@ -44,7 +44,10 @@ def test_debias_religion_values_are_unattainable(debias):
     assert "but it can be the mean over batches of 128, each averaged over batches of 32" in religion["v8"].sentence
     assert [religion[name].severity for name in ("v8", "v5")] == ["note", "warn"]
     assert "nor a mean over batches of 128, each averaged over batches of 32" in religion["v5"].sentence
-    assert "no mean of per-run distances can give it, because all of them are at least" in religion["v5"].sentence
+    assert (
+        "no mean of per-run distances can give this number, because all per-run distances are at least"
+        in religion["v5"].sentence
+    )
     assert "distances over batches needs at least 4 runs" in religion["v5"].sentence
 
 
@@ -146,14 +149,14 @@ def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
     assert evaluation.batched.fewest_runs(Printed.of("0.0040")) == 1
     rows = {"v": ["0.0040", "0.0500", "0.0270"]}
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40})), "attainability")
-    said = "no mean of per-run distances can give it, because all of them are at least 0.00649"
+    said = "no mean of per-run distances can give this number, because all per-run distances are at least 0.00649"
     assert said in finding.sentence
-    assert "the distance of a mean rate needs at least 21 runs" in finding.sentence
+    assert "a mean rate with this distance from the target needs at least 21 runs" in finding.sentence
     assert finding.severity == "warn"
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40}, runs=20)), "attainability")
     assert finding.severity == "error"
     assert (
-        "0.0040 is neither the mean over 20 runs of |k/77 - 0.5| nor the distance of their mean rate"
+        "0.0040 is neither the mean over 20 runs of |k/77 - 0.5| nor the distance between the mean rate"
         in finding.sentence
     )
 
@@ -188,7 +191,7 @@ def test_grimmer_finds_what_no_three_runs_have():
     assert "0.500 ± 0.060 cannot be the mean and standard deviation of 3 values of k/20" in finding.sentence
     [finding] = found("0.500 ± 0.041", runs=3)  # sqrt(2/3) of an item: numpy's own standard deviation
     assert finding.severity == "note"
-    assert "only if the standard deviation divides by 3, not by 2" in finding.sentence
+    assert "only if the divisor of the standard deviation is 3, not 2" in finding.sentence
     [finding] = found("0.500 ± 0.700", runs=3)
-    assert "the deviation is at most 0.612" in finding.sentence
+    assert "the standard deviation is at most 0.612" in finding.sentence
     assert not found("0.500 ± 0.060")  # without the number of runs nothing can be said
