@@ -40,7 +40,7 @@ _WIDTH = 100
 
 
 class Verdict:
-    """One comparison; each key of `row` is also an attribute: `verdict`, `effect`, `low`, `high`, `reason`, ...
+    """One judged comparison. Each key of `row` is also an attribute, such as `verdict`, `effect` or `reason`.
 
     Values that take long to compute, such as the minimum detectable effect, are computed on first use.
     """
@@ -52,12 +52,12 @@ class Verdict:
 
     @cached_property
     def row(self) -> Mapping[str, Any]:
-        """Values as `--json` prints them; None for a missing value."""
+        """Values of the comparison, as the command prints them with `--json`; a missing value is None."""
         return self._row()
 
     @cached_property
     def text(self) -> str:
-        """Text as the command prints it."""
+        """The comparison as the text that the command prints."""
         return self._text()
 
     def __getattr__(self, name: str) -> Any:
@@ -149,7 +149,7 @@ class Results:
         return self._view("runs", study)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """Return the rows of a query."""
+        """Return the rows of an SQL query as a pandas frame."""
         return self._store.sql(query, parameters)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
@@ -159,7 +159,7 @@ class Results:
     def forest(
         self, study: str, *, against: Literal["parent", "root"] = "parent", order: Literal["tree", "effect"] = "tree"
     ) -> Any:
-        """Draw the forest plot of a study; return matplotlib's axes. The rows are those of `ablation figures`.
+        """Draw the forest plot of a study, with the rows of `ablation figures`, and return matplotlib's axes.
 
         Raises:
             TrackerError: matplotlib is not installed, or nothing is compared.
@@ -172,7 +172,7 @@ class Results:
         return axes
 
     def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
-        """Return the changes from variant `a` to `b`, as `row["changes"]`, and the effect of `b` against `a`."""
+        """Return the changes from variant `a` to `b`, as `row["changes"]`, and how much `b` differs from `a`."""
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
             among = [name for name in self.studies if study in (None, name)]
@@ -268,7 +268,7 @@ def compare(
     transform: Literal["log"] | None = None,
     errors: Errors = "refuse",
 ) -> Verdict:
-    """Judge `b` against `a`.
+    """Judge the evaluation `b` against the evaluation `a`.
 
         ablation.compare("runs/base", "runs/new", margin=0.01, direction="max").verdict
 
@@ -370,7 +370,7 @@ def leaderboard(
 
 
 def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> ComparisonResult:
-    """Compare evaluations; convert the options from their Python form to that of the command."""
+    """Convert the options from their Python form to that of the command, and compare evaluations."""
     if isinstance(direction := options.get("direction"), Mapping):
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):

@@ -66,7 +66,7 @@ def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Cl
 
 @dataclass(frozen=True)
 class _Unit:
-    """The unit of a claim: `sign`, and how many of it are one unit of the metric."""
+    """The unit of a claim: `sign`, and `per`, the number of such units in one unit of the metric."""
 
     sign: str
     per: float
@@ -88,7 +88,10 @@ class _Change:
     alpha: float
 
     def claimed(self, variant: str, said: str, reached: str) -> Claimed:
-        """Return the line of the claim; `reached`: a clause on what a change without effect on the metric changed."""
+        """Return the line of the claim.
+
+        `reached` says in how many items a change that left the metric unchanged altered the judged value.
+        """
         cell = self.cell
         if cell is None or not cell.seeds:
             return Claimed(variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
@@ -121,7 +124,7 @@ class _Change:
 
 
 def _known(cell: MeasuredCell) -> bool:
-    """Return whether the seeds show how much runs vary, which needs an interval of some width."""
+    """Return whether the seeds show how much runs vary: the interval must be finite and wider than 0."""
     return isfinite(cell.value) and isfinite(cell.half) and cell.half > 0
 
 

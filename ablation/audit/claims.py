@@ -84,12 +84,12 @@ def _signed(claim: Claim) -> str:
 
 
 def best_case_p(net_items: float) -> float:
-    """Return the two-sided sign-test p of `net_items` items that all differ in one direction, the least possible."""
+    """Return the smallest possible two-sided sign-test p: exactly `net_items` items differ, all in one direction."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 
 def noise_of_difference(rates: Sequence[float], items: float) -> float:
-    """Return the standard error of the difference of two unpaired rates over `items` items: sqrt(sum p (1 - p) / n)."""
+    """Return the standard error of the difference of two unpaired rates: `sqrt(sum(p * (1 - p)) / items)`."""
     return sqrt(sum(max(rate * (1 - rate), 0) for rate in rates) / items)
 
 

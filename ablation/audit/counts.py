@@ -1,4 +1,4 @@
-"""Computes which numbers counts of items can give: for one run, for the mean of several runs, and for batches.
+"""Computes which numbers can result from counts of items, for one run, the mean of several runs, or batches.
 
 The possible sums of runs are a set of integers, stored as the bits of one Python integer: adding a run is one shift per
 value.
@@ -27,19 +27,19 @@ class TooLongError(Exception):
 
 @dataclass(frozen=True)
 class Lattice:
-    """The possible values of a number: integers, sorted, over one denominator."""
+    """The possible values of a number, as sorted integer numerators over a common denominator."""
 
     numerators: tuple[int, ...]
     denominator: int
 
     @property
     def least(self) -> Fraction:
-        """Smallest value."""
+        """Smallest value of the lattice."""
         return Fraction(self.numerators[0], self.denominator)
 
     @property
     def largest(self) -> Fraction:
-        """Largest value."""
+        """Largest value of the lattice."""
         return Fraction(self.numerators[-1], self.denominator)
 
     @cached_property
@@ -84,7 +84,7 @@ class Lattice:
 
     @cached_property
     def _gap(self) -> int | None:
-        """Distance between neighbouring values; None if it is not constant."""
+        """Distance between neighbouring values of the lattice; None if the distance is not constant."""
         gaps = np.unique(np.diff(self._array))
         return int(gaps[0]) if len(gaps) == 1 else None
 
@@ -105,7 +105,7 @@ class Lattice:
 
 
 def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, int]:
-    """Return {weight in the mean over batches: number of items that have it}; the last batch may be smaller.
+    """Return {weight in the mean over batches: number of items with this weight}; the last batch may be smaller.
 
     batches: sizes of nested batches, the outer first; within a batch, the means of its inner batches are averaged.
     """
@@ -150,12 +150,12 @@ class Evaluation:
 
     @cached_property
     def plain(self) -> Lattice:
-        """Values of one run without batches."""
+        """Values that one run can give if the column is a mean over items, not over batches."""
         return attainable(self.items, (), self.target)
 
     @cached_property
     def batched(self) -> Lattice:
-        """Values of one run as the mean over batches; `plain` if that is the same."""
+        """Values that one run can give as a mean over batches; the object `plain` if both have equal values."""
         lattice = attainable(self.items, self.batches, self.target)
         return self.plain if lattice == self.plain else lattice
 

@@ -39,7 +39,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return, for pairs with identical published values, a clause on how often the value that is judged differs."""
+    """Return a clause for each pair with equal published values: how many of the values that are judged differ."""
     plan = store.study(study.name).analysis
     if not pairs or plan.named == study.analysis.named:
         return {}
@@ -107,7 +107,7 @@ def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, st
 
 
 def _cells(study: Measurements, variants: Sequence[str], published: PublishedFile) -> dict[str, MeasuredCell]:
-    """Return the cells of a variant by column, one per subset and their mean; for two variants, of their difference.
+    """Return {column: cell} of a variant, or of the difference of two variants: one per subset, and their mean.
 
     Differences are paired by seeds and items. They are differences of the metric, not gains.
     """

@@ -1,4 +1,4 @@
-"""Compares reported numbers with prediction intervals of our own: whether another run of ours could give them.
+"""Compares reported numbers with our prediction intervals, which cover what another run of ours would give.
 
 A confidence interval of our mean would not do: with many seeds, most single runs lie outside of it.
 """
@@ -21,7 +21,7 @@ Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, 
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """Our number for one published cell, or difference of two, in the units and direction of the published metric.
+    """Our number for a published cell, or for the difference of two, in the published metric's units and direction.
 
     Attributes:
         value: our mean, or difference of two means.

@@ -57,7 +57,7 @@ class Table:
         return {name: cells[column].number for name, cells in self.rows.items() if column in cells}
 
     def parts(self, row: str) -> dict[str, Printed] | None:
-        """Return the numbers that a row's mean averages; None if one is missing or there is only one."""
+        """Return the numbers that a row's mean averages; None if any is missing, or if the row has only one."""
         cells = self.rows[row]
         if len(self.items) < 2 or not all(column in cells for column in self.items):
             return None
@@ -75,7 +75,7 @@ class Table:
 
     @cached_property
     def has_totals(self) -> bool:
-        """Whether the mean column contains sums, because more of its numbers are sums than means."""
+        """Whether the mean column contains sums: more of the numbers in the column are sums than means."""
         sums, means = (sum(self.fits(row, self.ones, total=total) for row in self.rows) for total in (True, False))
         return sums > means
 
@@ -90,11 +90,11 @@ class Table:
         return low <= cell.number.high and cell.number.low <= high
 
     def rate(self, value: float) -> float:
-        """Return a rate with this value: the value itself, or the target plus the distance."""
+        """Return the rate that a value stands for: the value itself or, if there is a target, target plus value."""
         return value if self.target is None else float(self.target) + value
 
     def formula(self, items: int) -> str:
-        """Return the formula of a value over this many items: `k/77` or `|k/77 - 0.5|`."""
+        """Return the formula of a value that counts `items` items: `k/77` or `|k/77 - 0.5|`."""
         return f"k/{items}" if self.target is None else f"|k/{items} - {stated(float(self.target))}|"
 
 
@@ -134,5 +134,5 @@ def mean_findings(table: Table) -> Iterator[Finding]:
 
 
 def is_wrong_mean(table: Table, row: str) -> bool:
-    """Return whether a row's mean (or total) differs from that of its parts by more than rounding."""
+    """Return whether a row's mean (or total) differs by more than rounding from the mean (or total) of the parts."""
     return not table.fits(row, table.ones, total=table.has_totals)

@@ -1,1 +1,1 @@
-"""The referee of a campaign of trials: go on at full speed, claim only what is true."""
+"""The referee of a campaign of trials: the loop goes on at full speed, but only true gains are claimed."""

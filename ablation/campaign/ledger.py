@@ -1,4 +1,4 @@
-"""The ledger of a campaign: `campaign.jsonl`, which only grows, by lines with the hash of the line before.
+"""The ledger of a campaign, `campaign.jsonl`: lines are only added, and each has the hash of the line before.
 
 It is the campaign's whole state. A line that a killed process or a full disk left half-written does not count. The last
 line's number and hash are also kept in a second file, so that the removal of lines at the end is noticed, too.
@@ -23,7 +23,7 @@ _REMEDY = "restore the file; claims of an edited ledger are not shown"
 
 
 class Ledger:
-    """The lines of a ledger. Hold the campaign's lock to add one.
+    """The lines of a ledger. Hold the campaign's lock while you add a line.
 
     Attributes:
         events: the content of all lines.
@@ -65,7 +65,7 @@ class Ledger:
             raise ConfigError(path, "", None, problem, _REMEDY)
 
     def add(self, event: Mapping[str, Any]) -> Event:
-        """Append a line and flush it to the disk. Raises WriteError; then nothing was added."""
+        """Append a line and flush it to the disk. Raises WriteError if the line could not be added."""
         written = {"n": len(self.events), **event, "time": round(time.time(), 3), "before": self.last}
         line = json.dumps(written, ensure_ascii=False).encode(errors="replace")
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -56,7 +56,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result for a table: the kept attempts, the champion's total gain, and the most useful reruns.
+    """The estimates for a table of attempts: the kept attempts, the champion's total gain, and the best reruns.
 
     Attributes:
         keeps: the kept attempts.
@@ -81,7 +81,7 @@ class Settled:
 
 
 def pooled_sd(attempts: Sequence[Attempt]) -> float:
-    """Return the pooled standard deviation of repeats, which are rows of one name; NaN without repeats."""
+    """Return the pooled standard deviation of repeats, which are rows with equal names; NaN without repeats."""
     values = defaultdict(list)
     for attempt in attempts:
         if attempt.value is not None:
@@ -92,7 +92,7 @@ def pooled_sd(attempts: Sequence[Attempt]) -> float:
 
 
 def copied(attempts: Sequence[Attempt]) -> tuple[str, int, float] | None:
-    """Return name, number of rows and value of repeats that seem to be one run listed several times; None without any.
+    """Return the name, number of rows and value of repeats that seem to list one run several times, or None.
 
     These are three or more rows of one value, unless other repeats are equal so often that this is not unlikely.
     """
@@ -234,7 +234,7 @@ def _kept(number: int, tree: _Tree, mean: Array, cov: Array, sd: float) -> Kept:
 
 
 def _reruns(tree: _Tree, mean: Array, cov: Array, sd: float) -> tuple[list[int], float, float]:
-    """Return the reruns that lower the expected number of wrong decisions most, and this number before and after."""
+    """Return the reruns that most lower the expected number of wrong decisions, and that number before and after."""
     chosen: list[int] = []
     pairs = [(number, int(tree.parent[node])) for number, node in enumerate(tree.champions) if number]
     wrong = sum(float(special.ndtr(-gain / error)) for gain, error in (_gain(*pair, mean, cov) for pair in pairs))

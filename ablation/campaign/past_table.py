@@ -35,7 +35,10 @@ _FAR = 20.0  # a sentinel is so many times the spread of all other values away f
 
 @dataclass(frozen=True)
 class Attempt:
-    """One row of a table; `value` is None for a crash, `kept` is None if the status says only that the run ended."""
+    """One row of a table.
+
+    `value` is None for a crash. `kept` is None if the status says only that the run ended.
+    """
 
     name: str
     value: float | None
@@ -53,7 +56,10 @@ class Table:
 
 
 def read_table(path: Path, metric: str | None) -> Table:
-    """Read a table with the named metric, else with the first column that looks like one. Raises ConfigError."""
+    """Read a table of attempts with the named metric, or else the first column that looks like a metric.
+
+    Raises ConfigError.
+    """
     text = _text(path)
     lines = text.splitlines()
     comma = "\t" not in next(line for line in lines if line.strip())
@@ -134,7 +140,7 @@ def _finite(cell: str) -> float | None:
 
 
 def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[Attempt]:
-    """Return the attempts with values such as 0 or -999 that are far from all others turned into crashes."""
+    """Return the attempts; those with a value such as 0 or -999 that is far from all others become crashes."""
     values = [each.value for each in attempts if each.value is not None and abs(each.value) not in _SENTINELS]
     if not values:
         return attempts
@@ -154,7 +160,10 @@ def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[
 
 
 def resolved(attempts: Sequence[Attempt], smaller: bool) -> tuple[list[Attempt], int]:
-    """Return the attempts, each kept or not, and how many had no such status; these are kept if the best so far."""
+    """Return the attempts, each marked as kept or not, and the number of attempts that had no such mark.
+
+    An attempt without a mark counts as kept if its value is the best so far.
+    """
     best, out, sign = -math.inf, [], -1 if smaller else 1
     for each in attempts:
         value = -math.inf if each.value is None else sign * each.value

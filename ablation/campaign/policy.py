@@ -83,7 +83,7 @@ def t_quantile(tail: float, freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Batch:
-    """Runs (variant, seed) that may be made at the same time; the purpose is screen, again or verify."""
+    """Runs (variant, seed) that may be made at the same time; the purpose is `screen`, `again` or `verify`."""
 
     purpose: str
     runs: tuple[tuple[str, int], ...]
@@ -184,7 +184,7 @@ class _Runs:
 
 
 class Pool:
-    """The fresh runs of all variants by one command, and their pooled noise."""
+    """The fresh runs that one command made of all variants, and their pooled noise."""
 
     def __init__(self, variant: str, values: Sequence[float]) -> None:
         self.runs: dict[str, _Runs] = {}
@@ -226,7 +226,7 @@ class Levels:
 
     @property
     def spent(self) -> float:
-        """Bound of the share of false claims so far, never above `alpha`: the sum of all levels over the claims."""
+        """Upper bound of the share of false claims so far: the sum of all levels divided by the number of claims."""
         return self.total / max(1, len(self.rejected))
 
     def next(self) -> float:
@@ -245,12 +245,12 @@ class Levels:
             self.rejected.append(self.tests)
 
     def _weight(self, place: int) -> float:
-        """Return the weight of the test that is `place` tests later; all weights sum to 1."""
+        """Return the weight of the test that comes `place` tests later; the weights of all later tests sum to 1."""
         return place**-self.rules.decay / _zeta(self.rules.decay)
 
 
 def _zeta(power: float, upto: int = 30) -> float:
-    """Return Riemann's zeta function, the sum of k^-power over all k (Euler and Maclaurin)."""
+    """Return Riemann's zeta function, the sum of `k**-power` over all k from 1 on, by Euler and Maclaurin's formula."""
     head = sum(k**-power for k in range(1, upto))
     return head + upto ** (1 - power) / (power - 1) + upto**-power / 2 + power * upto ** (-power - 1) / 12
 
@@ -349,7 +349,10 @@ class Referee:
         return Decision("crash" if value is None else "reset", value, champion.mean, error)
 
     def _falls_short(self, value: float, threshold: float) -> bool:
-        """Return whether a value is less than `threshold` sd above the champion's mean; without noise, not above it."""
+        """Return whether a value is less than `threshold` standard deviations above the champion's mean.
+
+        Without noise, return whether the value is not above the champion's mean.
+        """
         above = value - self.pool.runs[self.provisional].mean
         return above <= 0 if self.exact else above < threshold * self._sd()
 
@@ -374,7 +377,7 @@ class Referee:
         return max(self.rules.least, math.ceil(sum(variance for variance, _ in sides) * (z / gain) ** 2))
 
     def _due(self, left: float) -> int:
-        """Return the number of pairs of the verification that is due; 0 if none is."""
+        """Return the number of pairs of runs in the verification that is due; 0 if no verification is due."""
         rules, gain = self.rules, self.ahead()
         if self.exact or left < 2 * rules.least:
             return 0

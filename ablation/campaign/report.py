@@ -46,7 +46,7 @@ pre {{ overflow-x: auto; font-size: 13px }} svg {{ width: 100%; height: auto }}<
 
 
 def summary(campaign: Campaign) -> dict[str, Any]:
-    """Return the report for programs; gains are positive if the metric improves."""
+    """Return the report of a campaign as fields for programs; gains are positive if the metric improves."""
     state, sign = campaign.state, campaign.settings.sign
     claims = [done for done in state.verifications if done.shown and done.margin is None]
     spent = Counter(run["purpose"] for run in campaign.known.values())

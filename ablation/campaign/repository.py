@@ -26,7 +26,10 @@ def environment() -> dict[str, str]:
 
 
 class Repository:
-    """A git repository; `root` is its working tree, `folder` the campaign's, which `git reset` and `clean` spare."""
+    """A git repository.
+
+    `root` is its working tree. `folder` is the campaign's folder, which `git reset` and `git clean` spare.
+    """
 
     def __init__(self, place: Path) -> None:
         """Find the repository around a folder. Raises ConfigError if there is none."""
@@ -56,7 +59,7 @@ class Repository:
         return done.stdout.decode(errors="surrogateescape")
 
     def commit(self, name: str) -> str:
-        """Return the full hash of a commit. Raises ConfigError if there is none."""
+        """Return the full hash of a commit. Raises ConfigError if the commit does not exist."""
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
         except TrackerError:
@@ -64,7 +67,7 @@ class Repository:
             raise ConfigError(self.root, "", name, problem, remedy) from None
 
     def snapshot(self) -> tuple[str, list[str]]:
-        """Return a commit of the working tree, and the files with uncommitted changes; without any, HEAD."""
+        """Return a commit of the working tree (HEAD if nothing has changed), and the files with uncommitted changes."""
         head = self.commit("HEAD")
         status = self.git("status", "--porcelain", "-z", "--ignore-submodules=none").split("\0")
         files = [entry[3:] for entry in status if entry[2:3] == " "]

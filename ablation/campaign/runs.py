@@ -33,7 +33,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run: its value, or why it has none; `refused`: whether its trial does not count."""
+    """The outcome of a run: its value, or the reason why it has none.
+
+    `refused` says whether the run's trial does not count.
+    """
 
     value: float | None
     seconds: float = 0.0
@@ -44,7 +47,7 @@ class Outcome:
     items: Mapping[str, Any] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields for the ledger, without empty ones."""
+        """Return the fields of the outcome for the ledger, without those that are empty."""
         kept = {name: value for name, value in vars(self).items() if value}
         return kept | {"value": self.value, "seconds": round(self.seconds, 3)}
 
@@ -157,7 +160,7 @@ def digest_of(content: object) -> str:
 
 
 def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
-    """Return the metric in a command's output or None, the reason for None, and whether the trial is refused for it.
+    """Return the metric in a command's output, the reason if there is none, and whether the trial is then refused.
 
     The metric is printed once: on a line of its own (`val_bpb:  0.9979`, `val_bpb = 0.9979`), or as JSON.
     """
@@ -185,7 +188,7 @@ def _pairs(text: str) -> list[tuple[str, Any]]:
 
 
 def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
-    """Return {item: value} of an evaluation or {}, the reason for {}, and whether the trial is refused for it."""
+    """Return {item: value} of an evaluation, the reason if it is {}, and whether the trial is then refused."""
     from ablation.readers.evaluation import reader_of  # takes half a second to import
     from ablation.readers.sheet import Wanted
 
@@ -204,7 +207,7 @@ def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
 
 
 def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) -> dict[str, Any]:
-    """Write the items of a run to the campaign's folder; return what the ledger records of them."""
+    """Write the items of a run to the campaign's folder; return their number and digests for the ledger."""
     ordered = dict(sorted(items.items()))
     write_text(path := items_of(repository, run), json.dumps(ordered) + "\n", sync=False)
     return {"count": len(items), "ids": digest_of([*ordered]), "sha256": sha256(path)}

@@ -77,19 +77,19 @@ class Settings:
 
     @property
     def held_out(self) -> list[str]:
-        """Paths that the command of verifications names, and the command of trials does not."""
+        """Paths that the command of verifications names but the command of trials does not."""
         return [path for path in named(self.verify_run) if path not in named(self.run)]
 
 
 def named(command: str) -> list[str]:
-    """Return the paths that a command may name: its words, and the files of modules with such names."""
+    """Return the paths that a command may name: its words, and the files of modules that its words name."""
     words = [*shlex.shlex(command, posix=True, punctuation_chars=True)] if command else []
     paths = [path for word in words for path in (word, f"{word.replace('.', '/')}.py", word.replace(".", "/"))]
     return [path for path in dict.fromkeys(paths) if not path.startswith(("-", "/")) and path.strip("./")]
 
 
 def checked(settings: Settings) -> Settings:
-    """Return settings, if they are valid. Raises ConfigError."""
+    """Return the settings unchanged. Raises ConfigError if one of them is not valid."""
 
     def refuse(option: str, value: Any, problem: str, remedy: str) -> None:
         raise ConfigError("campaign init", option, value, problem, remedy)

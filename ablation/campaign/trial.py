@@ -104,7 +104,7 @@ def verify_now(repository: Repository) -> Answer:
 
 
 def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], Answer]) -> Answer:
-    """Return the answer that `ask` makes under the campaign's lock, with the notes before it."""
+    """Return the answer that `ask` gives while the campaign's lock is held, after the lines in `notes`."""
     with locked(repository):
         campaign = Campaign(repository)
         if (now := machine()) != (first := campaign.start["machine"]):

@@ -76,7 +76,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def left_of_the_example(study: Study) -> Iterator[str]:
-    """Yield a note for each text of the example that a study with another command still has."""
+    """Yield a note for each text of the example project that is left in a study with another command."""
     example = TEMPLATE / "configs" / "studies" / "example"
     example_study = load_yaml(example / "_study.yaml")
     if [stage.command for stage in study.stages.values()] == [
@@ -124,7 +124,7 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
 
 
 def _found(store: Store) -> Iterator[str]:
-    """Yield lines on the metrics and the items that were read."""
+    """Yield lines that name the metrics and the items that were read."""
     query = """SELECT name, count(*) FROM run_stages JOIN metrics USING (key) GROUP BY name ORDER BY name"""
     names = [f"{name} ({count})" if count > 1 else name for name, count in store.rows(query)[1]]
     yield f"metrics: {listed(names, _SHOWN) or 'none'}"

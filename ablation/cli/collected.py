@@ -130,7 +130,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
-    """Return the step of the model that a run kept, which is logged; None if it is the last step."""
+    """Return the step of the model that a run kept, and log this step; None if it is the last step of the run."""
     if entry.get("at") == "last":
         return None
     if run.metrics.num_rows == 0:  # items alone
@@ -149,7 +149,10 @@ def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
 
 
 def _with_last(items: pa.Table, kept: int | None) -> pa.Table:
-    """Return the items; the last subset `step N` of each protocol, up to `kept`, is repeated as the subset `last`."""
+    """Return the items, with a further subset `last` for each protocol.
+
+    The subset `last` repeats the protocol's last subset `step N` up to the step `kept`.
+    """
     every: dict[str, set[int]] = {}
     for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
         if match := A_STEP.fullmatch(row["subset"]):

@@ -151,7 +151,7 @@ _COLOURED = re.compile(rf"(^|: |\bis |  )({'|'.join(_COLOURS)})(?![\w-])", re.MU
 
 
 class Shown:
-    """Stream that escapes control characters, such as ESC in texts from files, and colours verdicts.
+    """A stream that escapes control characters, such as ESC in texts from files, and colours verdicts.
 
     Text is coloured only on terminals, and only if NO_COLOR is not set (https://no-color.org).
     """

@@ -172,7 +172,7 @@ def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
 
 
 def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, with_shares: bool = False) -> list[str]:
-    """Return aligned lines: name, effect, interval, p, and the share of the whole."""
+    """Return a table as aligned lines: name, effect, interval, p, and share of the whole effect."""
     rows = [[head, "effect", "interval", "p", *(("share", "") if with_shares else ())]]
     for part, numbers in zip(parts, _numbers_shown(parts), strict=True):
         name = group_name(part, factors) if with_shares else part.name(factors)

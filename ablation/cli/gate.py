@@ -86,7 +86,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
-    """Refuse outdated results: the project in the working directory now plans other keys or another analysis.
+    """Refuse results that are outdated, because the project here now plans other keys or another analysis.
 
     Variants that were not planned are named in a note, since a grid may run a part of a study. Raises ConfigError.
     """

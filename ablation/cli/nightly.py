@@ -125,7 +125,7 @@ def _name(run: ImportedRun, place: Path) -> str:
 def _past(
     path: Path, names: Sequence[str], window: Window, *, new: Set[str], note: Problem
 ) -> tuple[dict[str, list[Value]], str]:
-    """Return {metric: the value of each past run}, and what orders the runs.
+    """Return {metric: the value of each past run}, and a name for the source of their order.
 
     New runs, copies, and runs that failed or ended early are left out. The order is empty if it is not certain or if
     the new run is not the last. `new`: digests of the new runs.
@@ -175,7 +175,10 @@ def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> 
 
 
 def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
-    """Return why a past run does not count; empty if it does. `seen`: names of the counted and new runs by identity."""
+    """Return the reason why a past run does not count, or an empty text if it counts.
+
+    `seen` is {identity: name} of the new runs and of the past runs that count.
+    """
     same = seen.get(values[0].identity)
     if same is not None:
         return f"it is a copy of {same}" if same else "it is the new run"

@@ -20,7 +20,7 @@ def declare_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def run_tables(arguments: argparse.Namespace) -> int:
-    """Write the tables, or those by the value of one key; print their paths."""
+    """Write the tables of the studies or, with `--by`, tables by the value of one key; print their paths."""
     from ablation.show.table_files import render_groups, render_tables
     from ablation.store.current import load_or_collect
 
@@ -66,7 +66,7 @@ def declare_check_paper(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check_paper(arguments: argparse.Namespace) -> int:
-    """Print each number that does not match, and how many do; the exit status is 1 if any does not."""
+    """Print each number that does not match, and how many match; the exit status is 1 if any does not match."""
     from ablation.show.table_files import all_numbers, check_paper
 
     with open_store(results_folder(arguments), strict=True) as store:

@@ -18,7 +18,7 @@ from ablation.judge.scales import unlike
 
 
 def judge_past(path: Path, arguments: argparse.Namespace) -> int:
-    """Print which kept attempts are improvements, without writing a file. Raises ConfigError."""
+    """Print which kept attempts are improvements; write no file. Raises ConfigError."""
     asked, _, direction = (arguments.metric or "").rpartition(":")
     if direction not in ("min", "max"):
         asked, direction = arguments.metric or "", ""

@@ -47,7 +47,7 @@ def run_sql(arguments: argparse.Namespace) -> int:
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return rows in aligned columns for a terminal, with numbers to the right."""
+    """Return rows in aligned columns for a terminal, with numbers aligned on the right."""
     if not names:
         return "(no columns)"
     kinds = [{type(row[place]) for row in rows if row[place] is not None} for place in range(len(names))]

@@ -121,7 +121,7 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
 
 
 def _rerun(study: str, scale: str, stages: tuple[TracedStage, ...]) -> Iterator[str]:
-    """Yield commands that rerun the stages in separate folders, with their original code if it was one commit."""
+    """Yield commands that rerun the stages in separate folders, with their original code if they ran one commit."""
     commits = {stage.commit for stage in stages} - {None}
     diffs = {stage.diff for stage in stages if stage.diff}
     if len(commits) == 1:

@@ -91,7 +91,7 @@ class Between:
         return made
 
     def text(self, variant: Variant) -> str:
-        """Return the text of a new variant's file."""
+        """Return the text of the file of a new variant."""
         lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
         lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
         lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]

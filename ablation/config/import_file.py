@@ -137,7 +137,7 @@ def checked_name(name: str, where: Path | str, key: str = "name", kind: str = "s
 
 
 def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, Any]) -> ImportFile:
-    """Return the file's content as changed by `--map KEY=VALUE` options and by parts of an analysis plan."""
+    """Return the content of the file with the changes of `--map KEY=VALUE` options and of parts of an analysis plan."""
     rules: dict[str, Any] = written.runs.model_dump()
     for pair in mapped:
         key, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Shared by the configuration's schemas: valid names, directions of known metrics, models that refuse unknown keys."""
+"""What the schemas of the configuration share: valid names, directions of metrics, models that refuse unknown keys."""
 
 import difflib
 import re

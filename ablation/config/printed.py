@@ -23,11 +23,11 @@ _REMEDY = "write a number such as 0.0170, 51.7% or 0.512 ± 0.021"
 
 
 class _Written:
-    """A printed number in a configuration: a number or a text that `of` reads; it is written back as its text."""
+    """A printed number in a configuration, which `of` reads from a number or a text; it is written back as printed."""
 
     @classmethod
     def of(cls, text: Any) -> Any:
-        """Return the printed number of a number or a text."""
+        """Read a printed number from a number or a text."""
         raise NotImplementedError
 
     @classmethod
@@ -105,7 +105,7 @@ class Printed(_Written):
         return self.exact + self.exact_half
 
     def show(self, value: float, more: int = 0) -> str:
-        """Return another value as text, with the decimals of this number and `more` further ones."""
+        """Return another value as text, with the decimals of this number and `more` further decimals."""
         digits = max(self.digits + more, 0)
         return f"{100 * value:.{digits}f}%" if self.percent else f"{value:.{digits}f}"
 

@@ -79,7 +79,7 @@ Figure = Printed | tuple[Printed | None, Printed | None]  # a number, or a range
 
 
 class Step(Strict):
-    """A step of the source's training, and its number of steps; our step at the same fraction is compared with it."""
+    """A step of the source's training, and `of`, the number of all its steps; our step at this fraction is compared."""
 
     step: Count
     of: Count

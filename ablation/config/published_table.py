@@ -33,7 +33,7 @@ def read_table(
     percent: bool = False,
     columns: Sequence[str] = (),
 ) -> PublishedFile:
-    """Read a table, with options as the command `audit` has them; no `columns` stands for all.
+    """Read a table with the options of the command `audit`; without `columns`, read all columns.
 
     Raises ConfigError of one line with file, line, column, value and remedy.
     """

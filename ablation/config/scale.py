@@ -1,4 +1,4 @@
-"""A scale sizes every study at once: it replaces what no variant changes and multiplies numbers.
+"""A scale sets the size of every study at once: it replaces values that no variant changes, and multiplies numbers.
 
 The form of `configs/scales/<scale>.yaml`; unknown keys are errors everywhere.
 """
@@ -110,7 +110,7 @@ class Scale:
                 raise ConfigError(self.file, where, None, "the stage does not exist", suggest(stage, sorted(stages)))
 
     def refuse_overridden(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
-        """Refuse to set a value that a variant changes: the variant's difference would vanish."""
+        """Refuse to set a value that a variant changes, because the variant would no longer differ in that value."""
         changed = {key: name for name, tree in overrides.items() for key, _ in dotted.leaves(tree)}
         for key, value in dotted.leaves(self.definition.set):
             for other, variant in changed.items():
@@ -122,7 +122,10 @@ class Scale:
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
-        """Return the configuration at this scale, checked again; `declared` are the values of `written`."""
+        """Return the configuration at this scale, validated again.
+
+        `declared` holds the values that `written` declares.
+        """
         model = type(written)
         if not self.definition.set and not self.definition.multiply:
             return written
@@ -140,7 +143,7 @@ class Scale:
 
 
 def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without those for another kind of a tagged union, such as another task's `people`."""
+    """Return the values without those that belong to a kind of a tagged union that the configuration does not use."""
     fitting = dict(values)
     for name, field in type(written).model_fields.items():
         below, current = values.get(name), getattr(written, name)

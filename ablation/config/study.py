@@ -134,7 +134,7 @@ def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> b
 
 
 def _other_kind(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether a map above a key has another `kind` or `mode` in the two configurations: a tagged union."""
+    """Return whether a key lies in a tagged union with different kinds (`kind` or `mode`) in the configurations."""
     parts = key.split(".")
     kinds = [".".join([*parts[:depth], tag]) for depth in range(1, len(parts)) for tag in ("kind", "mode")]
     both = [(dotted.get(old, kind, None), dotted.get(new, kind, None)) for kind in kinds if kind != key]

@@ -1,4 +1,4 @@
-"""Read `_study.yaml` and the published numbers that it names, and check them against config model and variants.
+"""Read `_study.yaml` and the published numbers that it names, and check them against the config model and variants.
 
 A stage that is a command must name its inputs and outputs, and get the values that enter its key.
 """
@@ -119,7 +119,7 @@ def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
 
 
 def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse a key that reaches no stage: a variant that changes it would be its parent under another name."""
+    """Refuse a key that reaches no stage, because a variant that changes only such a key would equal its parent."""
     model_keys, reached = known_keys(model), reached_keys(written, written.stages)
     for key in sorted(model_keys):
         if any(other.startswith(f"{key}.") for other in model_keys) or any(covers(other, key) for other in reached):
@@ -132,7 +132,7 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
 
 
 def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file: Path) -> None:
-    """Refuse a variant's key that reaches only stages off the path to the results, such as a diagnosis."""
+    """Refuse a variant's key that reaches only stages that the results do not need, such as a diagnosis."""
     leading = [next(reversed(written.stages))]
     for name in leading:
         above = written.stages[name].inputs.values()
@@ -218,7 +218,7 @@ def check_variants(
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse commands without what they need, and commands that would not get the values that enter their keys."""
+    """Refuse commands that lack a placeholder or input that they need, or that do not get all values in their keys."""
     for name, stage in written.stages.items():
         if stage.command is not None:
             _check_command(stage, model, file, f"stages.{name}")

@@ -184,7 +184,7 @@ class Exclusion(Strict):
         return self
 
     def named_keys(self) -> list[str]:
-        """Return all keys of the condition, and of what it forbids."""
+        """Return all keys that the exclusion names: those of its condition and those that it forbids."""
         return [*self.if_, *self.forbid, *self.forbid_change]
 
 
@@ -307,7 +307,7 @@ class Analysis(Strict):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out unused later keys, so that a plan without them keeps its digest from before they existed."""
+        """Leave out unused keys of `_LATER`, so that a plan without them keeps its digest from before they existed."""
         content: dict[str, Any] = plain(self)
         return {key: value for key, value in content.items() if value or key not in _LATER}
 
@@ -328,7 +328,10 @@ class Analysis(Strict):
         return f"{made} of {self.value}" if made else self.value
 
     def samples_in(self, config: Mapping[str, Any]) -> int | None:
-        """Return the samples per item in a configuration; None if a key of `samples` has no whole number there."""
+        """Return the number of samples per item in a configuration.
+
+        The number is None if a key of `samples` does not hold a whole number in the configuration.
+        """
         if not isinstance(self.samples, list):
             return self.samples
         counts = [dotted.get(config, key, None) for key in self.samples]
@@ -413,7 +416,7 @@ class HealthRule(Strict):
 
 
 def _rule_per_stage(rules: Any) -> Any:
-    """Return the rules as written, but a rule that lists several stages as one rule per stage."""
+    """Return the rules as written, but split a rule that lists several stages into one rule per stage."""
     if not isinstance(rules, list):
         return rules
     single = []
@@ -448,7 +451,7 @@ class ColumnDefinition(Strict):
 
 
 class ReferenceDefinition(Strict):
-    """A first row of the table: the same columns with parts of the metric's name replaced."""
+    """A first row of the table, whose metrics are those of the columns with parts of their names replaced."""
 
     label: Text
     replace: dict[str, str] = Field(min_length=1)

@@ -117,7 +117,7 @@ def resolve(
 def refuse_idle(
     overrides: Mapping[str, Any], declared: Mapping[str, Any], above: Mapping[str, Any], file: Path, owner: str
 ) -> None:
-    """Refuse an override that is equal to its value in `above`, the values of `owner`."""
+    """Refuse an override that is equal to the value of its key in `above`, the configuration of `owner`."""
     for key, value in dotted.leaves(overrides):
         if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
             raise ConfigError(file, key, value, f"{owner} already has this value", "remove the line")
@@ -163,7 +163,7 @@ def _holds(condition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 
 def _plain(config: BaseModel) -> dict[str, Any]:
-    """Return all values as JSON. This is the slowest step, so each configuration is dumped once."""
+    """Return all values as JSON. Dumping is the slowest step, so each configuration is dumped once."""
     return config.model_dump(mode="json")
 
 

@@ -76,7 +76,7 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def update_text(path: Path, text: str, *, sync: bool = True) -> None:
-    """Replace `path` with a file of `text` unless it has this content; a file that cannot be read is replaced."""
+    """Replace `path` with a file of `text` unless the file has this content; replace a file that cannot be read."""
     with suppress(OSError):
         if read_bytes(path) == text.encode():
             return

@@ -1,4 +1,4 @@
-"""Find the code of a stage: files of the project, and all files of it that their Python imports, at any depth.
+"""Find the code of a stage: its own files, and all files of the project that these import, at any depth.
 
 The stage of a trainer begins with its entry module, the modules of its parts and HARNESS, and counts modules of
 `trainers`; of `ablation` it counts those that these import themselves. A command begins with the files that its `code`
@@ -158,7 +158,7 @@ class Sources:
         return self.read(file).bindings if (file := self.find(module)) else frozenset()
 
     def defining(self, name: str) -> list[str]:
-        """Return the files of a module, or of the module of a function, by dotted name, and of the packages above it.
+        """Return the files of a module, or of the module that defines a function, and of the packages above the module.
 
         Raises ConfigError if the name does not exist.
         """
@@ -206,7 +206,7 @@ class Sources:
         return dict(sorted(digests.items()))
 
     def _imported(self, name: str, folders: Iterable[str], *, of_trainer: bool) -> Iterator[str]:
-        """Yield the files that a file imports; those of `ablation` are not followed further for a trainer."""
+        """Yield the files that a file imports; for a trainer, a file of `ablation` counts as importing nothing."""
         folder = os.path.dirname(name)
         # Where it is the program, or next to it:
         namespace_folders = [folder] if not of_trainer and not (self.root / folder / "__init__.py").exists() else []

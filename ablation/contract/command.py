@@ -133,7 +133,10 @@ def _filled(word: str, filling: Filling) -> list[str]:
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a dotted key; None if a variant set a map above it to null. Raises KeyError if absent."""
+    """Return the value of a dotted key; None if a variant set a map above the key to null.
+
+    Raises KeyError if the key does not exist.
+    """
     value: Any = values
     for part in key.split("."):
         value = None if value is None else value[part]

@@ -77,7 +77,7 @@ class Mistakes:
         return isinstance(error, ConfigError)
 
     def refuse(self) -> None:
-        """Raise the first ConfigError, with the others, if there is any."""
+        """Raise the first ConfigError, with the texts of the others, if there were any mistakes."""
         if self.found:
             first, *others = self.found
             first.others = tuple(others)

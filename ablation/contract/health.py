@@ -187,7 +187,10 @@ class _Watch:
         return Event(rule, self.metric, self._first_step, step, self._worst)
 
     def _measure(self, value: float, reference: float | None) -> float | None:
-        """Return the change from or the ratio to the reference; None without one. A ratio to zero is not finite."""
+        """Return the change from the reference, or the ratio to it; None without a reference.
+
+        The ratio to a reference of zero is not finite.
+        """
         if self._first_value is None and isfinite(value):
             self._first_value = value
         base = reference if self.rule.reference else self._first_value

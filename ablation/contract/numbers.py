@@ -90,7 +90,7 @@ def estimate(value: Any, low: Any, high: Any, decimals: int | None = None, sign:
 
 
 def together(values: Iterable[Any], sign: str = "") -> list[str]:
-    """Return the texts of numbers of one unit whose noise is not known; whole numbers get no decimals."""
+    """Return numbers of one unit, whose noise is not known, as texts; whole numbers get no decimals."""
     given = list(values)
     whole = all(float(value).is_integer() for value in given if is_number(value))
     return [fixed(value, 0 if whole else decimals_for(given), sign) for value in given]

@@ -1,4 +1,4 @@
-"""What a study's config module declares for the planner: the parts of a variant, and the past of new fields.
+"""What a study's config module declares for the planner: the parts of a variant, and former values of new fields.
 
 `parts(config, stage)` returns slot -> dotted name of a function or class. Planner and trainer read the same names. The
 planner imports none of them, and hashes their files; a stage imports those that its plan names.
@@ -15,7 +15,7 @@ PartsOf = Callable[[Any, str], Parts]  # of a configuration and the name of a st
 
 
 def load(names: Mapping[str, str]) -> dict[str, Any]:
-    """Import the functions or classes of dotted names, and return them by slot."""
+    """Import functions and classes by their dotted names, {slot: name}, and return {slot: function or class}."""
     found = {}
     for slot, path in names.items():
         module, _, name = path.rpartition(".")

@@ -32,7 +32,7 @@ _OF_FILES = {"files": int, "sha256": str}
 
 @dataclass(frozen=True)
 class StageState:
-    """State of a stage (ok, failed, diverged, blocked, corrupt, running, missing), with more of its status.json.
+    """State of a stage (ok, failed, diverged, blocked, corrupt, running, missing), and other values of its status.json.
 
     reason: why the stage has this state. reading: for a command that succeeded, the key of the readers that read its
     files or failed to. memory_mb and device_memory_mb: the peak memory of its largest process, and on its device.
@@ -95,7 +95,7 @@ def left_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
-    """Return an error about the first file that is not as the stage left it; empty if all are.
+    """Return an error about the first file that is not as the stage left it; empty if all files are.
 
     Files are read as a whole, because most damage that keeps the length still decodes.
     """

@@ -77,7 +77,7 @@ def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
 
 
 def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
-    """Return the probability that the mean over `rule.seeds` seeds is significant, or its interval inside the margin.
+    """Return the chance that the mean over `rule.seeds` seeds is significant, or has an interval inside the margin.
 
     It is averaged over possible true seed variances, the estimate times df / chi2_df; the new seeds are assumed to show
     this variance.
@@ -114,7 +114,7 @@ def predicted_mean(observed: Observed, seed_variance: float, seeds: int, effect_
 
 
 def effect_variance(observed: Sequence[Observed]) -> float:
-    """Return the variance of the study's true effects around 0: the mean of effect^2 less its noise, at least 0."""
+    """Return the variance of the study's true effects around 0: the mean of `effect**2 - noise`, but at least 0."""
     squares = [comparison.centre**2 - comparison.noise.total for comparison in observed if comparison.noise.seeds_known]
     return max(float(np.mean(squares)), 0.0) if squares else 0.0
 
@@ -145,7 +145,7 @@ def _observed(comparison: Comparison) -> Observed:
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:
-    """Return the probability that |normal variable| is at most `inside`, or at least `significant`."""
+    """Return the chance that the absolute value of a normal variable is at most `inside`, or at least `significant`."""
     if sd == 0:
         return float(abs(mean) <= inside or (abs(mean) >= significant and mean != 0))
     if inside >= significant:
@@ -162,7 +162,7 @@ Unit = str  # a stage that each seed runs, for one variant or for several
 
 @dataclass(frozen=True)
 class Prices:
-    """Device-hours of one more seed of each unit, and the units of each variant."""
+    """Device-hours that one more seed of each unit costs, and the units of each variant."""
 
     hours: Mapping[Unit, float]
     units: Mapping[str, frozenset[Unit]]
@@ -213,7 +213,7 @@ class Offer:
 
     @property
     def per_hour(self) -> float:
-        """Comparisons decided per device-hour."""
+        """Chance that the comparison is decided, divided by the device-hours that the offer costs."""
         return self.chance / self.hours if self.hours > 0 else (inf if self.chance > 0 else 0.0)
 
 

@@ -39,7 +39,7 @@ class ChangedItem:
 
     @property
     def order(self) -> tuple[float, int, str, str]:
-        """Sort key: the largest change first; of equal changes, the one on which more seeds agree."""
+        """Sort key: the largest change comes first; of equal changes, the one with the same sign in more seeds."""
         return self.rank, self.against - self.agreeing, self.subset, self.item
 
     def telling(self) -> list[Beside]:
@@ -117,9 +117,10 @@ def find_changed_items(study: Measurements, parent: str, child: str, pool: int =
 
 
 def improving(before: Array, after: Array, analysis: Analysis) -> int:
-    """Return 1 if a larger value of an item is an improvement, else -1; before, after: values of a subset's items.
+    """Return 1 if a larger value of an item is an improvement, else -1.
 
-    With a target, this depends on the side on which the subset's mean lies.
+    `before` and `after` are the values of a subset's items. With a target, this depends on the side on which the
+    subset's mean lies.
     """
     if isinstance(analysis.direction, Target):
         return 1 if (before.mean() + after.mean()) / 2 < analysis.direction.target else -1

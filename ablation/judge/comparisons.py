@@ -76,7 +76,7 @@ class Comparison(Judged):
 
     @property
     def p_sign_flip(self) -> float:
-        """Two-sided sign-flip p over seeds, with the items taken as fixed."""
+        """Two-sided p of the sign-flip test over seeds, with the items taken as fixed."""
         several = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
         return sign_flip(self.estimate.per_seed) if self.estimate and several else _NAN
 
@@ -114,12 +114,12 @@ class Comparison(Judged):
 
     @property
     def variance(self) -> str:
-        """Whether the variance of seeds is the comparison's own or moderated by the study's other variants."""
+        """`moderated` if the study's other variants contribute to the estimated variance of seeds, else `own`."""
         return "moderated" if self.prior_df > 0 else "own"
 
     @property
     def in_seeds(self) -> float:
-        """Smallest share of seeds that a decided verdict covers: the others may behave differently."""
+        """Smallest share of seeds to which a decided verdict applies; other seeds may behave differently."""
         verdict, interim = self.decision
         if self.measurements.design.claim == "checkpoints":
             return _NAN
@@ -153,7 +153,7 @@ class Comparison(Judged):
 
     @property
     def _of_checkpoints(self) -> str:
-        """Statement about these runs only, and what it cannot show."""
+        """Statement about these runs only, with what the runs cannot show."""
         numbers, alpha = self.checkpoints, self.measurements.analysis.alpha
         assert numbers is not None
         if numbers.items_only:
@@ -447,7 +447,7 @@ class Pair:
 
 
 def judge_all_pairs(study: Measurements) -> list[Pair]:
-    """Compare every variant with every one before it, in the order of the study's variants."""
+    """Compare every variant with each variant before it, in the order of the study's variants."""
     return [judge_pair(study, b, a) for a, b in combinations(study.parents, 2)]
 
 

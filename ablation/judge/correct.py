@@ -80,7 +80,7 @@ class Correction:
 
     @property
     def joint(self) -> float:
-        """Level of intervals for all comparisons at once; with `error: fdr`, for those that are better or worse.
+        """Level of intervals for all comparisons at once; with `error: fdr`, for all that are `better` or `worse`.
 
         Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
         """
@@ -125,7 +125,7 @@ class Correction:
 
 
 def ways_up(parents: Mapping[str, str | None], comparisons: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
-    """Return {variant: numbers of the comparisons on the way from it up the variant tree}."""
+    """Return {variant: indices of the comparisons on its path up the variant tree}."""
     index = {comparison: number for number, comparison in enumerate(comparisons)}
     ways: dict[str, list[int]] = {}
     for variant in parents:

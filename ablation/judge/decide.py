@@ -37,7 +37,7 @@ class Tally:
         return Tally(self.decided - before.decided, self.hours - before.hours)
 
     def __str__(self) -> str:
-        """Return both numbers and their ratio in words."""
+        """Return, as text, the decided comparisons, the device-hours, and their ratio."""
         decided = f"{counted(self.decided, 'comparison')} decided in {device_time(self.hours)}"
         return f"{decided} ({alone(self.decided / self.hours)} per device-hour)" if self.hours > 0 else decided
 

@@ -1,4 +1,4 @@
-"""Estimates variances by a comparison's design: whether seeds are paired, and whether other seeds are claimed about.
+"""Estimates variances by a comparison's design: whether seeds are paired, and whether verdicts cover other seeds.
 
 `paired`: runs of one seed share data order or initialisation in both variants, so only their difference varies.
 `independent`: runs share nothing, so each group varies separately; all runs count, and no numbering of the runs changes
@@ -85,6 +85,6 @@ def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool
 
 
 def _shared(covariances: Array) -> float:
-    """Return the mean covariance of two different runs, from covariances [runs, runs]; of one run, its variance."""
+    """Return the mean covariance of two different runs, from covariances [runs, runs]; for one run, its variance."""
     runs, total = len(covariances), float(covariances.sum())
     return (total - float(np.trace(covariances))) / (runs * (runs - 1)) if runs > 1 else total

@@ -217,10 +217,10 @@ def _corrected(uncorrected: Sequence[Part], alpha: float) -> list[Part]:
 
 
 def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Explanation:
-    """Explain the effect of n factors by runs with the first k factors as in B: {k: variant}, with 0 and n among the k.
+    """Explain the effect of n factors by runs that have the first k factors as in B.
 
-    A group of m factors is tested at m / n of alpha, so the chance of naming a factor that adds nothing to those before
-    it is at most alpha, however the groups were chosen.
+    The runs are {k: variant}, with 0 and n among the k. A group of m factors is tested at m / n of alpha, so the chance
+    of naming a factor that adds nothing to those before it is at most alpha, however the groups were chosen.
 
     Raises:
         TrackerError: as `explain`.

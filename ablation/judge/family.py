@@ -60,7 +60,7 @@ def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Ar
 
 
 def _with_variances(covariance: Array, variances: Array) -> Array:
-    """Return the covariances with the same correlations and the given variances; 0 beside a variance of 0."""
+    """Return covariances with the same correlations and the given variances; those with a variance of 0 are 0."""
     return _correlation(covariance) * np.sqrt(np.outer(variances, variances))
 
 
@@ -73,7 +73,7 @@ def _correlation(covariance: Array) -> Array:
 
 
 def degrees(noise: Noise) -> float:
-    """Return the degrees of freedom of the sum of both variances (Satterthwaite 1946)."""
+    """Return the degrees of freedom of the sum of the seed and the item variances (Satterthwaite 1946)."""
     squares = noise.seed_variance**2 / noise.seed_df + noise.item_variance**2 / noise.item_df
     return min(noise.total**2 / squares, _MOST_DF) if squares > 0 else _MOST_DF
 
@@ -102,7 +102,7 @@ class Family:
 
     @cached_property
     def _draws(self) -> Array:
-        """Draws [draws, members] of |t| under no effect; of t if tests are one-sided."""
+        """Draws [draws, members] of |t| if there is no effect, or of t if tests are one-sided."""
         generator = np.random.default_rng([DRAW_SEED, len(self.df)])
         values, vectors = np.linalg.eigh(self.correlation)
         # The symmetric root: unlike eigenvectors, it does not turn with the rounding of equal eigenvalues.
@@ -123,7 +123,7 @@ class Family:
         return min(total, 1.0)
 
     def adjusted(self, p: Sequence[float]) -> Array:
-        """Return step-down adjusted p-values, NaN for NaN; each is at least the original p, and at most Holm's."""
+        """Return step-down adjusted p-values, each at least the original p, and at most Holm's; NaN remains NaN."""
         raw, by_holm = np.asarray(p, dtype=float), holm(p)
         tested = np.flatnonzero(~np.isnan(raw))
         order, least = tested[np.argsort(raw[tested], kind="stable")], 0.0

@@ -31,7 +31,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for one comparison: it passes only if the outcome is `passed`."""
+    """The answer of the gate for one comparison, which passes only if the outcome is `passed`."""
 
     comparison: Comparison
     outcome: str  # one of STATUS
@@ -45,7 +45,7 @@ def most_severe(results: Sequence[Answer]) -> str:
 
 
 def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comparison]:
-    """Return the comparisons with these names (CHILD or PARENT:CHILD); all without names.
+    """Return the comparisons with these names (CHILD or PARENT:CHILD); without names, return all comparisons.
 
     Raises:
         ConfigError: no comparison has such a name, or several have.
@@ -185,7 +185,7 @@ RAIL_COLUMNS += ["margin", "p_not_worse", "why"]
 
 @dataclass(frozen=True)
 class Guarded:
-    """The answer of one guardrail for one comparison; `comparison` is that of the guardrail's metric."""
+    """The answer of one guardrail for one comparison; `comparison` compares the guardrail's metric."""
 
     metric: str
     verdict: str  # holds, worse, undecided, invalid or not run

@@ -57,7 +57,7 @@ class Judged(Measured):
 
     @cached_property
     def decision(self) -> tuple[str, Interim | None]:
-        """The verdict apart from confounding, and the interim analysis that decided; None if none did."""
+        """The verdict if confounding is ignored, and the interim analysis that decided it; None if no analysis did."""
         if self.problem or self.latest is None:
             return "not run" if self.problem.waiting else "invalid", None
 
@@ -73,7 +73,7 @@ class Judged(Measured):
 
     @property
     def detail(self) -> str:
-        """The verdict apart from confounding, one of VERDICTS."""
+        """The verdict if confounding is ignored, one of VERDICTS."""
         return self.decision[0]
 
     @property
@@ -83,7 +83,7 @@ class Judged(Measured):
 
     @property
     def smallest_p(self) -> Interim:
-        """Interim analysis with the smallest p relative to its share of alpha; it decides better or worse."""
+        """Interim analysis with the smallest p relative to its share of alpha, which decides `better` or `worse`."""
         return min(
             (interim for interim in self.interims if not np.isnan(interim.p)),
             key=lambda interim: interim.p / interim.weight,
@@ -91,7 +91,7 @@ class Judged(Measured):
 
     @cached_property
     def equivalent_at(self) -> Interim | None:
-        """First interim analysis whose interval lies inside the margin, at enough seeds for the verdict equivalent.
+        """First interim analysis whose interval lies inside the margin, at enough seeds for the verdict `equivalent`.
 
         If there is none, it is the last one at too few seeds, which the reason mentions, unless a later one calls the
         comparison better or worse.

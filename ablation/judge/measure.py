@@ -77,7 +77,7 @@ class Measured:
 
     @property
     def unseen_in_full(self) -> bool:
-        """Whether the verdicts better and worse fully allow for unseen items with far larger differences."""
+        """Whether the verdicts `better` and `worse` fully allow for unseen items with far larger differences."""
         return self.estimate is None or self.estimate.counts or self.estimate.unseen_share == 1
 
     @property

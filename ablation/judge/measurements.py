@@ -231,7 +231,7 @@ def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dic
 
 
 def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
-    """Replace the items' means by the plan's outcome, such as pass@4; return {run: why that is impossible}."""
+    """Replace the items' means by the plan's outcome, such as pass@4; return {run: reason} for runs without it."""
     if not analysis.k:
         return {}
     outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
@@ -255,7 +255,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
 
 
 def _logarithms(values: dict[Run, dict[str, Column]], analysis: Analysis) -> dict[Run, str]:
-    """Replace the items' values by their logarithms; return {run: which item has none}."""
+    """Replace the items' values by their logarithms; return {run: message} for runs with a value that has none."""
     faults = {}
     for run, by_subset in values.items():
         for subset, series in by_subset.items():
@@ -270,7 +270,10 @@ def _logarithms(values: dict[Run, dict[str, Column]], analysis: Analysis) -> dic
 
 @dataclass(frozen=True)
 class Problem:
-    """The reason why runs cannot be compared; `waiting`: whether it is only that some runs have not ended."""
+    """The reason why runs cannot be compared.
+
+    `waiting` is whether the only reason is that some runs have not ended.
+    """
 
     text: str = ""
     waiting: bool = False

@@ -88,7 +88,10 @@ class SeedPrior:
         return replace(noise, seed_variance=seeds.seed_variance, seed_df=seeds.seed_df, groups=seeds.groups)
 
     def _toward(self, prior: float, variance: float, df: float) -> tuple[float, float]:
-        """Return a moderated variance and its degrees of freedom; unchanged if improbably small under the prior."""
+        """Return a variance moderated by the prior, and its degrees of freedom.
+
+        A variance that is improbably small under the prior is returned unchanged.
+        """
         if special.fdtr(df, _ANY_DF, variance / prior) < QUIET:
             return variance, df
         return (self.df * prior + df * variance) / (self.df + df), df + self.df
@@ -162,7 +165,7 @@ def _plain_spreads(gains: Array) -> tuple[Array, Array]:
 
 
 def _median_noise(counts: NDArray[np.int64]) -> Array:
-    """Return the variance of the median of so many values, in units of the variance of one; 0 for none."""
+    """Return the variance of the median of this many values, in units of the variance of one value; 0 for no values."""
     exact = np.array([_MEDIAN.get(count, np.pi / 2 / max(count, 1)) for count in range(int(counts.max()) + 1)])
     return np.where(counts > 0, exact[counts], 0.0)
 

@@ -66,11 +66,14 @@ class Pilot:
         return (1 / variance_ratios(self.df, _TRUTHS)).tolist()
 
     def clusters(self, items: int) -> float:
-        """Return to how many independent items this many items correspond, according to the pilot."""
+        """Return how many independent items are worth as much as this many items, according to the pilot."""
         return (self.item_df + 1) * items / self.items
 
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
-        """Return the noise at a number of seeds and items; `ratio`: true variance between seeds over the estimate."""
+        """Return the noise at a number of seeds and items.
+
+        `ratio` is the true variance between seeds divided by the estimate.
+        """
         fewer = self.items / items
         samples, checkpoints = self.planned or (self.samples, self.checkpoints)
         drawn = self.drawn * self.samples * self.checkpoints / (samples * checkpoints)

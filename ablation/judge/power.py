@@ -19,7 +19,7 @@ _ITEM_QUANTILES = 20  # of the items' one, known far better
 
 @lru_cache(maxsize=256)
 def variance_ratios(df: float, count: int) -> Array:
-    """Return quantiles of an estimated variance in units of the true one: chi2_df / df."""
+    """Return quantiles of an estimated variance in units of the true one, that is, quantiles of `chi2_df / df`."""
     if isinf(df):
         return np.ones(1)
     return 2 * special.gammaincinv(df / 2, (np.arange(count) + 0.5) / count) / df

@@ -141,7 +141,7 @@ def watch(
 
 @dataclass(frozen=True)
 class _Prediction:
-    """A prediction for the runs of a new night: the mean of m runs has the variance `shared` + `own` / m.
+    """A prediction for the runs of a new night: the mean of m runs has the variance `shared + own / m`.
 
     Attributes:
         own: variance between runs of one night.
@@ -206,7 +206,7 @@ class _Interval:
 def _interval(
     predicted: _Prediction, new: Sequence[float], *, direction: Direction, alpha: float, metrics: int
 ) -> _Interval:
-    """Return the prediction interval of the mean of m new runs, mean -+ t sqrt(shared + own / m), and the p-value.
+    """Return the prediction interval of the mean of m new runs, `mean ± t * sqrt(shared + own / m)`, and the p-value.
 
     Source: Hahn and Meeker, Statistical Intervals (1991), section 4.8.
     """

@@ -40,7 +40,7 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
 
 
 def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a remark if the final metrics of runs are from different steps, because some runs ended earlier, say."""
+    """Yield a remark if the final metrics are from different steps, for example because some runs ended earlier."""
     steps = {run: study.steps[run] for run in runs if run in study.steps}
     if len({tuple(run_steps) for run_steps in steps.values()}) < 2:
         return

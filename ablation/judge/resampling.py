@@ -38,7 +38,7 @@ class Clusters:
 
     @cached_property
     def corrections(self) -> Array:
-        """Factors 1 / sqrt(1 - share) [clusters, subsets] that make the variance of the clusters' sums unbiased (CR2).
+        """Factors `1 / sqrt(1 - share)` [clusters, subsets] that make the variance of clusters' sums unbiased (CR2).
 
         Bell and McCaffrey (2002, Survey Methodology 28, 169-181), for the mean of each subset. 0 if a cluster is the
         whole subset, whose noise is then unknown.
@@ -85,7 +85,7 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
 
 
 def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
-    """Return each cluster's contribution to the deviation of the means [clusters, groups, seeds, subsets], with CR2.
+    """Return each cluster's contribution to the deviation of the means [clusters, groups, seeds, subsets] (CR2).
 
     The sum over clusters is 0 apart from the correction; the sum of squares is the variance of the mean.
     """
@@ -114,7 +114,7 @@ def item_degrees(clusters: Clusters, together: float) -> float:
 
 @lru_cache(maxsize=256)
 def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
-    """Return tr(M) and tr(M^2) of the matrix M in `item_degrees`."""
+    """Return `tr(M)` and `tr(M @ M)` of the matrix M in `item_degrees`."""
     shares, scale = clusters.shares, clusters.corrections
     items = np.array([len(of_items) for of_items in clusters.of_items])
     # Covariance [clusters, subsets, subsets] of a cluster's sums, over the subset's number of items.
@@ -266,7 +266,10 @@ def variation_shown(values: Sequence[Sequence[Array]], per_item: Sequence[Array]
 
 
 def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], per_item: Sequence[Array]) -> Array:
-    """Return how much, in [0, 1], each cluster's items differ between the groups [clusters]; `per_item`: means."""
+    """Return how much, in [0, 1], the items of each cluster differ between the groups [clusters].
+
+    `per_item` holds the contrast of each item, as a mean over seeds [items], by subset.
+    """
     differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(apart):
         change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)

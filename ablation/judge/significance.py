@@ -101,7 +101,7 @@ class Noise:
         return self.seed_variance + self.item_variance
 
     def hidden(self, alpha: float) -> float:
-        """Return the difference that may have gone unseen at level alpha: -ln(alpha / 2) changed clusters."""
+        """Return the difference that may have gone unseen at level alpha: that of `-ln(alpha / 2)` changed clusters."""
         return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
 
     def allowance(self, alpha: float, sides: int = 2) -> float:
@@ -125,7 +125,7 @@ def student_isf(df: float, probability: float) -> float:
 
 
 def half_width(noise: Noise, alpha: float) -> float:
-    """Return half the width of the interval at 1 - alpha: Cochran and Cox's critical value, and `Noise.allowance`.
+    """Return half the width of the interval at 1 - alpha, from Cochran and Cox's critical value and `Noise.allowance`.
 
     t = (v_seed t_seed + v_item t_item) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14), each t
     of its variance's degrees of freedom. Satterthwaite's degrees of freedom cover 87% with two seeds; this covers
@@ -144,7 +144,7 @@ def half_width(noise: Noise, alpha: float) -> float:
 
 @lru_cache(maxsize=1024)  # an estimate asks again for each of its intervals
 def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
-    """Return the p-value of no effect: the level at which effect^2 = critical_square; NaN with one seed.
+    """Return the p-value of no effect: the level at which `effect**2 == critical_square`; NaN with one seed.
 
     With `sides=1`, the p-value of an effect of at most 0; the allowance for unseen changes stays two-sided.
     """
@@ -190,7 +190,7 @@ def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_rati
 
 
 def sign_flip(differences: Sequence[float] | Array) -> float:
-    """Return the two-sided p of the sign-flip test of a sum of differences, one per seed; items are taken as fixed.
+    """Return the two-sided sign-flip p of a sum of differences, one per seed, with the items taken as fixed.
 
     It counts all 2^n flips up to 16 differences, else 65,536 random ones, among them the observed one.
     """
@@ -240,7 +240,7 @@ def _in_steps(size: Array) -> NDArray[np.int64] | None:
 
 
 def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
-    """Return P(|sum of +-steps| >= observed), exactly, by the characteristic function of the sum."""
+    """Return the exact probability that `abs(sum(±steps)) >= observed`, by the characteristic function of the sum."""
     total = int(steps.sum())
     length = 2 * total + 1
     angle = 2 * np.pi * np.arange(length) / length
@@ -252,7 +252,7 @@ def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
 
 
 def _tail(size: Array, observed: float) -> float:
-    """Return P(|sum of +-size| >= observed), approximated by the cumulant generating function sum log cosh(size t)."""
+    """Return about the probability that `abs(sum(±sizes)) >= observed`, by the function `sum(log(cosh(size * t)))`."""
     size, total = size / size.max(), observed / size.max()
     if total >= size.sum() * (1 - 1e-12):
         return 2.0 ** (1 - len(size))
@@ -341,7 +341,7 @@ def interim_weights(interims: Sequence[int]) -> dict[int, float]:
 
 
 def sequential_p(p_by_interim: Mapping[int, float], weights: Mapping[int, float]) -> float:
-    """Return the smallest p / weight over the interim analyses, at most 1; NaN if there is none."""
+    """Return the smallest `p / weight` of the interim analyses, but at most 1; NaN without an interim analysis."""
     taken = [
         p_by_interim[interim] / weights[interim]
         for interim in p_by_interim
@@ -378,9 +378,10 @@ def enough_seeds_for_equivalence(seeds: int, analysis: Analysis) -> bool:
 
 
 def brentq(function: Callable[[float], float], a: float, b: float, *, xtol: float, rtol: float = 2.0**-50) -> float:
-    """Return the root of a function between `a` and `b`, bit for bit as scipy.optimize.brentq (Brent 1973, chapter 4).
+    """Return the root of a function between `a` and `b`, bit for bit like `scipy.optimize.brentq`.
 
-    Verdicts need nothing else of scipy.optimize, whose import takes a sixth of the time to compare two small files.
+    The method is that of Brent (1973, chapter 4). Verdicts need nothing else of scipy.optimize, whose import takes a
+    sixth of the time to compare two small files.
 
     Raises:
         ValueError: the signs at `a` and `b` are the same.

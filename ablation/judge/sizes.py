@@ -190,7 +190,7 @@ class Search:
 
     @property
     def first(self) -> Evaluated:
-        """The size of the evaluation at which pilots are compared: the middle pilot's if it is tried, or the first."""
+        """Evaluation size at which pilots are compared: the size of the middle pilot if it is tried, else the first."""
         middle_sizes = (self.middle.items, self.middle.samples, self.middle.checkpoints)
         return middle_sizes if middle_sizes in self.evaluated else self.evaluated[0]
 
@@ -297,7 +297,7 @@ def middle(pilots: Sequence[Pilot]) -> Pilot:
 
 
 def level_at(level: float, interims: Sequence[int]) -> Level:
-    """Return the level of a comparison at each number of seeds; `level`: for all its interim analyses together."""
+    """Return the level of a comparison at each number of seeds; `level` is for all interim analyses together."""
     shares = interim_weights(interims)
     last = shares[interims[-1]] if interims else 1.0  # verdicts on more seeds rest on this interim analysis
     return lambda seeds: level * next((share for interim, share in shares.items() if interim >= seeds), last)
@@ -363,7 +363,7 @@ def _tells_noise(comparison: Comparison) -> bool:
 
 
 def findable(store: Store, seeds: Mapping[str, int]) -> Iterator[str]:
-    """Yield lines such as `gad: 5 seeds detect an effect of 0.02 with 80% power`; `seeds`: each study's number."""
+    """Yield lines such as `gad: 5 seeds detect an effect of 0.02 with 80% power`; `seeds` is {study: number}."""
     for name in store.studies():
         if (count := seeds.get(name, 0)) < 2:
             continue

@@ -66,7 +66,10 @@ class Crossing:
         return max(p, min(self.p_value, 4 * self.chance, 1.0))
 
     def p_above(self, bound: float, p: float) -> float:
-        """Return the p of an effect of at most `bound`; doubled, because errors at a target lie on one side."""
+        """Return the p-value of the hypothesis that the effect is at most `bound`.
+
+        The share of draws is doubled, because errors at a target all lie on one side.
+        """
         below = 2 * (int(np.sum(self.reach <= bound)) + 1) / (len(self.reach) + 1)
         return max(p, min(below, 4 * self.chance, 1.0))
 
@@ -100,12 +103,12 @@ class Estimate:
 
     @cached_property
     def exact_p(self) -> float:
-        """Sign-flip p over clusters of items (McNemar's exact test for one run); 0 if it does not apply."""
+        """Sign-flip p over clusters of items (McNemar's exact test for one run); 0 if the test does not apply."""
         return flip_p(self.units) if self.units else 0.0
 
     @property
     def least_p(self) -> float:
-        """Smallest value that `exact_p` can have with this many clusters; 0 if it is not used."""
+        """Smallest value that `exact_p` can have with this many clusters; 0 if `exact_p` is not used."""
         return 2.0 ** (1 - len(self.units)) if self.units and not self.items_only else 0.0
 
     @property
@@ -160,7 +163,7 @@ class Estimate:
         return min(self.centre - half, low, self.effect), max(self.centre + half, high, self.effect)
 
     def within(self, margin: float | None, alpha: float) -> bool:
-        """Return whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
+        """Return whether the effect lies inside ±margin, by two one-sided tests, each at alpha (Schuirmann, 1987).
 
         False without a margin, or with one seed. The allowance for unseen changes stays two-sided at alpha, because
         few changes are counts, which are skewed.
@@ -172,7 +175,7 @@ class Estimate:
         return -margin <= low and high <= margin
 
     def _p(self, noise: Noise) -> float:
-        """Return p; it allows for unseen changes unless an exact sign-flip test makes that unnecessary."""
+        """Return the p-value, which allows for unseen changes unless an exact sign-flip test makes that unnecessary."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
         p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))
@@ -180,7 +183,7 @@ class Estimate:
 
     @property
     def verdict_noise(self) -> Noise:
-        """The noise with which the verdicts better and worse are tested."""
+        """The noise with which the verdicts `better` and `worse` are tested."""
         return replace(self.noise, unseen=self.unseen_share * self.noise.unseen)
 
     @property
@@ -319,7 +322,7 @@ class Group:
 
     @cached_property
     def least_step(self) -> float:
-        """Smallest step between values of the first run divided by the number of items; the largest over subsets."""
+        """Smallest step between values of the first run, divided by the number of items; the largest of all subsets."""
         return max(_step(np.sort(subset[0, 0])) / subset.shape[2] for subset in self.values)
 
     @property
@@ -531,7 +534,7 @@ def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
 
 
 def _chance(means: Array, sd: Array, direction: dict[str, float]) -> float:
-    """Return a bound of the chance that item noise moved a mean across its target: a sum of normal tails."""
+    """Return an upper bound of the chance that item noise moved a mean across its target: a sum of normal tails."""
     with np.errstate(divide="ignore", invalid="ignore"):
         away = np.where(sd > 0, np.abs(means - direction["target"]) / sd, inf)
     return float(special.ndtr(-away).max(axis=1).sum())
@@ -604,6 +607,6 @@ def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
 
 
 def _step(ordered: Array) -> float:
-    """Return the smallest step between sorted values, infinite if there is none; 1e-9 of their range is no step."""
+    """Return the smallest step between sorted values, or infinity. Differences below 1e-9 of the range are no steps."""
     between = ordered[1:] - ordered[:-1]
     return float(between[between > 1e-9 * (ordered[-1] - ordered[0])].min(initial=inf))

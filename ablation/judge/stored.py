@@ -82,7 +82,7 @@ numbered AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (
 
 
 def _items(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run, dict[str, Column]], frozenset[Run]]:
-    """Return {run: {subset: values by item, sorted}} of runs that succeeded, and the runs with an item twice."""
+    """Return {run: {subset: values by item, sorted}} of runs that succeeded, and the runs that have an item twice."""
     # Runs, subsets and items are read as numbers: the names of millions of rows would take gigabytes.
     subsets = sorted(analysis.subsets)
     where = [name, subsets, analysis.protocol, analysis.value, subsets]

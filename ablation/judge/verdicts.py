@@ -72,7 +72,7 @@ def judge_study(
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
-    """Judge every study, or one."""
+    """Judge every study, or only the named one."""
     return [judge_study(store, name) for name in store.studies() if study in (None, name)]
 
 

@@ -105,7 +105,7 @@ class _Builder:
     def _add_stage(
         self, study: Study, variant: Variant, stage: str, made_of: Ingredients, *, seed: int, keys: Mapping[str, str]
     ) -> str:
-        """Add this stage of a run to the drafts, and return its key."""
+        """Add this stage of a run to the drafts, and return the stage's key."""
         # All seeds share a stage that is not seeded; inputs are stages or assets.
         definition, id = study.stages[stage], f"{study.name}.{stage}"
         own_seed = seed if definition.seeded else None

@@ -93,7 +93,7 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
 
 
 def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
-    """Return a warning for each study with stages to run that warns of uncommitted files below `root`.
+    """Return a warning about uncommitted files for each study that asks for the warning and has stages to run.
 
     Stages that only `snakemake -F` or `-R` runs again are not known yet, so they do not count. Raises ConfigError for a
     study that refuses uncommitted files.
@@ -122,7 +122,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
 
 
 def dirty_files(root: Path, outside: Iterable[Path] = ()) -> list[str] | None:
-    """Return the changed and untracked files below `root`, sorted; None if it is not in a git repository.
+    """Return the changed and untracked files below `root`, sorted; None if `root` is not in a git repository.
 
     Files that git ignores and files in the folders `outside` do not count.
     """

@@ -50,13 +50,13 @@ class Sources(NamedTuple):
 
 
 def sources_now(results: Path) -> Sources:
-    """Return the sources of a database that is collected now. Raises the errors of `planned_folders`."""
+    """Return the sources that a database collected now would have. Raises the errors of `planned_folders`."""
     stages = {key: _signature(folder) for key, folder in planned_folders(results).items()}
     return Sources(source_files(results), stages)
 
 
 def source_files(results: Path) -> dict[str, str]:
-    """Return `Sources.files` of a database that is collected now."""
+    """Return `Sources.files` as a database collected now would have it."""
     files = {"tables": SCHEMA_VERSION, "rules": str(len(RULES))}
     files |= {name: sha256(results / name) for name in (PLAN_FILE, HISTORY_FILE) if (results / name).is_file()}
     for path in (results / "imported").rglob("*.[jp]*"):  # JSON and Parquet
@@ -94,7 +94,7 @@ def planned_folders(results: Path) -> dict[str, Path]:
 
 
 def note_collected(folder: Path, sources: Sources, corrupt: Mapping[str, str]) -> None:
-    """Write `collected.json` beside a database. corrupt: {key: reason} for stages with damaged files."""
+    """Write `collected.json` beside a database. `corrupt` is {key: reason} for stages with damaged files."""
     write_json(folder / COLLECTED, {**sources._asdict(), "corrupt": corrupt})
 
 
@@ -120,7 +120,7 @@ def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path
 
 
 def is_alone(results: Path) -> bool:
-    """Return whether a folder of results has neither stages nor imported runs, only perhaps a database."""
+    """Return whether a folder of results has neither stages nor imported runs; it may have a database."""
     return not any((results / name).exists() for name in ("stages", "imported"))
 
 

@@ -38,7 +38,7 @@ def key_of(value: Any) -> str:
 
 
 def key_values(model: BaseModel, values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return a configuration's values for a key, without those that a missing field used to stand for (`Absent`).
+    """Return a configuration's values for a key, without values that every stage used before their fields existed.
 
     Args:
         model: the configuration.

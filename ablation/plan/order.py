@@ -16,7 +16,7 @@ Turns = dict[Address, tuple[int, int]]
 
 
 def turns(plan: Plan) -> Turns:
-    """Return, for each stage, the place of the first seed that needs it and the place of the first study there."""
+    """Return, for each stage, the place of the first seed that needs it, and of the first study with that seed."""
     run_turns: Turns = {}
     comparisons = {
         study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies

@@ -200,7 +200,7 @@ class Plan:
 
     @cached_property
     def parents_added(self) -> dict[str, list[str]]:
-        """Return {study: parents} that run only because a child is selected, which is judged against its parent."""
+        """Return {study: parents} for the parents that run only because a selected child is judged against them."""
         added = {}
         for study in self._chosen_studies():
             named = [variant for variant in study.variants if variant.name in self.settings.variant]
@@ -234,7 +234,10 @@ class Plan:
         return [stage for address, stage in self.stages.items() if address in needed]
 
     def _sharded(self, seeds: list[int]) -> list[int]:
-        """Return the selected ones of these seeds; all runs of a seed are in one shard, because they are paired."""
+        """Return those of the seeds that are in the selected shard.
+
+        All runs of a seed are in one shard, because they are paired.
+        """
         first, count = map(int, (self.settings.shard or "1/1").split("/"))
         return [seed for seed in seeds[first - 1 :: count] if self.settings.seed in (None, seed)]
 

@@ -127,7 +127,7 @@ def end_within(seconds: float, scheduler: type) -> None:
 
 
 def _prefer_own_sacct() -> None:
-    """Put the profile's `sacct` before Slurm's on the path, for the reason in that file; do nothing without Slurm."""
+    """Put the profile's `sacct` before Slurm's on the path; its text states the reason. Do nothing without Slurm."""
     if shutil.which("sbatch"):
         folder = os.path.join(WORKFLOW, "profiles", "slurm", "bin")
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))

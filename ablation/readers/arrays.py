@@ -73,7 +73,7 @@ class Frame:
     notes: Sequence[str] = ()
 
     def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
-        """Yield the sheets. Raises ConfigError as for a plain table, or if there are no rows."""
+        """Yield the sheets. Raises ConfigError if there are no rows, or if `table.sheets_of` raises it."""
         if not self.rows.num_rows:
             raise ConfigError(name, "", None, "has no rows", "pass a table with a row for each item")
         columns = {column: self.rows[column].to_pylist() for column in self.rows.column_names}

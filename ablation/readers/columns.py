@@ -56,7 +56,7 @@ class NotANumber(ValueError):
 
 
 def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
-    """Return the column with the first of the names, else the only column with another of them; None if there is none.
+    """Return the column with the first of the names, else the only column that has another of the names, or None.
 
     Raises ConfigError if several columns have one of the names.
     """

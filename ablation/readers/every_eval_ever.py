@@ -18,7 +18,10 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield a sheet for each evaluation in a file. Raises ConfigError for a damaged row, and as `sample_sheets`."""
+    """Yield a sheet for each evaluation in a file.
+
+    Raises ConfigError if a row is damaged, or if `sample_sheets` raises it.
+    """
     means = read_beside(path.with_name(f"{path.stem.removesuffix('_samples')}.json"), {})
     read = partial(json_lines, path, _sample)
     yield from sample_sheets(path, wanted, read(), partial(_facts, means), read)

@@ -56,7 +56,10 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheets of a job's trials. Raises ConfigError for a damaged result, and as `sample_sheets`."""
+    """Yield the sheets of a job's trials.
+
+    Raises ConfigError if a result is damaged, or if `sample_sheets` raises it.
+    """
     trials = [(file, read_evaluation(file)) for file in _trials(path)]
     done = {file.parent for file, _ in trials}
     if (summary := _summary(path)) is not None:  # published ones may be all that is left of some trials
@@ -105,7 +108,7 @@ def _agent(trial: dict[str, Any]) -> dict[str, str]:
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:
-    """Return the sample of a trial without a result, whose folder is named by the task, perhaps cut off."""
+    """Return the sample of a trial without a result; the folder's name is that of the task, perhaps cut off."""
     task = folder.name.rpartition("__")[0]
     known = [sample for sample in samples if task and sample.item.startswith(task)]
     subset, item = (known[0].subset, known[0].item) if known else ("all", task or folder.name)

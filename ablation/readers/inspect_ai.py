@@ -40,7 +40,7 @@ def recognises(path: Path) -> bool:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Yield the sheet of a log, with the scorer that `--metric` names, else the first one.
 
-    Raises ConfigError if the log is damaged or its evaluation did not end, and as `sample_sheets`.
+    Raises ConfigError if the log is damaged or its evaluation did not end, or if `sample_sheets` raises it.
     """
     with _opened(path) as (header, rows):
         task = str(header.get("eval", {}).get("task", path.stem))

@@ -169,7 +169,7 @@ def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[Im
 
 
 def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
-    """Return the rows' columns, and `digest`, lm-eval's digest of all rows in order, if they have all hashes."""
+    """Return the rows' columns and, if all rows have all hashes, `digest`, lm-eval's digest of all rows in order."""
     columns = {"doc_id": "BIGINT", "filter": "VARCHAR", **dict.fromkeys(hashes, "VARCHAR"), metric: "VARCHAR"}
     form = ", ".join(f"{tabular.sql_text(column)}: '{kind}'" for column, kind in columns.items())
     value = tabular.sql_name(metric)
@@ -190,9 +190,10 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
 
 
 def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, Any], *, named: bool) -> Any:
-    """Return the filter of each row; rows of lm-eval 0.4.3 to 0.4.6 do not name it, so they have that of the results.
+    """Return the filter of each row.
 
-    Raises ConfigError if such rows belong to several filters.
+    Rows of lm-eval 0.4.3 to 0.4.6 do not name their filter, so it is taken from the results. Raises ConfigError if such
+    rows belong to several filters.
     """
     if named:
         return rows["filter"]

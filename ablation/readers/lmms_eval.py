@@ -23,7 +23,10 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a file of samples. Raises ConfigError for a damaged row, and as `sample_sheets`."""
+    """Yield the sheet of a file of samples.
+
+    Raises ConfigError if a row is damaged, or if `sample_sheets` raises it.
+    """
     named = _NAME.fullmatch(path.name)
     date, task = (named["date"], named["task"]) if named else ("", path.stem)
     results = read_beside(path.with_name(f"{date}_results.json"), {})

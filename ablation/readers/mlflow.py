@@ -101,7 +101,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _within(path: Path, store: Path) -> str:
-    """Return the subfolder that holds a store, as the beginning of a run's name; "" without a subfolder."""
+    """Return the subfolder that holds a store, for the beginning of a run's name; "" without a subfolder."""
     parts = store.relative_to(path).parts if store.is_relative_to(path) else ()
     return "".join(f"{part}/" for part in (parts[:-1] if parts[-1:] == ("mlruns",) else parts))
 

@@ -80,9 +80,10 @@ def _inside(path: Path) -> list[Path]:
 
 
 def _chosen(path: Path, wanted: Wanted) -> list[Path]:
-    """Return the files directly in a folder, or those of one name below it; of several kinds the one with values.
+    """Return the files directly in a folder, or those with one name below it.
 
-    Raises ConfigError if files of several kinds have values.
+    If the folder has several such kinds of files, return the kind with values. Raises ConfigError if files of several
+    kinds have values.
     """
     kinds: dict[str, list[Path]] = {}
     for file in _inside(path):

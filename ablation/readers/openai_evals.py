@@ -23,7 +23,10 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a log. Raises ConfigError if an event is damaged or repeated, and as `sample_sheets`."""
+    """Yield the sheet of a log.
+
+    Raises ConfigError if an event is damaged or repeated, or if `sample_sheets` raises it.
+    """
     values: dict[str, dict[str, Any]] = {}
     errors: dict[str, str] = {}
     spec: dict[str, Any] = {}

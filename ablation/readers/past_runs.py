@@ -155,7 +155,7 @@ def _sorted(keys: Mapping[str, Any], by: str) -> tuple[list[str], str]:
 
 @dataclass(frozen=True)
 class Window:
-    """A rule for the value of a run: the mean of the last `count` logged values up to a step.
+    """A rule that computes the value of a run: the mean of the last `count` logged values up to a step.
 
     Attributes:
         text: `last` or `last:N`.
@@ -171,7 +171,7 @@ class Window:
 
     @property
     def ends_the_run(self) -> bool:
-        """Return whether the run must have succeeded; for the value at a given step it need not."""
+        """Return whether only runs that succeeded count, as for values at the end; a given step needs no success."""
         return not isinstance(self.at, int)
 
     def __str__(self) -> str:

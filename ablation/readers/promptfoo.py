@@ -38,7 +38,10 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield a sheet for each provider and prompt. Raises ConfigError for damaged results, and as `sample_sheets`."""
+    """Yield a sheet for each provider and prompt.
+
+    Raises ConfigError if results are damaged, or if `sample_sheets` raises it.
+    """
     samples = list(_samples(path))
     if not samples:
         raise ConfigError(path, "results", None, "is empty", "run the evaluation again")
@@ -68,7 +71,7 @@ def _samples(path: Path) -> Iterator[Sample]:
 
 
 def _name(description: str | None, variables: dict[str, Any], taken: set[str]) -> str:
-    """Return the name of a test; if another test has the same, as with other assertions, the name gets a number."""
+    """Return the name of a test, with a number if another test, such as one with other assertions, has this name."""
     text = description or ", ".join(f"{name}={value}" for name, value in sorted(variables.items())) or "test"
     name = " ".join(text.split())
     if len(name) > _NAME:

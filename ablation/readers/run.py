@@ -88,7 +88,7 @@ Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
 
 
 def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
-    """Return METRIC_ROWS of (step, name, value), sorted by step, then name; of duplicates the last counts.
+    """Return METRIC_ROWS of (step, name, value), sorted by step, then name; the last of duplicates counts.
 
     A row needs 20 bytes until it is in the table, so that runs with tens of millions of them can be read.
     """

@@ -157,7 +157,7 @@ def read_table(path: Path, named: Mapping[str, str], judged: Sequence[str] = ())
 
 
 def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
-    """Return the rows with numbers in the columns of which a cell, such as `1,758`, alone has two readings."""
+    """Return the rows, in which columns with cells such as `1,758` are numbers if the whole column has one reading."""
     resolved = {}
     for column in head:
         cells = [row.get(column) for _, row in rows]

@@ -68,7 +68,7 @@ def whole(path: Path) -> Path:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Yield the sheet of an evaluation.
 
-    Raises ConfigError if an instance has two outcomes, or a count is not that of its list, and as `sample_sheets`.
+    Raises ConfigError if an instance has two outcomes, a count does not match its list, or `sample_sheets` raises it.
     """
     outcomes = dict(_outcomes(path))
     named = {item: match["repository"] for item in outcomes if (match := _NAME.fullmatch(item))}

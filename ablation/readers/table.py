@@ -85,7 +85,7 @@ class _Names:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheets of a table. Raises ConfigError as `sheets_of`, or if the file cannot be read."""
+    """Yield the sheets of a table. Raises ConfigError if the file cannot be read, or if `sheets_of` raises it."""
     head, columns = _read_columns(path, wanted)
     yield from sheets_of(path, wanted, head, columns, lambda: (row for _, row in tabular.rows_of(path)))
 

@@ -81,7 +81,7 @@ def file_at(path: Path, stem: str) -> Path:
 def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a table with its columns renamed by {name: column}; the columns `values` must exist, too.
 
-    Raises ConfigError if a column does not exist, and as `rows_of`.
+    Raises ConfigError if a column does not exist, or if `rows_of` raises it.
     """
     called = {column: name for name, column in columns.items()}
     for line, row in rows_of(file):
@@ -261,7 +261,7 @@ def sql_name(value: str) -> str:
 
 
 def sql_number(column: str) -> str:
-    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for text, also for `1_0`, DuckDB's 10."""
+    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for text, even `1_0`, which DuckDB reads as 10."""
     text = f"lower(trim(CAST({column} AS VARCHAR)))"
     number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
     return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
@@ -293,7 +293,7 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
 
 
 def _plain(values: Any) -> Any:
-    """Return a column of DuckDB's without its mask: NaN for a missing number, None for a missing text."""
+    """Return a column of DuckDB's as an array without a mask: NaN for a missing number, None for a missing text."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if values.dtype.kind == "O":

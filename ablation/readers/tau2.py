@@ -22,7 +22,10 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a run. Raises ConfigError for damaged results, and as `sample_sheets`."""
+    """Yield the sheet of a run.
+
+    Raises ConfigError if results are damaged, or if `sample_sheets` raises it.
+    """
     content = read_evaluation(path)
     with intact(path):
         info = content["info"]

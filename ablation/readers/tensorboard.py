@@ -183,7 +183,7 @@ def _config(logs: Iterable[_EventLog]) -> dict[str, Any]:
 
 
 class _Kept:
-    """Collects the values of a folder file by file; a restart removes the last of them again."""
+    """Collects the values of a folder file by file; a restart removes the values that it repeats."""
 
     def __init__(self) -> None:
         self.files: list[tuple[int, list[Array]]] = []  # the largest step so far, and steps, codes, values

@@ -96,7 +96,7 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class Rules(Options):
-    """Rules of reading and judging evaluations; None: as the files state."""
+    """Rules for reading and judging evaluations; None means that the files decide."""
 
     direction: Direction | None = None
     margin: float | None = None
@@ -205,7 +205,7 @@ class ComparisonResult:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the reader: other choices that change a verdict, doubts, and notes of reading and checking."""
+        """Notes for the reader: other choices that would change a verdict, doubts, and findings of the checks."""
         return (*self.turned, *dict.fromkeys([*self.doubts, *self.checked]))
 
     @property
@@ -298,7 +298,7 @@ def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str
 
 
 def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
-    """Yield the comparisons whose sign or verdict differs in another result with a known direction, as clauses."""
+    """Yield a clause for each comparison that has another sign or verdict in the result of another choice."""
     same_metric = result.measured.analysis.value == other.measured.analysis.value
     if not same_metric and any(error.key == "--direction" for error in other.unstated):
         return
@@ -330,7 +330,7 @@ def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, st
 def compare_files(
     sides: Sequence[Evaluated], names: Sequence[str] | None, rules: Rules, *, all_pairs: bool = False
 ) -> ComparisonResult:
-    """Compare several evaluations with the first, or every pair of them. Raises ConfigError as `compare`."""
+    """Compare several evaluations with the first, or every pair of them. Raises ConfigError if `compare` raises it."""
     given = sides
     if rules.at is not None and not at_place([path for side in sides for path in side.paths], rules.at):
         problem = "no file is in a folder with this name"

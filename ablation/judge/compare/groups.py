@@ -63,7 +63,7 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
 
 @dataclass(frozen=True)
 class Options:
-    """Options for reading evaluation files."""
+    """Options with which evaluation files are read."""
 
     wanted: Wanted = ANY
     seed_from: str | None = None  # a regular expression whose group matches the seed in a path
@@ -148,7 +148,7 @@ def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
 def sides_of(words: Sequence[str]) -> list[Files]:
     """Return a side for each path or match of a pattern.
 
-    Raises ConfigError as `expand`, or if the paths differ only in their seeds.
+    Raises ConfigError if the paths differ only in their seeds, or if `expand` raises it.
     """
     places = [
         place for word in words for place in ([word] if Path(word).exists() else sorted(glob.glob(word)) or [word])
@@ -368,7 +368,7 @@ def _common_name(parts: Set[str]) -> str:
 
 
 def pairs_of(parent: Group, child: Group, *, paired: bool) -> list[tuple[int, int]]:
-    """Return pairs of runs (parent's, child's): of one seed, or in order if seeds are independent."""
+    """Return the pairs of runs (parent's, child's) with the same seed; if seeds are independent, pair runs in order."""
     if paired:
         return [(seed, seed) for seed in sorted(parent.runs.keys() & child.runs.keys())]
     return list(zip(parent.seeds, child.seeds, strict=False))
@@ -538,7 +538,7 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
 
 
 def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
-    """Return, in words, a group's scores on the items that are left out and on the common items."""
+    """Return, in words, a group's scores on the items that are left out, and its scores on the common items."""
     means = []
     for sheet in [run[subset] for run in group.runs.values()]:
         common = sheet.items.isin(kept)

@@ -14,7 +14,7 @@ ALL = "all"  # the subset that holds the items of all tasks
 
 
 def pooled(group: Group) -> Group:
-    """Return the group with the items of all tasks in one subset; an item's name begins with that of its task."""
+    """Return the group with the items of all tasks in one subset; each item's name then begins with its task's name."""
     return replace(group, runs={seed: {ALL: _pooled(list(run.values()))} for seed, run in group.runs.items()})
 
 
@@ -47,7 +47,7 @@ def _pooled(sheets: Sequence[Sheet]) -> Sheet:
 
 
 def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
-    """Yield notes on groups of tasks whose item-weighted difference by lm-eval has another sign than their mean."""
+    """Yield a note for each group of tasks whose difference has another sign with lm-eval's weights than without."""
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     groups = {name: tasks for run, _ in pairs for s in run.values() for name, (_, tasks) in s.facts.groups.items()}
     for group, tasks in groups.items():
