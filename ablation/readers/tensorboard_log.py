@@ -1,4 +1,4 @@
-"""Read the records of TensorBoard's event files, and check their checksums many at a time.
+"""Read the records of TensorBoard's event files, and verify the checksums of many records at once.
 
 A record is its length, a checksum of that, an `Event` of Protocol Buffers, and a checksum of it.
 """
@@ -25,7 +25,7 @@ Bytes = NDArray[np.uint8]
 
 
 def read_events(path: Path, problem: Problem) -> Iterator[bytes]:
-    """Yield the serialised events of a file, in their order; events of 64 KiB or more are skipped unread.
+    """Yield the serialised events of a file in order, skipping events of 64 KiB or more without reading them.
 
     `problem` is told of each damaged record, which is left out, and of an end that is cut off.
     """
@@ -44,7 +44,7 @@ def read_events(path: Path, problem: Problem) -> Iterator[bytes]:
 
 
 def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> tuple[Any, Any]:
-    """Return where events start and their lengths, up to the first record that is cut off or damaged."""
+    """Return the start and the length of each event, up to the first record that is cut off or damaged."""
     length, place, end = struct.Struct("<Q").unpack_from, 0, len(data)
     borders: list[int] = []
     with suppress(struct.error, OverflowError):
@@ -63,7 +63,7 @@ def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> tuple[Any,
 
 
 def _intact(data: Bytes, places: Any, sizes: Any) -> Any:
-    """Return which events have their checksum; events of one length are checked together."""
+    """Return a mask of the events whose checksum is right. Events of equal length are checked together."""
     intact = np.ones(len(places), bool)
     by_size = np.argsort(sizes, kind="stable")
     for group in np.split(by_size, np.flatnonzero(np.diff(sizes[by_size])) + 1) if len(by_size) else ():
@@ -76,7 +76,7 @@ def _intact(data: Bytes, places: Any, sizes: Any) -> Any:
 
 
 def _rows(data: Bytes, places: Any, length: int) -> Bytes:
-    """Return the bytes from each place on [places, length]."""
+    """Return the `length` bytes from each of the places on, as an array [places, length]."""
     if not len(places):
         return np.empty((0, length), np.uint8)
     return np.lib.stride_tricks.sliding_window_view(data, length)[places]
@@ -87,7 +87,7 @@ def _stored(sums: Bytes) -> Any:
 
 
 def _sums(records: Bytes) -> Any:
-    """Return the masked checksums of records of one length [records, bytes]."""
+    """Return the masked checksums [records] of records [records, bytes], which all have the same length."""
     count, length = records.shape
     table, sums = _zeros(1 << max(length - 1, 255).bit_length())
     checksums = np.full(count, sums[length], np.uint32)
@@ -103,7 +103,7 @@ def _sums(records: Bytes) -> Any:
 
 @cache
 def _zeros(longest: int) -> tuple[Any, Any]:
-    """Return what each byte adds to a checksum, by its distance from the end and its value [longest, 256].
+    """Return what each byte adds to a checksum [longest, 256], by its distance from the end and by its value.
 
     Also return the checksums of zero bytes, by their number [longest + 1].
     """

@@ -1,4 +1,4 @@
-"""Reader of trackio's projects: one SQLite file each, whose metrics and configurations are JSON.
+"""Reader of trackio's projects, each of which is an SQLite file with metrics and configurations as JSON.
 
 Of what trackio keeps, metrics that are numbers and the configuration are read. System metrics have a table of their own
 and no steps; they are left out, like tables, histograms, images and traces.
@@ -21,7 +21,7 @@ _REMEDY = "name a project's .db file, or a folder of such files"
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a project's file, or of every project below a folder (`TRACKIO_DIR`), by their starts.
+    """Yield the runs of a project's file, or of all projects below a folder (`TRACKIO_DIR`), sorted by start time.
 
     The name of a run begins with the subfolder of its project. A step that was logged twice, for example after a
     resume, keeps the value that was logged last. trackio does not record whether a run has ended, so every run is

@@ -102,7 +102,7 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
 
 
 def _kept(state: dict[str, Any], settings: dict[str, Any], folder: Path, problem: Problem) -> int | None:
-    """Return the step of the best model, or None if the settings say that the last model was kept."""
+    """Return the step of the best model, or None if the last model was kept or no best step is recorded."""
     loads = settings.get("load_best_model_at_end")
     checkpoint = re.search(r"checkpoint-(\d+)/?$", str(state.get("best_model_checkpoint")))
     step = int(checkpoint[1]) if checkpoint else as_step(state.get("best_global_step"))
@@ -123,7 +123,7 @@ def _begins_with(state: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _has_ended(state: dict[str, Any]) -> bool:
-    """Return whether the run took all steps, was stopped by a callback, or logged its totals."""
+    """Return whether the run has ended: it took all steps, was stopped by a callback, or logged its totals."""
     step, last = as_number(state.get("global_step")), as_number(state.get("max_steps"))
     if step is not None and last is not None and 0 < last <= step:
         return True
@@ -148,7 +148,7 @@ def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[t
 
 
 def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
-    """Return the content of a state; of a file that was cut off, the complete rows of its history."""
+    """Return the content of a state file; for a file that was cut off, return the complete rows of the log history."""
     try:
         text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -184,7 +184,7 @@ def _complete_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _completions(folder: Path, problem: Problem) -> pa.Table | None:
-    """Return the items of TRL's completions: one for each prompt and repeat, with a subset for each step.
+    """Return TRL's completions as items: one item for each prompt and repetition, in one subset for each step.
 
     Each reward is a value. The file of a step holds the samples drawn last before it, in training or in evaluation.
     """
@@ -238,7 +238,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
-    """Return the settings in `training_args.bin`, named as in `TrainingArguments.to_dict`; {} for a refused file.
+    """Return the settings in `training_args.bin`, named as in `TrainingArguments.to_dict`; {} if the file is refused.
 
     Trainers of transformers and TRL pickle them with `torch.save`. Nothing that the file names is imported or called.
     A `_Value`, which keeps the arguments, replaces each object of the known libraries; a file that names anything else,
@@ -274,13 +274,16 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
 
 
 def _is_setting(name: Any) -> bool:
-    """Return whether a key names a setting of the training, and not of the machine or a secret."""
+    """Return whether a key names a training setting, as opposed to a secret or a setting of the machine."""
     secret = not isinstance(name, str) or name.startswith("_") or name.endswith("_token")
     return not secret and name not in _OF_THE_MACHINE
 
 
 def _plain(made: _Value) -> Any:
-    """Return the object as JSON values; they are counted, because a short file can name one list a billion times."""
+    """Return the object as JSON values.
+
+    Raises ValueError for too many: a short file can name one list a billion times.
+    """
     left = _MAX_VALUES
 
     def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Reader of verl's runs: JSONL of its `file` logger, and samples in `validation_data_dir/<step>.jsonl`.
+"""Reader of verl's runs: the JSONL log of the `file` logger, and samples in `validation_data_dir/<step>.jsonl`.
 
 A log has a line `{"step": n, "data": {name: number}}` for each step. A resumed run writes a new log of later steps over
 the old one; importing joins the steps to those of an earlier import (`ablation.store.imports.stored`).
@@ -76,7 +76,7 @@ def _is_log(path: Path) -> bool:
 
 
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
-    """Yield the readable lines of a file; report the number of each damaged line."""
+    """Yield the readable lines of a file as parsed JSON; report each damaged line by its number."""
     return (row for _, row in json_rows(path, lambda number: problem(f"{path}:{number}: is cut off or damaged")))
 
 
@@ -107,7 +107,7 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
 
 
 def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
-    """Return {folder: files} of folders, up to two levels below a place, in which a step names every JSONL file."""
+    """Return {folder: files} for folders, at most two levels below a place, whose JSONL files are named by steps."""
     files_by_folder: dict[Path, list[Path]] = {}
     for file in files_below(place, ["*.jsonl"], problem, depth=3) if place.is_dir() else ():
         files_by_folder.setdefault(file.parent, []).append(file)
@@ -119,7 +119,10 @@ def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
 
 
 def _samples(path: Path, problem: Problem) -> pa.Table | None:
-    """Return the items of a step; None without items, or if a line is damaged, because that would change the mean."""
+    """Return the items of a step, or None if there are none or a line is damaged.
+
+    Without that line the mean would change.
+    """
     damaged: list[str] = []
     table = item_table(_sample_rows(path, damaged.append))
     if damaged:

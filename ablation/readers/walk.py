@@ -1,4 +1,4 @@
-"""Find the files that a reader reads in a folder, and report those that it leaves out."""
+"""Find the files in a folder that a reader reads, and report the files that are left out."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def files_below(
 
 
 def files_of(format: str, path: Path, problem: Callable[[str], None]) -> list[Path]:
-    """Return the files of a format at a path: the file itself, or those below a folder."""
+    """Return the files of a format at a path: the file itself, or the matching files below a folder."""
     return files_below(path, FORMATS[format].patterns, problem) if path.is_dir() else [path]
 
 
@@ -140,7 +140,7 @@ class _Walk:
         return self.depth is None or depth < self.depth
 
     def _aside(self, entry: os.DirEntry[str], *, deeper: bool) -> None:
-        """Note a file, or the files of a folder, that would be read but for the name."""
+        """Record a file, or the files of a folder, that are left out only because of a hidden or backup name."""
         if not entry.is_dir(follow_symlinks=False):
             named = _BACKUP.fullmatch(entry.name)
             plain = (named and named["of"]) or re.sub(r"^\.(?:_|~lock\.)?", "", entry.name)

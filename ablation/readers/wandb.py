@@ -40,7 +40,10 @@ _Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Head:
-    """The run that a file belongs to; `started` is in seconds since the epoch, 0 if the file does not state it."""
+    """The run that a file belongs to.
+
+    `started` is in seconds since the epoch, or 0 if the file does not state the start.
+    """
 
     file: Path
     project: str
@@ -49,7 +52,10 @@ class Head:
 
 
 def read_head(file: Path) -> Head:
-    """Return the run of a file, from its first records or, if they are damaged, from its name. Raises OSError."""
+    """Return the run that a file belongs to, from its first records or, if they are damaged, its name.
+
+    Raises OSError.
+    """
     for record in islice(read_records(file, lambda _: None), 100):
         with suppress(ValueError):
             run = parse(record).run
@@ -86,7 +92,10 @@ class Run:
         self._before: int | None = None  # what is added to W&B's steps of this file; None: not known yet
 
     def add(self, file: Path) -> None:
-        """Read one more file. Raises OSError if that fails; what was read before the error is kept."""
+        """Read one more file.
+
+        Raises OSError if the file cannot be read to its end; what was read before the error is kept.
+        """
         self.state, self._step, self._resumes = "running", -1, False
         self._before = None if self._files else 0
         self._files.append(file)
@@ -123,7 +132,7 @@ class Run:
             self._place(path).pop(path[-1], None)
 
     def _place(self, path: _Path) -> dict[str, Any]:
-        """Return the map in the configuration that holds the last key of a path; create it if needed."""
+        """Return the map in the configuration that holds the last key of a path; create the map if needed."""
         place = self.config
         for key in path[:-1]:
             if not isinstance(place.get(key), dict):
@@ -189,7 +198,10 @@ class Run:
             self._problem(f"{self._files[-1]}: {label}: values that are not numbers are left out: {others}")
 
     def _placed(self) -> pd.DataFrame:
-        """Return a frame of file, code of the name, axis, step on this axis, value; the axis "" is W&B's own step."""
+        """Return a frame with the columns file, code of the name, axis, step on this axis and value.
+
+        Axis "" is W&B's own step.
+        """
         columns = dict(zip(("file", "code", "step", "x", "value"), map(np.array, self._rows), strict=True))
         rows = pd.DataFrame(columns).astype({"code": np.int64})
         is_integer = np.isfinite(rows["x"]) & (rows["x"] % 1 == 0) & (rows["x"].abs() < 2**53)
@@ -247,7 +259,10 @@ def _leaves(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
 
 
 def _item(item: Any) -> tuple[_Path, Any]:
-    """Return (path of keys, value) of an item; the value may be JSON bytes. Raises ValueError without a key."""
+    """Return (path of keys, value) of an item; the value may be JSON bytes.
+
+    Raises ValueError if the item has no key.
+    """
     path = tuple(map(text, item.nested_key)) or (text(item.key),)
     if path == ("",):
         raise ValueError("an item has no key")
@@ -262,7 +277,7 @@ def _loaded(content: Any) -> Any:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a `.wandb` file, of all such files below a folder, or of CSV files, by their starts.
+    """Yield the runs of a `.wandb` file, of all such files below a folder, or of CSV files, sorted by start time.
 
     Raises ConfigError if there is no W&B file.
     """
@@ -291,7 +306,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _just_begun(path: Path) -> bool:
-    """Return whether a file has W&B's name and ends within its first header."""
+    """Return whether a file is named like a W&B file and ends within its first header."""
     with regular(path).open("rb") as file:
         return path.suffix == ".wandb" and HEADER.startswith(file.read(len(HEADER)))
 

@@ -62,7 +62,7 @@ def _joined(first: ImportedRun, second: ImportedRun) -> ImportedRun:
 
 
 def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedRun]:
-    """Yield the runs of an exported CSV file; `name` is that of a run that the file does not name.
+    """Yield the runs of an exported CSV file; a run that the file does not name is called `name`.
 
     Raises ConfigError if it is none of these exports, OSError if it cannot be read.
     """
@@ -200,7 +200,7 @@ def _plain(cell: str) -> Any:
 
 
 class _Names(ast.NodeTransformer):
-    """Replaces `nan`, `inf` and JSON's words in a literal by their values."""
+    """Replaces names in a literal, such as `nan`, `inf` and JSON's `null` and `true`, by the values they stand for."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """Replace a name that stands for a value."""
@@ -208,7 +208,7 @@ class _Names(ast.NodeTransformer):
 
 
 def _literal(cell: str) -> Any:
-    """Return the value of a cell that holds JSON or Python's repr of plain values; None for another cell."""
+    """Yield (dotted name, value) from nested maps, but nothing from maps that describe a table or media."""
     try:
         return ast.literal_eval(_Names().visit(ast.parse(cell.strip(), mode="eval")))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

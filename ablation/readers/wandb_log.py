@@ -27,7 +27,7 @@ _SUMS = {kind: zlib.crc32(bytes([kind])) for kind in (_FULL, _FIRST, _MIDDLE, _L
 
 
 def is_wandb(path: Path) -> bool:
-    """Return whether a path is a W&B file, by its first bytes. Raises OSError if it cannot be read."""
+    """Return whether a file is a W&B file, judged by its first bytes. Raises OSError if the file cannot be read."""
     if not path.is_file():
         return False
     with regular(path).open("rb") as file:
@@ -35,7 +35,7 @@ def is_wandb(path: Path) -> bool:
 
 
 def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
-    """Yield the records of a W&B file, block by block. Raises OSError if it cannot be read.
+    """Yield the records of a W&B file, block by block. Raises OSError if the file cannot be read.
 
     A record is cut into fragments where it crosses the end of a block. If a fragment is damaged, the rest of its block
     and the record that it belongs to are left out. `problem` is called once, with the first such place.
@@ -68,7 +68,7 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
 
 
 def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
-    """Return (kind, data, size with header) of the fragment at a place in a block; data is None if it is damaged."""
+    """Return (kind, data, size with header) of the fragment at a place in a block; data is None if damaged."""
     checksum, length, kind = _PREFIX.unpack_from(block, at)
     data = block[at + _PREFIX.size : at + _PREFIX.size + length]
     intact = kind in _SUMS and len(data) == length and zlib.crc32(data, _SUMS[kind]) == checksum
@@ -76,7 +76,7 @@ def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
 
 
 def _assembled(begun: list[bytes] | None, kind: int, data: bytes) -> tuple[bytes | None, list[bytes] | None, bool]:
-    """Return (record that a fragment completes, fragments that wait for more, whether a part is missing)."""
+    """Return (record that a fragment completes, fragments of an incomplete record, whether a fragment is missing)."""
     if kind == _FULL:
         return data, None, begun is not None
     if kind == _FIRST:
@@ -152,5 +152,5 @@ def parse(record: bytes) -> Any:
 
 
 def text(content: bytes) -> str:
-    """Return the text of a message's field of bytes."""
+    """Return the text of a message's field that holds bytes."""
     return content.decode("utf-8", "replace")

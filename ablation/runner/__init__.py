@@ -1,1 +1,1 @@
-"""Runs one stage: its folder, status, lock, devices and, for a command, its program."""
+"""Runs one stage: manages its folder, status, lock and devices, and starts the program if the stage is a command."""

@@ -35,7 +35,7 @@ _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm:
 
 
 class CommandPlan(NamedTuple):
-    """Command in config.json: words, readers, key of the number of steps, time limit, and module of the readers."""
+    """A command in config.json: words, readers and their module, key of the number of steps, and time limit."""
 
     words: list[str]
     collect: list[dict[str, Any]]
@@ -105,7 +105,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
 
 
 def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
-    """Return the record of an attempt whose command succeeded and whose files are unchanged; empty if there is none."""
+    """Return the record of an attempt whose command succeeded and whose files are unchanged, or {} if there is none."""
     try:
         ended: dict[str, Any] = read_json(stage.out / ENDED)
         same = ended["files"] == {path: list(stamp[1:]) for path, stamp in _files(output).items()}
@@ -129,7 +129,7 @@ def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return {path: (inode, size, time)} of each file below a folder, which any write changes."""
+    """Return {path: (inode, size, time)} of each file below a folder; any write to a file changes these numbers."""
     stamps = {}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -169,13 +169,13 @@ _Yaml.add_representer(
 
 
 def _left_by(folder: Path) -> Path:
-    """Return the folder with the files of an input stage, which for a command is a subfolder."""
+    """Return the folder that holds the files of an input stage: a subfolder if the stage is a command."""
     is_command = "command" in read_json(folder / "config.json")
     return (folder / OUTPUT if is_command else folder).absolute()
 
 
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
-    """Return (steps done, all steps) of the last progress bar in a text, with `total` steps if that is known."""
+    """Return (steps done, all steps) of a text's last progress bar that counts to `total`, or to any number if None."""
     bars = [(int(done), int(steps)) for done, steps in _BAR.findall(text)]
     fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
     return fitting[-1] if fitting else None

@@ -59,13 +59,13 @@ def main(arguments: list[str]) -> int:
 
 
 def adopt_orphans() -> None:
-    """Make orphaned processes below this one its children, so that it can find them."""
+    """Make this process the parent of orphaned processes below it, so that they can be found and ended."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _ask_at_end_of(parent: int, number: int) -> None:
-    """Send this process a signal when its parent ends, or now if the parent has ended already."""
+    """Arrange that this process gets a signal when its parent ends, or at once if the parent has already ended."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:
@@ -93,7 +93,7 @@ def end_below(grace: float) -> int:
 
 
 def _below() -> "set[psutil.Process]":
-    """Return the live processes below this one."""
+    """Return the live descendants of this process."""
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:  # no children, so psutil, which loads slowly, is not needed

@@ -1,4 +1,4 @@
-"""Leases of accelerator devices by file locks, which end with the process.
+"""Leases of accelerator devices by file locks, which are released when the process ends.
 
 Snakemake's `gpu` resource only counts; it does not assign devices, and several invocations do not know each other. So
 each job locks a file for each of its devices in a folder of this user on this host. The kernel releases the lock when
@@ -31,14 +31,17 @@ _SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_JOB_SPOOL_DIR"
 
 @dataclass
 class Lease:
-    """Devices that are leased until `release` or the end of the process; without tokens the stage runs on the CPU."""
+    """Devices that are leased until `release` or the end of the process.
+
+    If there are no tokens, the stage runs on the CPU.
+    """
 
     tokens: list[str]
     descriptors: list[int] = field(default_factory=list)
 
     @property
     def devices(self) -> list[str]:
-        """Return the torch devices, numbered as they are after `export`."""
+        """Return the torch devices, numbered as they are after `export`, or the CPU if no device is leased."""
         return [f"cuda:{index}" for index in range(len(self.tokens))] or ["cpu"]
 
     def export(self) -> None:
@@ -48,7 +51,7 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """Return number and name of the devices, such as `2 x NVIDIA H100`; `cpu` without devices."""
+        """Return the number and the name of the devices, such as `2 x NVIDIA H100`, or `cpu` if none is leased."""
         names = _ask_driver("nvmlDeviceGetName")
         device_names = [
             names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)
@@ -62,7 +65,7 @@ class Lease:
 
 
 def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: None, poll: float = 0.2) -> Lease:
-    """Lease `count` visible devices, waiting until they are free at the same time; without devices return no tokens.
+    """Lease `count` visible devices, waiting until as many are free at the same time; lease none if none is visible.
 
     on_wait: called once with all visible devices if the call has to wait. Raises ValueError if there are too few.
     """
@@ -184,7 +187,7 @@ def _uuids() -> list[str]:
 
 
 def _ask_driver(question: str) -> list[str]:
-    """Return a text of the driver for each NVIDIA device, without torch, whose import would fix the visible devices."""
+    """Ask the driver for a text about each NVIDIA device, without torch, whose import would fix the visible devices."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

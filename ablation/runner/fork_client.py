@@ -21,7 +21,7 @@ TRAINERS, COMMANDS = "trainers", "commands"
 
 
 def main(kind: str, arguments: list[str]) -> None:
-    """Run a stage of this kind, and exit with its exit status."""
+    """Run a stage of kind `kind`, and exit with the exit status of the stage."""
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # background jobs of a shell ignore it
     parent = int(arguments[arguments.index("--parent") + 1])
     # The server's libraries were loaded with one thread, which matters to trainers but not to commands.
@@ -35,7 +35,7 @@ def main(kind: str, arguments: list[str]) -> None:
 
 
 def address_of(parent: int, kind: str) -> str:
-    """Return the address of the fork server for jobs of the process `parent`; it exists as long as the server."""
+    """Return the address of the fork server for jobs of the process `parent`; it exists only while the server runs."""
     return f"\0ablation-tracker-{os.getuid()}-{parent}-{kind}"
 
 
@@ -65,7 +65,7 @@ def ask(address: str, arguments: list[str], *, listener: int | None = None) -> t
 
 
 def peer_of(connection: _socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end; for a server, the process that began to listen."""
+    """Return the ids of the process and the user at the other end; for a server, those of the process that listens."""
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[:4], sys.byteorder), int.from_bytes(credentials[4:8], sys.byteorder)
 

@@ -1,4 +1,4 @@
-"""The fork server of a grid, which imports torch and transformers once and forks for each stage.
+"""The fork server of a grid, which imports torch and transformers once and then forks itself for each stage.
 
     python -m ablation.runner.fork_server --parent PID trainers      serves the socket that is its file 0
 
@@ -55,7 +55,7 @@ ROOM = 4000  # bytes of padding among the server's arguments, for the command th
 
 
 class Request(NamedTuple):
-    """Request of a client: working folder, umask, arguments and environment of a stage."""
+    """A client's request: the working folder, umask, arguments and environment of a stage."""
 
     folder: str
     umask: int
@@ -64,7 +64,7 @@ class Request(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """Process of a stage, a handle that becomes readable when it ends, and the client's connection."""
+    """A stage's process, a handle that becomes readable when the process ends, and the connection to the client."""
 
     process: int
     handle: int
@@ -76,7 +76,7 @@ class Refused(Exception):
 
 
 def start(kind: str = TRAINERS) -> subprocess.Popen[bytes]:
-    """Start the server for this process's jobs of a kind. Raises OSError if the address is taken."""
+    """Start the fork server for this process's jobs of one kind. Raises OSError if the address is taken."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address_of(os.getpid(), kind))
         listener.listen(256)
@@ -202,7 +202,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
 
 
 def _receive(client: socket.socket, files: list[int]) -> Request:
-    """Return a client's request, and append its files 0, 1 and 2 to `files`."""
+    """Return a client's request, and append the client's file descriptors 0, 1 and 2 to `files`."""
     if peer_of(client)[1] != os.getuid():
         raise Refused("it belongs to another user")
     client.settimeout(10)  # all other clients wait meanwhile
@@ -225,7 +225,7 @@ def _answer(client: socket.socket, text: str) -> None:
 
 
 def run(module: str, arguments: list[str]) -> None:
-    """Run a module in a fork in the way of `python -m`."""
+    """Run a module in a fork as `python -m` would."""
     if "--parent" in arguments:
         arguments[arguments.index("--parent") + 1] = str(os.getppid())
     _show([sys.executable, "-m", module, *arguments])

@@ -129,7 +129,7 @@ def last_words(log: Path, begin: int) -> str:
 
 
 def tail(log: Path, begin: int) -> str:
-    """Return the end of a log after byte `begin`, or after its start if a program truncated it (`> /dev/stderr`)."""
+    """Return the log from byte `begin` on, or from its start if a program has truncated it (`> /dev/stderr`)."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

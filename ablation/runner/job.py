@@ -1,4 +1,4 @@
-"""Input of a stage's process: command line and `config.json`; checks that the code has not changed since the plan."""
+"""Reads the input of a stage's process, and checks that the code has not changed since the plan."""
 
 import argparse
 import errno
@@ -63,7 +63,10 @@ def _input(text: str) -> tuple[str, Path]:
 
 
 def read_job(argv: Sequence[str]) -> Job:
-    """Return the job of a command line. Raises OSError, ValueError, KeyError or TypeError for a bad config.json."""
+    """Return the job that a command line describes.
+
+    Raises OSError, ValueError, KeyError or TypeError for a bad config.json.
+    """
     arguments = parse(argv)
     plan = read_json(arguments.config)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -92,7 +95,7 @@ def changed_code(code: Code) -> str:
 
 
 def import_code(job: Job) -> dict[str, Any]:
-    """Import the trainers' modules that the key covers; return the variant's parts, {slot: function or class}.
+    """Import the trainers' modules that the stage's key covers; return the variant's parts, {slot: function or class}.
 
     All are imported now, because a stage might otherwise import an edited one hours later. Raises OSError (ECANCELED)
     if one was edited before it was imported.
@@ -111,14 +114,14 @@ def _module(file: str) -> str:
 
 
 def known_modules(job: Job) -> int:
-    """Import the modules of the config model and of `parts`; return the number of modules that are loaded then."""
+    """Import the modules of the config model and of `parts`; return the number of modules loaded afterwards."""
     for file in job.code.exclude:
         import_module(_module(file))
     return len(sys.modules)
 
 
 def check_modules(job: Job, loaded_before: int) -> None:
-    """Raise RuntimeError if the stage has since imported trainers' code that its key does not cover."""
+    """Raise RuntimeError if the stage has imported trainers' code outside its key since `known_modules` ran."""
     counted = {_module(file) for file in (*job.code.files, *job.code.exclude)}
     # Only the new modules, which are the last, are examined: a fork that reads all names would copy their pages.
     new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))

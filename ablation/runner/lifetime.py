@@ -99,7 +99,7 @@ def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
 
 
 def keep_terminal(log: Path) -> TextIO:
-    """Append stdout and stderr, including output of C code and crashes, to `log`; return the former stderr.
+    """Append stdout and stderr, including output of C code and crashes, to `log`; return the original stderr.
 
     The log is kept as `log.attempt-N.txt` too, because Snakemake deletes `log.txt` before it runs a job again.
     """

@@ -1,4 +1,4 @@
-"""The processes of a stage, its ranks. Most stages have one; several ranks share rows and the weights of models.
+"""Return {package: version} of all installed packages; if two have the same name, the first on the module path counts.
 
 All ranks of a stage run the same code with the same seeds. They differ in the rows that they compute and in the part of
 the weights that they store. Results are gathered if a trainer needs all of them, and are then the same on all ranks.
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """The only process of a stage. `trainers.parallel.group.Group` is one of several processes."""
+    """The ranks of a stage that has only one process; `trainers.parallel.group.Group` is for several processes."""
 
     rank, size = 0, 1
     halvings = 0  # how often an earlier start of these processes ran out of memory
@@ -33,7 +33,7 @@ class Ranks:
         return results
 
     def backward(self, loss: Any) -> None:
-        """Add the gradient of the loss of a part of the rows."""
+        """Add the gradient of the loss of some of the rows to the gradients of the parameters."""
         loss.backward()
 
     def share(self, count: int) -> slice:
@@ -53,18 +53,24 @@ class Ranks:
         return [result for of_rank in self.gather(results) for result in of_rank]
 
     def add_up(self, tensors: Sequence[Any]) -> None:
-        """Replace tensors by their sums over ranks, with the same bits on all. All ranks must call it."""
+        """Replace tensors by their sums over ranks, which are bit for bit equal on all ranks.
+
+        All ranks must call it.
+        """
 
     def same(self, value: T) -> T:
         """Return the value of the first rank. All ranks must call it."""
         return value
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model from `make`, of which only the first of several ranks has the weights until `shard`."""
+        """Return the model from `make`.
+
+        If there are several ranks, only the first has the weights until `shard` is called.
+        """
         return make()
 
     def shard(self, model: T, *, autocast: bool = False) -> T:
-        """Return the model with the first rank's weights, of which each rank stores a part; gradients are summed.
+        """Return the model with the first rank's weights divided among the ranks; gradients are summed over ranks.
 
         The model passed in must not be used afterwards. autocast: whether forward passes run under bfloat16 autocast.
         """
@@ -72,7 +78,7 @@ class Ranks:
 
     @contextmanager
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
-        """Yield the model or a copy of it with all weights on this rank, which can then call it alone.
+        """Yield the model, or a copy, with all weights on this rank, which can then call it without the other ranks.
 
         autocast: whether it is called under bfloat16 autocast. The model must not be trained meanwhile.
         """

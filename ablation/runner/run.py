@@ -212,7 +212,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 def outcome_of(
     work: Callable[[], tuple[str, str]], log: Logger, config: Mapping[str, object] | None = None
 ) -> tuple[str, str]:
-    """Return the state and the reason that `work` returns, or those of the error that it raises.
+    """Return the state and the reason that `work` returns, or those that describe an error that `work` raises.
 
     config: the stage's configuration, from which the remedy names the setting to halve if a device runs out of memory.
     Raises OSError for a fault of the machine, after which another attempt may succeed.
@@ -236,7 +236,7 @@ def outcome_of(
 
 
 def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> str:
-    """Return the problem and remedy if a device runs out of memory: halve the first of the settings `sizes` in use."""
+    """Return an error message for a device out of memory: halve the first of the settings `sizes` that is in use."""
     for size in sizes:
         found = [f"{key} ({value})" for key, value in leaves(config) if key.rpartition(".")[2] == size and value]
         if found:
@@ -278,7 +278,7 @@ class _Start:
         self.started, self._clock, self._waited = time.time(), time.monotonic(), 0.0
 
     def has_devices(self) -> None:
-        """Start the clock of `wall_s`, because device-hours do not include waiting for devices."""
+        """Start the clock of `wall_s` when the devices are leased, because device-hours do not include the wait."""
         now = time.monotonic()
         self._clock, self._waited = now, now - self._clock
 

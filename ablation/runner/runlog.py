@@ -29,7 +29,10 @@ LINE_SECONDS = 10.0
 
 
 def start_wandb(mode: str, folder: Path, run: Mapping[str, Any]) -> Any:
-    """Start a wandb run as a second log of metrics. mode: online, or offline, which needs no account and no network."""
+    """Start a wandb run as a second log of metrics.
+
+    `mode` is online, or offline, which needs no account and no network.
+    """
     import wandb
 
     started = wandb.init(
@@ -51,7 +54,7 @@ class Metrics:
         self._flushed = time.monotonic()
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add the values of a step by name."""
+        """Add the values of a step, given as {name: value}."""
         self.rows.extend((step, name, value) for name, value in values.items())
         if self._run:
             self._run.log({"step": step, **values})
@@ -70,14 +73,14 @@ class Metrics:
         self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Write the file and finish the wandb run, whose upload this waits for."""
+        """Write the file, finish the wandb run, and wait until wandb has uploaded the run."""
         self.write()
         if self._run:
             self._run.finish()
 
 
 class Progress:
-    """Progress of a stage, in `progress.json` and every ten seconds in a line on the terminal.
+    """Progress of a stage, which is written to `progress.json` and, every ten seconds, in a line to the terminal.
 
     `    debias.train  v8 seed 0   7/12 steps  18 s left`
     """
@@ -155,7 +158,7 @@ def items_table(
 
 
 class _NoPandas:
-    """Finder of modules that makes pandas appear not installed."""
+    """Import finder that makes pandas appear not to be installed."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:

@@ -73,7 +73,7 @@ class Stage:
         write_table(self.out / "items.parquet", items_table(rows, clusters))
 
     def progress(self, done: int, total: int, unit: str = "steps") -> None:
-        """Report that `done` of `total` units are done; this is cheap enough for every step."""
+        """Report that `done` of `total` units are done; the call is cheap enough for every step."""
         self.meter.update(done, total, unit)
 
 

@@ -34,7 +34,7 @@ LOOKED_AT = 60.0  # seconds after a request during which the page counts as show
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw until the parent process ends; print one line for a failure, then try again."""
+    """Redraw the page until the parent process ends; after a failure, print one line and try again."""
     results, folder, every = Path(arguments[0]), Path(arguments[1]), float(arguments[3])
     end_with_parent(int(arguments[2]))
     os.nice(max(0, NICENESS - os.nice(0)))
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def drawn_from(results: Path) -> Any:
-    """Return a value, made from the sources of the database and the logs of stages, that changes if the page does."""
+    """Return a value that differs whenever the page would: the database's sources, and the times of logs."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
     stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
     return sources_now(results), stamps

@@ -80,7 +80,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Connection of a browser."""
+    """Handles the requests of a browser."""
 
     server: Server
     timeout = 60.0
@@ -123,4 +123,4 @@ class Handler(BaseHTTPRequestHandler):
         return "ablation"
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Do not log to the terminal, where a line every few seconds would hide what matters."""
+        """Do not log to the terminal, where a line every few seconds would hide other output."""

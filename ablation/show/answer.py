@@ -24,7 +24,7 @@ _COUNTED = {
 
 
 def sentences(texts: Sequence[str]) -> str:
-    """Join findings to a paragraph."""
+    """Join findings into a paragraph."""
     return ". ".join(texts) + "." if texts else "Nothing has been judged yet."
 
 
@@ -57,7 +57,7 @@ def findings(rows: Sequence[Mapping[str, Any]], analysis: Analysis, joint: Seque
 
 
 def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval that agrees with the verdict of a row: the corrected interval if it can be computed.
+    """Return the interval that agrees with a row's verdict: the one corrected for several comparisons, if there is one.
 
     For `equivalent`, which is judged without a correction, it is the uncorrected interval.
     """
@@ -73,13 +73,13 @@ def interval_of(comparison: Comparison) -> tuple[float, float]:
 
 
 def effect_decimals(comparisons: Iterable[Comparison]) -> int:
-    """Return the number of decimals for the effects and intervals of comparisons that stand together."""
+    """Return the number of decimals for the effects and intervals of comparisons that are shown together."""
     shown = list(comparisons)
     return decimals_for((each.effect for each in shown), [half(*interval_of(each)) for each in shown])
 
 
 def interval_words(comparisons: Sequence[Comparison]) -> str:
-    """Return words for the number of comparisons for which the shown intervals hold at once; empty for only one."""
+    """Return words for the number of comparisons for which the shown intervals hold at once; empty if it is 1."""
     correction = comparisons[0].correction
     if correction.name in ("one", "none"):
         return ""
@@ -91,7 +91,7 @@ def interval_words(comparisons: Sequence[Comparison]) -> str:
 
 
 def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> str:
-    """Return a sentence that names the largest of these effects and counts the others."""
+    """Return a sentence that names the largest of the effects `rows` and counts the other effects."""
     first, *more = sorted(rows, key=lambda row: -abs(row["effect"]))
     sign = 1 if verdict == "better" else -1
     low, high = (None if end is None else sign * end for end in shown_interval(first)[::sign])
@@ -102,7 +102,7 @@ def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> st
 
 
 def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
-    """Return words for the margin, and for how many equivalent variants are still significantly worse or better."""
+    """Return words for the margin, and for the number of equivalent variants that are significantly worse or better."""
     shown = [row for row in rows if is_number(row.get("p_adjusted")) and row["p_adjusted"] <= analysis.alpha]
     said = f" (within {stated(analysis.margin)})"
     for sign, verdict in ((-1, "worse"), (1, "better")):
@@ -126,7 +126,7 @@ def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the undecided comparison that needs the fewest more seeds; None if no number of seeds is known."""
+    """Return the undecided comparison that needs the fewest additional seeds; None if no such number is known."""
     priced = [
         row
         for row in rows

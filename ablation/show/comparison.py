@@ -95,7 +95,10 @@ def _facts(result: ComparisonResult, compared: Compared, decimals: int) -> Itera
 
 
 def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:
-    """Yield p, the minimum detectable effect and the standard error; with one seed, they cover only item noise."""
+    """Yield p, the minimum detectable effect and the standard error.
+
+    With one seed, these cover only the noise of items.
+    """
     comparison = compared.comparison
     one_seed = comparison.estimate is not None and comparison.single
     items_only = one_seed or result.measured.design.claim == "checkpoints"
@@ -176,7 +179,7 @@ def _texts(quoted: QuotedItem, compared: Compared, width: int) -> Iterator[str]:
 
 
 def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:
-    """Return a record per comparison, with values as JSON has them."""
+    """Return a record per comparison, whose values can be written as JSON."""
     analysis = result.measured.analysis
     return [
         {name: getattr(compared.comparison, name) for name in COMPARISON_COLUMNS}

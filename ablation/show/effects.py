@@ -60,7 +60,7 @@ def declared_effect(results: Path, study: Study, scale: str, a: str, b: str) -> 
 
 
 def stored_effect(results: Path, name: str | None, a: str, b: str) -> MeasuredDifference | None:
-    """Return the difference of two variants that only the results have; None if no study has both.
+    """Return the difference between two variants that only the results contain; None if no study contains both.
 
     Raises ConfigError if several studies have both.
     """
@@ -75,7 +75,7 @@ def stored_effect(results: Path, name: str | None, a: str, b: str) -> MeasuredDi
 
 
 def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
-    """Return the studies in the database that have both variants; `name`: look only in this one."""
+    """Return the studies in the database that have both variants; if `name` is given, look only in that study."""
     studies = [study for study in store.studies() if name in (None, study)]
     return [study for study in studies if {a, b} <= {variant.name for variant in store.variants(study, helpers=True)}]
 

@@ -246,7 +246,10 @@ def draw_lines(store: Store, study: str, figure: FigureDefinition, variants: Seq
 
 
 def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
-    """Draw one metric in a panel per variant, together with the parent of the variant and, faint, all others."""
+    """Draw one metric in a panel per variant.
+
+    Each panel also shows the variant's parent and, faintly, all other variants.
+    """
     [declared], parents = figure.panels, {variant.name: variant.parent for variant in store.variants(study)}
     columns = min(figure.columns, len(variants))
     drawn, axes = panels(
@@ -277,7 +280,7 @@ def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequ
 
 
 def _curves(store: Store, study: str, metrics: Sequence[str], x: FigureAxis | None) -> pd.DataFrame:
-    """Return DataFrame(variant, metric, step, mean, low, high, seeds); `step` has the values of `x`, if it is given.
+    """Return DataFrame(variant, metric, step, mean, low, high, seeds); if `x` is given, `step` has the values of `x`.
 
     Steps at which the metric of `x` was not logged are left out.
     """
@@ -321,7 +324,7 @@ _SUBSETS = (2.3, 2.2)  # inches
 
 
 def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
-    """Draw a panel per metric `<protocol>/*/<name>` with a line per variant over the subsets; the first one is black.
+    """Draw a panel per metric `<protocol>/*/<name>` with a line per variant over the subsets; the first line is black.
 
     Each panel has its own scale and legend. Numeric subsets are placed at their value, others in the order of the
     analysis plan; the subset `mean` is left out.
@@ -396,7 +399,7 @@ _BOXES_QUERY = """SELECT variant, subset, quantile_cont(value, ?) AS quantiles,
 def draw_distributions(
     store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str
 ) -> Figure:
-    """Draw a panel per metric `<protocol>/*/<name>` with boxes of item values, which may be of any stage."""
+    """Draw a panel per metric `<protocol>/*/<name>` with box plots of item values, which may come from any stage."""
     chosen = [list(panel.variants or variants) for panel in figure.panels]
     frames = [_quantiles(store, study, panel.metric) for panel in figure.panels]
     subsets = list(dict.fromkeys(name for frame in frames for name in sorted(frame["subset"])))

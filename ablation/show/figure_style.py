@@ -76,7 +76,7 @@ def grid(
     *,
     below: float = 0.5,
 ) -> tuple[Figure, Any]:
-    """Return a figure of panels, [rows, columns], with a title above and a note at its foot.
+    """Return a figure of panels, [rows, columns], with a title at the top and a note at the bottom.
 
     Lengths are in inches: `size` of a panel, `gaps` to the right of and below a panel, `below` from the panels to the
     note. The canvas has the size of the panels; saving extends it to the title, note, names and legends outside.
@@ -111,7 +111,10 @@ def panels(
 
 
 def numbered(axes: Axes, x: bool = True, y: bool = True, *, whole: bool = False) -> None:
-    """Set few ticks on both axes, with numbers on the axes `x` and `y` that are true; `whole`: whole numbers on x."""
+    """Set few ticks on both axes.
+
+    `x` and `y`: whether the axis shows numbers; `whole`: whether x has only whole numbers.
+    """
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=whole) if x else NullLocator())
     if axes.get_yscale() == "linear":
         axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -122,7 +125,7 @@ def numbered(axes: Axes, x: bool = True, y: bool = True, *, whole: bool = False)
 
 
 def headed(axes: Axes, title: str, inches: float) -> None:
-    """Set a panel's title, wrapped to its width."""
+    """Set a panel's title, wrapped to the panel's width."""
     axes.set_title(wrapped(plain(title), round(15 * inches)))
 
 
@@ -143,7 +146,7 @@ def named(variant: str) -> str:
 
 
 def key(variant: str, style: tuple[str, Dash], known: bool = True) -> Line2D:
-    """Return the legend entry of a variant; `known`: the variant has data."""
+    """Return the legend entry of a variant; `known` states whether the variant has data."""
     color, dash = style if known else (FAINT, DASHES[0])
     label = named(variant) if known else f"{named(variant)} (no data)"
     return Line2D([], [], color=color, linestyle=dash, linewidth=1.4, label=label)

@@ -38,7 +38,7 @@ _MARKS: dict[str, tuple[str, str, bool]] = {
 
 @dataclass(frozen=True)
 class ForestRow:
-    """A row of the forest plot: name, effect, interval and verdict of a comparison; NaN if nothing was measured."""
+    """A row of the forest plot: name, effect, interval and verdict of a comparison; unmeasured numbers are NaN."""
 
     name: str
     effect: float

@@ -22,7 +22,7 @@ MOST_CHANGED = 3  # items shown of each comparison
 
 @dataclass(frozen=True)
 class Gated:
-    """Answers to whether the comparisons of one study meet a requirement.
+    """A gate's answers on one study: whether each comparison meets the requirement.
 
     required: the required verdict; None if only the verdicts are shown. price: of a device-hour.
     doubts: notes on the files that were judged.
@@ -47,7 +47,7 @@ class Gated:
 
     @property
     def notes(self) -> list[str]:
-        """Caveats of the answers."""
+        """Caveats that apply to the answers."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         apart = (steps_apart(self.study, answer.comparison.compared_runs) for answer in self.answers)
         history = [changed] if len(self.study.history) > 1 else []

@@ -112,7 +112,7 @@ def _value(row: Row, index: int, table: ComparisonTable, macros: bool) -> str:
 
 
 def _broken(change: str) -> str:
-    """Return text as LaTeX with possible line breaks after dots and underscores."""
+    """Return text as LaTeX that allows line breaks after dots and underscores."""
     return latex(change).replace(".", r".\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
 
 
@@ -182,11 +182,11 @@ def latex(text: str) -> str:
 
 
 def latex_row(cells: Iterable[str]) -> str:
-    r"""Return one row, protected: `\midrule` or `\\` before it would take a leading `[` or `*` as an argument."""
+    r"""Return one table row that is safe after `\midrule` and `\\`, which take a leading `[` or `*` as an argument."""
     row = " & ".join(cells) + r" \\"
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def label(text: str, more: str = "") -> str:
-    """Return text with dashes instead of characters that LaTeX labels do not allow; `more`: further allowed ones."""
+    """Return text with dashes instead of characters that LaTeX labels do not allow, except the characters in `more`."""
     return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)

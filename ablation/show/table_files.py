@@ -232,7 +232,7 @@ def _csv(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Convert a value to a CSV cell; numbers stay numbers, and no text is a formula."""
+    """Convert a value to a CSV cell; numbers stay numbers, and spreadsheets do not read text as a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -270,7 +270,7 @@ _HIDDEN = re.compile(r"\\ablation(?![A-Za-z@])|\\csname\s*ablation\b")
 
 @dataclass(frozen=True)
 class Checked:
-    """The number of a paper's numbers that match the results, and a line for each number that does not."""
+    """The count of numbers in a paper that match the results, and a line for each number that does not match."""
 
     matching: int
     problems: tuple[str, ...]

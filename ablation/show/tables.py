@@ -211,7 +211,7 @@ def _with_changes(
     wanted: Sequence[bool],
     claims: Mapping[tuple[str, str, str], float],
 ) -> tuple[list[ComparisonColumn], list[Row]]:
-    """Add a column after each wanted one with the change from the parent's mean in percent: 100 (value / mean - 1).
+    """After each wanted column, add one with the change from the parent's mean in percent: `100 * (value / mean - 1)`.
 
     `claims`: published changes in percent by (variant, parent, published column). Only these are shown as published,
     because a change computed from the source's rounded cells may differ.
@@ -262,7 +262,7 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) ->
 
 
 def _of_reference(metric: str, reference: ReferenceDefinition | None) -> str:
-    """Return the metric of the unchanged model that stands in the column of `metric`."""
+    """Return the unchanged model's metric that belongs in the column of `metric`."""
     return "/".join(reference.replace.get(part, part) for part in metric.split("/")) if reference else metric
 
 
@@ -289,7 +289,7 @@ def _reference_row(
 
 
 def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
-    """Return the column with the numbers of decimals for its values and its published numbers."""
+    """Return the column with the numbers of decimals set for measured and for published numbers."""
     cells = [row.cells[index] for row in rows]
     decimals = decimals_for((cell.mean for cell in cells), (cell.sd for cell in cells))
     reported = [value for row in rows if (value := row.published[index]) is not None]

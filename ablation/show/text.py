@@ -124,7 +124,7 @@ def day(moments: Iterable[Any]) -> str | None:
 
 
 def minute(moment: str) -> str:
-    """Return an ISO timestamp to the minute."""
+    """Return an ISO timestamp cut to the minute."""
     return moment[:16].replace("T", " ")
 
 

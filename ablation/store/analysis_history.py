@@ -1,4 +1,4 @@
-"""Record changes of analysis plans after results existed, in `results/analysis_history.json`.
+"""Records the changes that analysis plans had after results existed, in `results/analysis_history.json`.
 
 A study has a list of {digest, analysis, since, comparisons, seeds, rules}, oldest first.
 
@@ -29,7 +29,7 @@ _KINDS = {"digest": str, "analysis": dict, "since": str, "comparisons": list, "s
 
 
 class StoredStudy(StudyRecord):
-    """A study in the database, with all its analysis plans since results existed.
+    """A study in the database, with all analysis plans that it has had since results existed.
 
     Attributes:
         analysis_history: {digest, analysis, since, comparisons, seeds, rules} of each plan; the last one is current.
@@ -84,7 +84,7 @@ def record_analysis(
 
 
 def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the histories of two results folders merged by time, so that changes of plans in both count."""
+    """Return the histories of two results folders merged by time, so that changes of plans in either folder count."""
     entries, other_history = _read(results / HISTORY_FILE), _read(other / HISTORY_FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
     for study in entries | other_history:
@@ -96,7 +96,7 @@ def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]
 
 
 def write_history(results: Path, content: Mapping[str, Any]) -> None:
-    """Write the history of all studies if it differs from the content of the file."""
+    """Write the history of all studies, unless the file already holds the same history."""
     if content != _read(results / HISTORY_FILE):
         write_text(results / HISTORY_FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
 

@@ -67,7 +67,7 @@ def collect(results: Path) -> Collected:
 
 
 def collect_apart(results: Path, database: Path) -> Collected:
-    """Bring another `database` up to date with the results, which stay untouched, to watch a running grid.
+    """Bring another `database` up to date with the results of a running grid, without changing the results folder.
 
     It also holds the metrics that running stages have written so far. Raises what `collect` raises.
     """
@@ -152,7 +152,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
 
 
 def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
-    """Delete all rows except those that were read from the files of these stages."""
+    """Delete all rows except those that were read from the files of the given stages."""
     tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     connection.register("kept", pa.table({"key": pa.array(keys, pa.string())}))
     for table in tables:

@@ -131,11 +131,11 @@ class Store:
         return self._run(query, parameters, lambda done: done.df())
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Run a query, and return its rows as an Arrow table. Raises what `sql` raises."""
+        """Run a query, and return its rows as an Arrow table. Raises the same errors as `sql`."""
         return self._run(query, parameters, lambda done: done.to_arrow_table(), relation=True)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run a query, and return the names of its columns and its rows as Python values. Raises what `sql` raises."""
+        """Run a query, and return the column names, and the rows as Python values. Raises the same errors as `sql`."""
         return self._run(query, parameters, lambda done: ([column[0] for column in done.description], done.fetchall()))
 
     def _run(
@@ -157,7 +157,7 @@ class Store:
             raise TrackerError(" ".join(str(error).split())) from None
 
     def meta(self) -> dict[str, str]:
-        """Return the facts on the database as {key: value}: scale, created, plan digest, sources, schema version."""
+        """Return the facts about the database as {key: value}: scale, created, plan digest, sources, schema version."""
         return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
 
     def studies(self) -> list[str]:
@@ -175,7 +175,10 @@ class Store:
         return StoredStudy.model_validate_json(rows[0][0])
 
     def variants(self, study: str, *, helpers: bool = False) -> list[PlannedVariant]:
-        """Return the variants in the plan's order, without their `gpu`; with `helpers`, those of `explain` as well."""
+        """Return the variants in the plan's order, without their `gpu`.
+
+        If `helpers` is true, include those that `explain` wrote.
+        """
         from ablation.plan.plan_file import PlannedVariant
 
         query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'label', label, 'file', file,
@@ -184,13 +187,16 @@ class Store:
         return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study, helpers])[1]]
 
     def runs(self, study: str, *, helpers: bool = False) -> pd.DataFrame:
-        """Return variant, seed, state, reason, wall_s of each run; with `helpers`, of runs of `explain` as well."""
+        """Return variant, seed, state, reason and wall_s of each run.
+
+        If `helpers` is true, include runs for `explain`.
+        """
         query = """SELECT variant, seed, state, reason, wall_s FROM runs JOIN variants USING (study, variant)
                    WHERE study = ? AND (NOT helper OR ?) ORDER BY variant, seed"""
         return self.sql(query, [study, helpers])
 
     def results(self, study: str, metrics: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return rows (variant, seed, metric, value): final metrics of ok runs; NaN if a value is not finite."""
+        """Return rows (variant, seed, metric, value): final metrics of `ok` runs; NaN if a value is not finite."""
         chosen = "" if metrics is None else "AND list_contains(?, metric)"
         query = f"""SELECT variant, seed, metric, value FROM results WHERE study = ? {chosen}
                     ORDER BY variant, seed, metric"""
@@ -222,7 +228,7 @@ class Store:
         return self.sql(query, [study, LOGGED])
 
     def published(self, study: str) -> pd.DataFrame:
-        """Return rows (variant, col, value, source) of the numbers that others reported."""
+        """Return rows (variant, col, value, source) of the numbers that others have published."""
         return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
 
     def stages(self) -> pd.DataFrame:
@@ -230,14 +236,14 @@ class Store:
         return self.sql("SELECT * FROM stages ORDER BY rowid")
 
     def health(self, study: str) -> pd.DataFrame:
-        """Return the health events of a study: a row with variant, seed, stage, rule and so on for each."""
+        """Return the health events of a study, one a row, with the columns variant, seed, stage, rule and so on."""
         query = """SELECT r.variant, r.seed, r.stage, h.* EXCLUDE (key) FROM run_stages r JOIN health h USING (key)
                    WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
         return self.sql(query, [study])
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a file is a database of this version whose every block can be read; DuckDB checks checksums."""
+    """Return whether a file is a database of this version and all its blocks can be read with correct checksums."""
     try:
         with Store(path) as store:
             for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:

@@ -39,7 +39,7 @@ class StageView:
 
 
 def stage_views(results: Path, now: float) -> list[StageView]:
-    """Read the plan and the state of every stage in it; `now` in seconds since the epoch."""
+    """Read the plan and the state of every stage in it; `now` is in seconds since the epoch."""
     plan = read_plan(results / PLAN_FILE)
     places = plan.folders(results)
     return [_view(stage, places[stage.key], now) for stage in plan.stages]
@@ -53,7 +53,7 @@ def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
 
 
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
-    """Return (seconds until the grid is done, number of stages that are not counted).
+    """Return (seconds until the grid is done, number of stages that these seconds leave out).
 
     Stages are not counted if none of their kind has run yet.
 

@@ -96,7 +96,10 @@ def read_shard(path: Path, table: str) -> pa.Table:
 
 
 def _read_columns(path: Path, table: str) -> pa.Table:
-    """Return the columns of a shard in the types of the table; null values become NaN, as pandas writes it."""
+    """Return the columns of a shard in the types of the table.
+
+    Null values become NaN, because pandas writes NaN as null.
+    """
     # A small file at once: Arrow would read its parts in other threads.
     source = pa.BufferReader(read_bytes(path)) if path.stat().st_size < MAX_BYTES else path
     with pq.ParquetFile(source) as file:

@@ -1,4 +1,4 @@
-"""Find names in `_study.yaml` that no stage has logged; most are misspelt, and such health rules never apply."""
+"""Find names in `_study.yaml` that no stage has logged; most are misspelt, and health rules on them never apply."""
 
 import difflib
 from collections import defaultdict
@@ -82,7 +82,7 @@ def _ended(store: Store, study: str) -> dict[str, bool]:
 
 
 def _meant(name: str, names: Collection[str], most: int = 0) -> str:
-    """Return a hint at the closest name, or else at all names if there are at most `most`; "" without a hint."""
+    """Return a hint at the closest name, or else at all names if there are at most `most`; "" if there is no hint."""
     close = difflib.get_close_matches(name, sorted(names), n=1)
     if close:
         return f"; did you mean {close[0]}?"

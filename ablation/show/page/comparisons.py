@@ -86,7 +86,7 @@ class ForestAxis:
 
     @property
     def upright(self) -> "ForestAxis":
-        """The same axis for a picture with vertical intervals."""
+        """Axis resized for a picture with vertical intervals."""
         return replace(self, width=170.0, pad=8.0)
 
     @property

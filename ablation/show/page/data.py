@@ -70,7 +70,7 @@ class CurveBudget:
 
 
 def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values: int = VALUES) -> CurveBudget:
-    """Choose metrics and bins so that about `values` numbers are shown in all.
+    """Choose metrics and bins so that the page shows about `values` numbers in total.
 
     Curves that `_study.yaml` declares come first, in that order, and are never left out; if they are too many, only the
     first seeds are kept. Then come the other logged metrics that change within some run.

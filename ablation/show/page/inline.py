@@ -75,7 +75,7 @@ def asset(name: str, folder: Path = ASSETS) -> str:
 
 
 def content_policy(style: str, scripts: Sequence[str], *, served: bool = False) -> str:
-    """Return a Content-Security-Policy that runs only these inline texts and loads nothing.
+    """Return a Content-Security-Policy that runs only the given inline texts and loads nothing.
 
     served: allow requests to the server of the page.
     """

@@ -60,7 +60,7 @@ class DotPlot:
 
 
 def dot_plots(table: ComparisonTable) -> list[DotPlot]:
-    """Return a plot per column with published numbers; each plot has all variants with a published number."""
+    """Return a plot per column with published numbers; each plot shows all variants that have any published number."""
     rows = [row for row in table.rows if any(value is not None for value in row.published)]
     plots = []
     for index, column in enumerate(table.columns):

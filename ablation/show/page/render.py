@@ -26,7 +26,7 @@ SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page.js", "pag
 
 
 def draw(page: Page, live: Live | None = None, root: str | None = None) -> str:
-    """Return the page as HTML; `live`: additions to a page that a server refreshes.
+    """Return the page as HTML; `live` holds the additions to a page that a server refreshes.
 
     root: path from the folder of the page to the folder to which the paths of stages are relative; None: no links.
     """
@@ -90,5 +90,5 @@ def _rank(verdict: str | None) -> int:
 
 
 def _mark(verdict: str) -> str:
-    """Return the part of a class or id that names the mark of a verdict or a state."""
+    """Return the part of an HTML class or id that stands for a verdict or a state."""
     return verdict.replace(" ", "-") if verdict in (*VERDICTS, "ok", "missing", "running") else "invalid"

@@ -32,7 +32,7 @@ Quote = tuple[Words, Words]  # one judged text of one group: its words and its n
 
 @dataclass(frozen=True)
 class SampleItem:
-    """One item: its values by seed, the texts that both groups share, and the other texts of each group in `seed`.
+    """One item: its values by seed, the texts that both groups share, and each group's other texts in the seed `seed`.
 
     columns: headings of the table `both`, which replaces `groups` if only numbers differ: the words once, and the
     numbers of both groups. groups: variant, quotes, and the number of further quotes.

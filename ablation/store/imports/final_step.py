@@ -22,7 +22,10 @@ class FinalStep:
 
     @classmethod
     def of(cls, written: ImportFile) -> "FinalStep":
-        """Return the rule that study.yaml states. Raises ConfigError if it needs a metric or direction and has none."""
+        """Return the rule that study.yaml states.
+
+        Raises ConfigError if the rule needs a metric or direction that is not set.
+        """
         plan, at = with_known_direction(written.analysis), written.runs.at
         metrics = plan.get("metric") or []
         if at in ("best", "common") and not metrics:
@@ -32,7 +35,7 @@ class FinalStep:
         return cls(at, [*map(str, metrics)] if isinstance(metrics, list) else [str(metrics)], plan.get("direction"))
 
     def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:
-        """Find the last step at which all runs logged the primary metrics; `runs` are (run, metrics).
+        """Find the last step at which all runs logged the primary metrics; `runs` yields pairs (run, metrics).
 
         Raises ConfigError if there is none.
         """

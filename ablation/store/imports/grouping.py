@@ -117,7 +117,10 @@ def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
 
 
 def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str]:
-    """Return the settings whose values differ from an earlier import; if any do, another run replaced it."""
+    """Return the settings that differ from an earlier import.
+
+    If any do, a different run has replaced the earlier one.
+    """
     old, new = _leaves(before, study), _leaves(now, study)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
@@ -222,7 +225,10 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
 
 
 def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the configurations of all runs by one format: the one that records most, if runs have several formats."""
+    """Return each run's configuration in one format.
+
+    If runs have several, the one that records most settings is used.
+    """
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
@@ -346,7 +352,9 @@ def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
 
 
 def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
-    """Return the places of runs that are logs of ranks other than 0; of such logs of one run, that of rank 0 counts.
+    """Return the places of runs that are logs of ranks other than 0.
+
+    Of several ranks' logs of one run, rank 0's counts.
 
     The rank is in the name, such as `rank-N`, or in the configuration; then the names may differ, but the seeds must
     not. Settings are the same, and ranks run from 0 without a gap. Empty if a rule names the variants.
@@ -370,7 +378,7 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
 
 
 def safe_name(name: str) -> str:
-    """Return a name made usable for a variant, of letters, digits, `.`, `-`, `_`; "" if nothing is left."""
+    """Return a name made usable for a variant, with only letters, digits, `.`, `-` and `_`; "" if nothing is left."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
     safe = re.sub(r"\.{2,}", ".", safe)[:_LONGEST].strip("-.")
     return safe if is_safe_name(safe) else ""

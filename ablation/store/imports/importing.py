@@ -42,7 +42,10 @@ _Identity = tuple[str, str, str]  # `Record.identity`
 
 @dataclass(frozen=True)
 class Request:
-    """A request to import runs; `written`: study.yaml with the options of the command, None: as in the last import."""
+    """A request to import runs.
+
+    `written`: study.yaml with the options of the command, or None to repeat the last import.
+    """
 
     format: str
     reader: Reader
@@ -56,7 +59,7 @@ class Request:
 
 @dataclass
 class Outcome:
-    """The result of an import: the study as it is, or would be, and notes on what could not be read.
+    """The result of an import: the study as it is, or would be, after the import, and notes on what could not be read.
 
     `missing`: if the runs cannot be judged yet, the error that says what the analysis plan lacks.
     """
@@ -106,7 +109,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 class _Import:
-    """Gathers the runs of one import, those that are known and those that are read, and its outcome."""
+    """Gathers the runs of one import, both those that are known and those that are read, and the import's outcome."""
 
     def __init__(self, folder: Path, request: Request, before: ImportedStudy | None) -> None:
         if request.study in request.planned:
@@ -193,7 +196,7 @@ class _Import:
                     yield _checked(run, self.request, self.written, problems)
 
     def _take_in(self) -> None:
-        """Merge what the sources hold now into the runs of earlier imports; store the result if `write`."""
+        """Merge the present content of the sources into the runs of earlier imports; if `write`, store the result."""
         problems, not_yet_read = self.outcome.problems, dict(self.runs)
         for record, *rows in chain(self._read(problems), self._not_read(not_yet_read)):
             metrics, items = rows
@@ -207,12 +210,15 @@ class _Import:
             self.runs[record.identity] = self._kept(record, metrics, items)
 
     def _not_read(self, left: Mapping[_Identity, KnownRun]) -> Iterator[_Run]:
-        """Yield the runs of earlier imports that the sources no longer hold: `left`, after all others were read."""
+        """Yield the runs of earlier imports that remain in `left` after all sources were read."""
         for identity in list(left):
             yield self.runs[identity].record, *stored.read_rows(self.folder / self.runs[identity].key)
 
     def _kept(self, record: Record, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-        """Return a run with the steps of its metrics, after storing it if `write`."""
+        """Return the run of a record, with the steps of its metrics.
+
+        If the request says `write`, store the run first.
+        """
         first, last = pc.min_max(metrics["step"]).as_py().values()
         steps = {"first_step": first, "last_step": last, "final": self.final.step(record, metrics)}
         record = record.model_copy(update=steps)
@@ -222,7 +228,9 @@ class _Import:
         return known_run(record, key, metrics, items)
 
     def _join(self) -> None:
-        """Join runs that continue others, as after a preemption; from its first step on, the later log counts.
+        """Join runs that continue others, as after a preemption.
+
+        From the later log's first step on, only that log counts.
 
         Without `write` no rows are stored, so only the facts that are shown of the runs are joined.
         """
@@ -249,7 +257,7 @@ class _Import:
 
 
 def _numbered(records: Sequence[Record], written: ImportFile, where: str, problems: list[str]) -> ImportFile:
-    """Return the definition; if no run has a known seed, one that numbers the runs, with a note in the problems."""
+    """Return the definition or, if no run has a known seed, one that numbers the runs, with a note in `problems`."""
     if written.analysis.get("seeds") == "paired" or not no_seed_is_known(records, written, where):
         return written
     problem = "no run has a known seed, so the runs are numbered in order of start and judged as independent"
@@ -260,7 +268,7 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
 def _derived(
     records: Sequence[Record], written: ImportFile, request: Request, outcome: Outcome
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return what `derive` returns; if nothing is written, after numbering runs if seeds are not known."""
+    """Return the result of `derive`; if seeds are not known and nothing is written, number the runs first."""
     try:
         return derive(records, written, request.where)
     except ConfigError as error:
@@ -272,7 +280,7 @@ def _derived(
 
 
 def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where: str) -> None:
-    """Raise ConfigError if one run occurs under two seeds, unless all runs of a variant are one, which is undecided."""
+    """Raise ConfigError if runs with two seeds of a variant logged equal values, unless all runs of the variant did."""
     first: dict[tuple[str, str], PlacedRun] = {}
     logs_by_variant: dict[str, set[str]] = {}
     for run, place in zip(runs, placed, strict=True):
@@ -301,7 +309,7 @@ def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, 
 
 
 def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
-    """Return a run as it can be stored. Raises ConfigError if its items are invalid."""
+    """Return a run in a form that can be stored. Raises ConfigError if its items are invalid."""
     metrics, notes = run.metrics, list[str]()
     kept = kept_step(run, notes.append, "for another step pass --at best or --at STEP")
     problems += [f"{run.source}: {line}" for line in notes if written.runs.at is None]

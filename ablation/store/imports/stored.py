@@ -45,7 +45,7 @@ _MAX_BYTES = 1 << 30
 
 
 class Record(Strict):
-    """The facts of an imported run by its source, without its rows."""
+    """The facts that a source states about an imported run, without the run's rows."""
 
     format: str
     source: str
@@ -141,7 +141,7 @@ def read_record(folder: Path) -> StoredRecord:
 
 
 def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
-    """Return the stored metrics and items of a run; None for no items."""
+    """Return the stored metrics and items of a run; the items are None if the run has none."""
     metrics = pq.read_table(folder / "log/metrics.parquet", schema=METRIC_ROWS)
     items = pq.read_table(folder / "outcome/items.parquet")
     if "cluster" not in items.column_names:
@@ -151,7 +151,7 @@ def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
 
 
 def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str:
-    """Return the name of a run's folder, a digest of its content, whose rows are in their stored order."""
+    """Return the name of a run's folder, a digest of the run's content with its rows in their stored order."""
     digest = hashlib.sha256(record.model_dump_json().encode())
     for table in (metrics, items):
         for column in () if table is None else table.columns:
@@ -204,7 +204,7 @@ def remove_unnamed(study: Path, keys: set[str]) -> None:
 
 
 def finals(metrics: pa.Table, step: int | None) -> pa.Table:
-    """Return each metric's last row up to a step; its last row of all if it begins later or the step is None."""
+    """Return each metric's last row up to a step, or its very last row if it begins later or the step is None."""
     rows = list(zip(metrics["name"].to_pylist(), metrics["step"].to_pylist(), strict=True))
     places = {name: place for place, (name, _) in enumerate(rows)}  # rows stand by step
     if step is not None:
@@ -234,7 +234,7 @@ def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
 
 
 def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
-    """Return notes on the steps of final metrics, if these are of kept models or if runs end at different steps."""
+    """Return notes on the steps of final metrics, if those are of kept models or if runs end at different steps."""
     lines = []
     for kind in sorted({run.format for run in runs}):
         last = [run for run in runs if run.format == kind and run.state == "finished" and run.judged_at is not None]

@@ -78,7 +78,9 @@ def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
 
 
 def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
-    """Return each group with its parent, adding groups to the tree from the root by the smallest difference.
+    """Return each group with its parent.
+
+    The tree grows from the root; the group that differs least is always added next.
 
     If differences are equal, the parent that was added first counts, and the group of lowest rank comes first.
     """
@@ -129,7 +131,7 @@ def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
-    """Return whether a setting is the product of others, and so no change of its own; one times devices is not."""
+    """Return whether a setting is only the product of other settings, as on one device, and so no change of its own."""
     factors: list[Any] = [leaves.get(factor) for factor in _PRODUCT_OF.get(key, ())]
     known = bool(factors) and all(isinstance(factor, int) for factor in factors)
     return known and leaves.get(key) == math.prod(factors)
