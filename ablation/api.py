@@ -299,7 +299,7 @@ def compare(
     """
     if names is not None and len(names) != 2:
         remedy = "pass the names of the baseline and the candidate"
-        raise ConfigError("compare", "names", names, "is not a pair of names", remedy)
+        raise ConfigError("compare", "names", names, "does not consist of two names", remedy)
     result = _compared(
         [_evaluation(a), _evaluation(b)],
         names,
@@ -360,7 +360,7 @@ def leaderboard(
     else:
         paths = [evaluations] if isinstance(evaluations, str | Path) else evaluations
         if not all(isinstance(path, str | Path) for path in paths):
-            problem, remedy = "are not paths", "pass {name: evaluation}, or one evaluation and by="
+            problem, remedy = "are not paths", "pass paths, a dict {name: evaluation}, or one evaluation with by="
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
     result = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
@@ -376,7 +376,7 @@ def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
     if len(sides) < 2 and not options["by"]:
-        raise ConfigError("compare", "", None, "needs two evaluations", "name another, or pass by=")
+        raise ConfigError("compare", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
     return compare_evaluations(sides, names, **options)
 
 
@@ -402,7 +402,7 @@ def judge(
     if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):
         problem, remedy = (
             f"differs from the shape of the parent, {np.shape(parent)}",
-            "pass the same seeds and items for both or, if only the number of runs differs, seeds='independent'",
+            "pass arrays with the same seeds and items; if only the number of runs differs, pass seeds='independent'",
         )
         raise ConfigError("judge", "child", np.shape(child), problem, remedy)
     groups = [Values(array, items, clusters) for array in (parent, child)]

@@ -47,7 +47,7 @@ class Campaign:
         start = self.ledger.events[0] if self.ledger.events else {}
         if start.get("event") != "start" or "imported" not in start:
             raise ConfigError(
-                self.ledger.path, "line 1", None, "is not the first line of a ledger of this version", _ANEW
+                self.ledger.path, "line 1", None, "does not begin a ledger that this version can read", _ANEW
             )
         self.start = start
         self.rules, self.settings = Rules(**start["rules"]), Settings(**start["settings"])
@@ -86,7 +86,7 @@ class Campaign:
                 if decided["word"] != "refused":
                     trial["result"] = self._finish(trial, make=False)
                     if self._word(trial["result"]) != decided["word"]:
-                        problem = "does not match what this version of the policy decides"
+                        problem = "records another decision than this version of the policy makes"
                         raise ConfigError(self.ledger.path, f"line {decided['n'] + 1}", None, problem, _ANEW)
                 self.referee.skip(decided["seeds"])  # no run that a refused trial was shown counts again
 
@@ -128,7 +128,7 @@ class Campaign:
         wanted = [(verify, code, seed) for code, seed in batch.runs]
         missing = [run for run in wanted if run not in self.known]
         if missing and not make:
-            problem = "does not match what this version of the policy decides from the runs of the ledger"
+            problem = "needs runs, according to this version of the policy, that the ledger does not contain"
             raise ConfigError(self.ledger.path, f"line {trial['n'] + 1}", None, problem, _ANEW)
         self.run(missing, batch.purpose, trial["why"])
         runs, first = [self.known[run] for run in wanted], self.known[verify, "base", 0]
@@ -140,7 +140,8 @@ class Campaign:
             if run.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
                 has, needs = (counted(each["items"]["count"], "item") for each in (run, first))
                 raise Refused(
-                    f"the run of {run['commit'][:9]} has {has}, but the baseline has {needs}; evaluate the same items"
+                    f"the run of {run['commit'][:9]} has {has}, but the baseline has {needs}; "
+                    "evaluate the items of the baseline"
                 )
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
@@ -257,7 +258,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
     commit, changed = repository.snapshot()
     if changed:
         problem = f"there are uncommitted changes ({', '.join(changed[:3])})"
-        raise ConfigError(root, "", None, problem, "commit them, because the baseline is a commit")
+        raise ConfigError(root, "", None, problem, "commit the changes, because the baseline is a commit")
     repository.ignore([SETTINGS, LEDGER, "campaign-*.jsonl", TABLE])
     evaluators = [name for name in repository.tracked(named(settings.run)) if "eval" in Path(name).name]
     names = [*(settings.locked or evaluators), *repository.tracked(settings.held_out)]
@@ -284,7 +285,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
         event, first = campaign.known[run], campaign.known[run[0], "base", 0]
         why = event.get("why_none", "")
         if not why and event.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
-            why = "the command wrote different items than in the first run"
+            why = "the command wrote other items than in the first run"
         if why:
             path.unlink()  # nothing has been measured
             seal.unlink(missing_ok=True)

@@ -39,10 +39,10 @@ class Ledger:
         except FileNotFoundError:
             if sealed:
                 raise ConfigError(path, "", None, "was removed", _REMEDY) from None
-            remedy = "start one with `ablation campaign init --run CMD --metric NAME:min`"
+            remedy = "start a campaign with `ablation campaign init --run CMD --metric NAME:min`"
             raise ConfigError(path, "", None, "the campaign has not been started", remedy) from None
         except OSError as error:
-            raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from None
+            raise ConfigError(path, "", None, f"cannot be read ({error})", "make the file readable") from None
         *lines, half = content.split(b"\n")
         self._size = len(content) - len(half)
         self.events: list[Event] = []

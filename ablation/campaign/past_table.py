@@ -70,7 +70,7 @@ def read_table(path: Path, metric: str | None) -> Table:
     if status is None:
         remedy = "add a column status (keep, discard, crash)"
         raise ConfigError(
-            path, "line 1", one_line(" ".join(head), 100), "has no column that states what was kept", remedy
+            path, "line 1", one_line(" ".join(head), 100), "has no column that says which attempts were kept", remedy
         )
     name = next((lower.index(word) for word in _NAMES if word in lower), None)
     text_place = next((lower.index(word) for word in _TEXTS if word in lower), None)
@@ -83,7 +83,7 @@ def read_table(path: Path, metric: str | None) -> Table:
         if len(row) == len(head) or (len(row) == len(head) - 1 and text_place == len(row)):
             whole.append([*row, ""][: len(head)])
         else:
-            left_out["not a row of the table"] += 1
+            left_out["cells do not match the heading"] += 1
     others = [place for place in range(len(head)) if place not in (name, status, text_place)]
     value = _metric(path, head, whole, others, metric)
     ends = text.rstrip(" \t").endswith(("\n", "\r"))
@@ -101,7 +101,7 @@ def read_table(path: Path, metric: str | None) -> Table:
         elif word not in (*_KEPT, *_DISCARDED, *_ENDED):
             left_out[f"unknown status {one_line(word, 20)!r}"] += 1
         elif measured is None:
-            left_out[f"no number in {head[value]}"] += 1
+            left_out[f"no number in the column {head[value]}"] += 1
         else:
             attempts.append(Attempt(label, measured, None if word in _ENDED else word in _KEPT, said))
     return Table(_without_sentinels(attempts, left_out), head[value], left_out)
@@ -114,7 +114,7 @@ def _text(path: Path) -> str:
         problem = f"cannot be read ({one_line(error, 200)})"
         raise ConfigError(path, "", None, problem, "name a TSV or CSV file") from None
     if not text.strip():
-        raise ConfigError(path, "", None, "is empty", "wait for the first attempts")
+        raise ConfigError(path, "", None, "is empty", "wait until the first attempts have run")
     return text
 
 

@@ -126,7 +126,9 @@ def in_words(campaign: Campaign) -> str:
     """Return the report of a campaign as text."""
     facts, settings, exact = summary(campaign), campaign.settings, campaign.state.exact
     better = "smaller" if settings.direction == "min" else "larger"
-    noise = f"one run has sd {rough(facts['noise'])} ({facts['noise_freedom']} degrees of freedom)"
+    noise = (
+        f"the standard deviation between runs is {rough(facts['noise'])} ({facts['noise_freedom']} degrees of freedom)"
+    )
     rows = [
         (f"{name} champion", each["commit"][:9], stated(each["mean"]), counted(each["fresh_runs"], "fresh run"))
         for name, each in facts["champions"].items()
@@ -143,9 +145,11 @@ def in_words(campaign: Campaign) -> str:
     lines.append(f"{gain}; first runs suggested {kept}")
     if exact:
         lines[-1] = (
-            "All runs of a commit give the same value: differences are exact for this machine and these data, and\n"
+            "All runs of a commit give the same value, so differences are exact for this machine and these data,\n"
         )
-        lines[-1] += "nothing is claimed about others. A command that takes a seed (--seed-arg) makes claims possible."
+        lines[-1] += (
+            "but nothing is claimed about other machines or data. To make claims possible, pass seeds with --seed-arg."
+        )
     share, verifications = facts["false_share"], facts["verifications"]
     made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} from "
     made += f"{counted(len(verifications), 'verification')}; false share of claims: {percent(share['spent'], 1)} spent"
@@ -153,11 +157,14 @@ def in_words(campaign: Campaign) -> str:
     lines.append(f"{made} {allowed}; the next test has level {rough(facts['next_level'])}")
     spent = ", ".join(f"{number} {name}" for name, number in facts["runs"].items())
     lines.append(f"runs: {spent}; {duration(3600 * facts['hours'])} in all")
-    left = "" if facts["runs_left"] is None else f", and the budget has {facts['runs_left']:,} left"
-    lines.append(f"next: {next_step(campaign)}; an hour is enough for {fixed(facts['runs_per_hour'], 0)} runs{left}")
+    left = "" if facts["runs_left"] is None else f", and the budget allows {facts['runs_left']:,} more"
+    lines.append(
+        f"next: {next_step(campaign)}; an hour is enough for about {fixed(facts['runs_per_hour'], 0)} runs{left}"
+    )
     if not (settings.seed_arg or settings.seed_env or exact):
         lines.append(
-            "the command takes no seed, so claims hold only for the seed that it fixes; pass seeds with --seed-arg"
+            "the command takes no seed, so claims hold only for the seed that its code fixes; pass seeds with "
+            "--seed-arg"
         )
     if facts["interrupted"]:
         lines.append(f"{counted(facts['interrupted'], 'run')} ended without a record and had to be restarted")

@@ -99,8 +99,8 @@ def run_once(
         if settings.metric_file and not text:
             why = f"the command did not write {settings.metric_file}"
     if value is not None and seconds < (settings.min_seconds or 0):
-        least = f"a training run takes at least {rough(settings.min_seconds or 0)} s"
-        why = f"the run ended after {rough(seconds)} s with a value, but {least}"
+        least = f"a run must take at least {rough(settings.min_seconds or 0)} s"
+        why = f"the run ended with a value after only {rough(seconds)} s, but {least}"
         value, refused = None, True
     memory = re.findall(r"^peak_vram_mb\s*[:=]\s*(\d+(?:\.\d*)?)\s*$", text, re.MULTILINE)
     gigabytes = round(float(memory[-1]) / 1024, 1) if memory else None
@@ -199,7 +199,7 @@ def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
     except (OSError, ValueError, TrackerError) as error:
         return {}, one_line(str(error).replace(str(file), file.name), 300), True
     if len(sheets) != 1:
-        return {}, f"the command wrote {len(sheets)} runs or tasks, whose weights are unknown; write only one", True
+        return {}, f"the command wrote {len(sheets)} runs or tasks, and their weights are unknown; write only one", True
     if unscored := sheets[0].unscored:
         items = counted(len(unscored), "item")
         return {}, f"the command wrote no number for {items}, such as {next(iter(unscored))}", True

@@ -41,7 +41,7 @@ def locked(repository: Repository) -> Iterator[None]:
     repository.folder.mkdir(parents=True, exist_ok=True)
 
     def waits(holder: str) -> None:
-        print(f"waiting for {holder}, which is trying a commit", file=sys.stderr)
+        print(f"waiting for {holder}, which is running a trial", file=sys.stderr)
 
     handle = lock_folder(repository.folder, float("inf"), waits)
     try:
@@ -68,11 +68,11 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
         if earlier := next((each for each, kind in kinds if kind == same), None):
             word = earlier["decision"]["word"]
             left = _EXITS.get(word) == KEEP and code != state.provisional  # the loop is elsewhere
-            said = f"known: trial {_number(campaign, earlier)} had the same code ({_outcome(campaign, earlier)})"
+            said = f"known: trial {_number(campaign, earlier)} ran the same code ({_outcome(campaign, earlier)})"
             fields = {"word": "known", "was": word}
             return Answer(RESET if left else _EXITS.get(word, RESET), [f"{said}, so nothing was run"], fields)
         if code in (state.provisional, repository.identity(base, base)):
-            return Answer(RESET, ["reset: this is the champion's code, so nothing was run"], {"word": "known"})
+            return Answer(RESET, ["reset: the champion has the same code, so nothing was run"], {"word": "known"})
         if not pending:
             closed = campaign.trials and campaign.trials[-1]["event"] == "verification"
             if not closed and (pairs := state.closing(campaign.left())):
@@ -116,7 +116,7 @@ def _asked(repository: Repository, notes: list[str], ask: Callable[[Campaign], A
             answer = Answer(REFUSED, [f"refused: {refusal}"], {"word": "refused", "reason": str(refusal)})
         except NoResult as error:
             seconds = campaign.of_a_run()
-            again = f"again: {error}; run the command again, which takes about {duration(seconds)}"
+            again = f"again: {error}; run the command again (a run takes about {duration(seconds)})"
             answer = Answer(AGAIN, [again], {"word": "again", "seconds": seconds})
     answer.lines[:0] = notes
     return answer
@@ -146,11 +146,11 @@ def _margin(campaign: Campaign, margin: float | None) -> float:
     if margin is None:
         raise Refused("--claim not-worse needs a margin; pass --margin M")
     if not 0 < margin < abs(state.pool.runs[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
-        said = "is not above 0, or is as large as the metric itself; pass a smaller number above 0"
+        said = "is not above 0, or is as large as the metric itself; pass a number above 0 and well below the metric"
         raise Refused(f"--margin {stated(margin)} {said}")
     if campaign.settings.margin is not None and margin > campaign.settings.margin:
-        wide = f"--margin {stated(margin)} is wider than the campaign's, {stated(campaign.settings.margin)}"
-        raise Refused(f"{wide}; pass a smaller one")
+        wide = f"--margin {stated(margin)} is wider than the margin of the campaign, {stated(campaign.settings.margin)}"
+        raise Refused(f"{wide}; pass a smaller margin")
     return margin
 
 
@@ -186,14 +186,18 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
     if reason := decided.get("reason"):
         return f"refused: {reason}"
     parts = [
-        {"step": "provisional", "back": "not verified, and not better on average"}.get(decided["word"], decided["word"])
+        {"step": "provisional", "back": "not verified, and not better than the verified champion on average"}.get(
+            decided["word"], decided["word"]
+        )
     ]
     if isinstance(result, Decision):
         if result.word == "costly":
-            return f"refused: showing that it is not worse would take {result.cost} runs; pass a larger --margin"
+            return (
+                f"refused: to show that this commit is not worse would take {result.cost} runs; pass a larger --margin"
+            )
         if result.word == "constant":
-            said = "three seeds gave the same value although runs of the baseline differ"
-            return f"refused: {said}; make the code use the seed that it is given"
+            said = "three seeds gave the same value, although runs of the baseline differ"
+            return f"refused: {said}; make the code use the seed that the command gets"
         if result.value is not None:
             parts.append(
                 f"{stated(sign * result.value)} against {stated(sign * result.against)} +- {rough(result.error)}"
@@ -201,7 +205,7 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
         if result.again is not None:
             parts.append(f"mean of fresh runs {stated(sign * result.again)}")
         if trial["margin"] is not None and not result.kept and (result.value or -1e999) > result.against:
-            parts.append("if it is better by more than the margin, try it without --claim not-worse")
+            parts.append("if this commit is better by more than the margin, try it without --claim not-worse")
         result = result.verification
     return ", ".join([*parts, *([in_words(result)] if isinstance(result, Verification) else [])])
 
@@ -229,14 +233,12 @@ def next_step(campaign: Campaign) -> str:
     """Return the next step of the campaign, in words."""
     state = campaign.state
     if state.exact:
-        return (
-            "all runs of a commit give the same value, so differences are exact for this machine and nothing is claimed"
-        )
+        return "all runs of a commit give the same value, so differences are exact here, and nothing is claimed"
     if state.provisional == state.verified:
-        return "find a better trial"
+        return "try a change that could improve the metric"
     steps = counted(max(1, campaign.rules.patience - state.steps), "more step")
     pairs = state.pairs_for(state.ahead()) if state.ahead() > 0 else campaign.rules.most
-    return f"verify after {steps}, or when the lead is larger (verifying now would take {2 * pairs} runs)"
+    return f"verify after {steps}, or earlier if the lead grows (verifying now would take {2 * pairs} runs)"
 
 
 def write_table(campaign: Campaign) -> None:

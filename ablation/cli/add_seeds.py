@@ -38,7 +38,7 @@ def run_add_seeds(arguments: argparse.Namespace) -> int:
     if (results / "imported" / arguments.study / "study.json").exists():
         remedy = "run more seeds with the program that made the runs, then import all runs again"
         raise ConfigError(
-            "add-seeds", "STUDY", arguments.study, "was imported, so more seeds cannot be run here", remedy
+            "add-seeds", "STUDY", arguments.study, "was imported, so `add-seeds` cannot run more seeds", remedy
         )
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)

@@ -22,7 +22,7 @@ def declare_audit(parser: argparse.ArgumentParser) -> None:
     add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
     text = "a CSV file to check instead of STUDY; its first column names the rows"
     add("--table", type=Path, metavar="FILE", help=text)
-    text = "number of evaluation items: one number for all columns but the mean, or NAME=N for each column"
+    text = "number of evaluation items: one number for all columns except the mean, or NAME=N for each column"
     add("--items", nargs="+", metavar="N", help=text)
     add("--target", metavar="RATE", help="the numbers are distances between a rate and this target, such as 0.5")
     add("--runs", type=int, metavar="N", help="number of training runs that each printed number averages")
@@ -39,7 +39,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if arguments.table is not None:
         return _audit_table(arguments)
     if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
-        remedy = "write it into configs/published/<name>.yaml"
+        remedy = "write the value into configs/published/<name>.yaml"
         raise ConfigError("audit", f"--{given[0]}", None, "works only with --table", remedy)
     file, published = _published(arguments.study)
     return _print(arguments, str(file), published, _ours(arguments, published))

@@ -36,8 +36,8 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
     add("--metric-file", default="", metavar="PATH", help=text)
     text = "file with the metric of each item, in any format that `compare` reads; trials are judged by its mean"
     add("--items", default="", metavar="FILE", help=text)
-    add("--verify-run", default="", metavar="CMD", help="another command that only verifications run")
-    text = "files that compute the metric; trials and runs may not change them"
+    add("--verify-run", default="", metavar="CMD", help="command that only verifications run, instead of --run")
+    text = "files that compute the metric, which neither trials nor runs may change"
     add("--locked", nargs="+", default=[], metavar="PATH", help=text)
     text = "files that git ignores but runs need, such as data or .venv"
     add("--link", dest="links", nargs="+", default=[], metavar="PATH", help=text)
@@ -54,12 +54,17 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
     text = 'arguments that pass a seed to the command, such as "--seed {seed}"'
     seed("--seed-arg", default="", metavar="WORDS", help=text)
-    seed("--seed-env", default="", metavar="NAME", help="environment variable that passes the seed instead")
+    seed(
+        "--seed-env",
+        default="",
+        metavar="NAME",
+        help="environment variable that passes the seed, instead of --seed-arg",
+    )
     output = parser.add_argument_group("report")
     add_shared(output, "--json")
     output.add_argument("--html", type=Path, metavar="PATH", help="also write the report as an HTML page to this file")
     past = parser.add_argument_group("FILE").add_argument
-    text = "standard deviation of one run (default: estimated from rows with the same name)"
+    text = "standard deviation between runs of the same code (default: estimated from rows with the same name)"
     past("--sd", type=float, metavar="SD", help=text)
 
 
@@ -106,7 +111,7 @@ def _init(arguments: argparse.Namespace) -> int:
     metric, direction = split_metric(arguments.metric)
     if not direction:
         problem = "does not say which values are better"
-        remedy = f"write {metric}:max if larger is better, {metric}:min if smaller is"
+        remedy = f"write {metric}:max if larger is better, {metric}:min if smaller is better"
         raise ConfigError("campaign init", "--metric", metric, problem, remedy)
     given = vars(arguments) | {"run": arguments.run_command, "metric": metric, "direction": direction}
     settings = checked(Settings(**{each.name: given[each.name] for each in fields(Settings)}))
@@ -119,8 +124,8 @@ def _init(arguments: argparse.Namespace) -> int:
         print("no file is locked, so a trial may change how the metric is computed; name such files with --locked")
     if settings.verify_run and not repository.tracked(settings.held_out):
         print(
-            "--run names every file that --verify-run names, so trials can see them all; name a file in --verify-run "
-            "that --run does not name"
+            "--run names every file that --verify-run names, so trials can see all files of the verification; "
+            "name a file in --verify-run that --run does not name"
         )
     return 0
 

@@ -38,7 +38,9 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         "Run one variant with one seed in a separate folder, read the output, and report problems. The grid does not "
         "use this run."
     )
-    parser.add_argument("study", metavar="STUDY[/VARIANT]", help="a study, or one of its variants (default: the first)")
+    parser.add_argument(
+        "study", metavar="STUDY[/VARIANT]", help="a study, or a variant of it (default: the first variant)"
+    )
     add_shared(parser, "--scale", "--config", "--results")
 
 
@@ -61,8 +63,8 @@ def run_check(arguments: argparse.Namespace) -> int:
             print(f"problem: {id}: {state.state}: {state.reason}")
         if state.unread:
             print(
-                "    the files of the stage are kept; correct `collect` and check again to read them without rerunning "
-                "the stage"
+                "    the files of the stage are kept; correct `collect`, then run `check` again, which reads the kept "
+                "files without rerunning the stage"
             )
     if any(state.state != "ok" for state in states.values()):
         return 1
@@ -87,7 +89,7 @@ def left_of_the_example(study: Study) -> Iterator[str]:
     kept = [(study.file, key) for key in ("title", "question") if getattr(study.written, key) == example_study[key]]
     kept += [(variant.file, "why") for variant in study.variants.values() if variant.why in whys]
     for file, key in kept:
-        yield f"note: {file}: {key} is still the example's text; write your own, because the report page shows it"
+        yield f"note: {file}: {key} is still the text of the example; replace it, because the report page shows it"
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:

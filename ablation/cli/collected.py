@@ -105,7 +105,7 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
         runs = read(path, partial(_say, reader), **more)
         found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:
-        problem = "contains only files from an earlier attempt; this attempt wrote none"
+        problem = "contains only files from an earlier attempt, and none from this attempt"
         raise ConfigError(
             output / place, "collect", reader, problem, "make the command write its files every time it succeeds"
         )
@@ -114,8 +114,8 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
         raise ConfigError(output / place, "collect", reader, "contains nothing to read", remedy)
     if len(found) > 1 and reader not in _OWN:
         names = ", ".join(run.name for run in found[:5])
-        problem = f"contains {len(found)} runs ({names}), but a stage may leave only one"
-        raise ConfigError(output / place, "collect", reader, problem, f"name the path of one: {{{reader}: PATH}}")
+        problem = f"contains {len(found)} runs ({names}), but a stage may leave only one run"
+        raise ConfigError(output / place, "collect", reader, problem, f"name the path of one run: {{{reader}: PATH}}")
     return found
 
 

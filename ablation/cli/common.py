@@ -42,13 +42,13 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--json": {"action": "store_true", "help": "print JSON with every value (docs/reference/python.md)"},
     "study": {"nargs": "?", "metavar": "STUDY", "help": "only this study (default: all)"},
     "a": {"metavar": "A", "help": "the baseline: STUDY/VARIANT, or VARIANT if only one study has both A and B"},
-    "b": {"metavar": "B", "help": "the candidate, named in the same way"},
-    "--study": {"help": "the study of A and B, if they are named without STUDY/"},
+    "b": {"metavar": "B", "help": "the candidate, as STUDY/VARIANT or VARIANT"},
+    "--study": {"help": "the study of A and B, if neither name contains STUDY/"},
     "--without": {
         "nargs": "+",
         "metavar": "VARIANT:SEED",
         "default": [],
-        "help": "runs that may be missing or failed; the other variant's run with that seed is left out as well",
+        "help": "runs that may be missing or failed; the other variant's run with the same seed is also left out",
     },
     "--markdown": {
         "action": "store_true",

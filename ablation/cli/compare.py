@@ -34,12 +34,12 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "\n".join(["formats:", *(f"  {each.title}" for each in formats_of("compare").values())])
     add = parser.add_argument
-    text = "evaluations of the baseline; without --with and --by, each one is a separate system"
+    text = "evaluations of the baseline; without --with or --by, each evaluation is a separate system"
     add("files", nargs="*", metavar="A", help=text)
     add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
     text = "compare the different values of a column, or of a setting such as `model`; NAME,NAME combines two"
     add("--by", metavar="NAME", help=text)
-    add("--all-pairs", action="store_true", help="compare every pair of systems, not each system with the first")
+    add("--all-pairs", action="store_true", help="compare every pair of systems, instead of each system with the first")
     add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
     text = "names of the systems; with --by, the values to compare (default: all)"
     add("--names", nargs="+", metavar="NAME", help=text)
@@ -55,17 +55,17 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="doc.FIELD", help="lm-eval field that correlated items share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="compare only these tasks (default: all)")
     add("--weight", choices=("tasks", "items"), help="give tasks or items equal weight in the effect (default: tasks)")
-    text = "max, min or target:0.5 (default: what the files state or a well-known name implies)"
+    text = "max, min or target:0.5 (default: as the files state, or as the name of a well-known metric implies)"
     add("--direction", metavar="D", help=text)
     add("--margin", type=float, metavar="M", help="the smallest difference that matters; required by --require")
     add("--at", metavar="NAME", help="read only files in folders with this name, such as checkpoint-2000")
     text = (
-        "paired: runs with one seed share data order or initialisation; independent: they do not "
-        "(default: paired if all files name seeds)"
+        "paired: runs with the same seed share data order or initialisation; independent: they share "
+        "nothing (default: paired if all files name seeds)"
     )
     add("--seeds", choices=("paired", "independent"), help=text)
     text = (
-        "claim about the recipe (all seeds) or about these checkpoints only "
+        "make the claim about the recipe (all seeds), or about these checkpoints only "
         "(default: checkpoints if each side has only one run)"
     )
     add("--claim", choices=("recipe", "checkpoints"), help=text)
@@ -82,7 +82,7 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     )
     add("--errors", choices=get_args(Errors), help=text)
     add("--common-items", action="store_true", help="leave out items that are missing from any run")
-    add("--latest", action="store_true", help="if a run has several evaluations, read the newest file")
+    add("--latest", action="store_true", help="if a run has several evaluations, read only the newest file")
     text = "number of improved and of worsened items to show (default: 3)"
     add("--changed-items", type=int, default=3, metavar="N", help=text)
     add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
@@ -102,7 +102,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.require and result.unstated:
         raise result.unstated[0]
     if arguments.require and result.doubts:
-        remedy = "correct the files, margin or direction; without --require this is only a warning"
+        remedy = "correct the files, margin or direction; without --require, this problem is only a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
     gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
     if arguments.output:

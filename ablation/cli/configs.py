@@ -79,7 +79,7 @@ def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None,
     names = [name.rpartition("/")[::2] for name in (arguments.a, arguments.b)]
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
     if len(given) > 1:
-        raise ConfigError(command, " and ".join(given), None, "are two studies", "name variants of one study")
+        raise ConfigError(command, " and ".join(given), None, "are different studies", "name variants of one study")
     return given[0] if given else None, (names[0][1], names[1][1])
 
 
@@ -113,7 +113,9 @@ def study_with(settings: Settings, *variants: str) -> str:
     for variant in variants:
         if not studies_having(settings, [variant]):
             everywhere = sorted({path.stem for path in place.glob("*/[!_]*.yaml")})
-            raise ConfigError(place, variant, None, "no study has a variant of this name", suggest(variant, everywhere))
+            raise ConfigError(
+                place, variant, None, "no study has a variant with this name", suggest(variant, everywhere)
+            )
     raise ConfigError(place, shown, None, "no study has both variants", "name variants of one study")
 
 
@@ -242,7 +244,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     study = study_named(settings, study_name or study_with(settings, name), arguments)
     variant = study.variant(name)
     config = variant.values if arguments.scale else variant.declared
-    size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows the values at a scale"
+    size = (
+        f"at scale {settings.scale}" if arguments.scale else "as declared (for the values at a scale, pass --scale S)"
+    )
     defaults_of = study.written.config or study.file
     print(f"# {study.name}/{variant.name}, {size}. `differs` marks values other than {defaults_of}'s defaults")
     print(*_marked(config, study.config_model().model_dump(mode="json")), sep="\n")

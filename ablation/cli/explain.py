@@ -109,7 +109,7 @@ class _Explained:
         with open_store(results) as store:
             if (scale := store.meta()["scale"]) != self.settings.scale:
                 problem, remedy = (
-                    f"the results have scale {scale}",
+                    f"the results were made at scale {scale}",
                     f"pass --scale {scale}, or name another folder with --results",
                 )
                 raise ConfigError(results, "scale", self.settings.scale, problem, remedy)
@@ -160,8 +160,8 @@ class _Explained:
         if len(self.factors) > FRACTION:
             yield from (
                 "",
-                "each line is a group, or a factor added to those above it; effects that cancel each other within a "
-                "group are not visible",
+                "each line is a group of factors, or a factor that is added to the factors above; effects that cancel "
+                "each other within a group are not visible",
             )
 
 

@@ -35,7 +35,7 @@ def declare_gate(parser: argparse.ArgumentParser) -> None:
     text = "the verdict that every comparison needs (default: not-worse)"
     add("--require", choices=REQUIREMENTS, help=text)
     add_shared(parser, "--without", "--markdown")
-    text = "compare each variant with ANCESTOR instead of its parent, to judge all changes since then together"
+    text = "compare each variant with ANCESTOR instead of its parent, to judge all changes since ANCESTOR together"
     add("--since", metavar="ANCESTOR", help=text)
     text = "identical: accept imported variants with equal values; scale: accept values on different scales"
     add("--allow", nargs="+", choices=("identical", "scale"), default=[], help=text)
@@ -46,9 +46,9 @@ def run_gate(arguments: argparse.Namespace) -> int:
     """Print the answer for each comparison; return the exit status of the gate."""
     if arguments.reference is not None:
         remedy = "use `ablation nightly PAST --new RUN --metric NAME`"
-        raise ConfigError("gate", "--reference", None, "is now a separate command", remedy)
+        raise ConfigError("gate", "--reference", None, "has become a separate command", remedy)
     if arguments.study is None:
-        remedy = "name a study, such as `ablation gate gad`; `ablation status --failed` lists what failed"
+        remedy = "name a study, such as `ablation gate gad`; `ablation status --failed` lists the stages that failed"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
     if "/" in arguments.study:
         command = "ablation compare BASE --with NEW --margin M --direction max --require not-worse"
@@ -114,9 +114,9 @@ def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
     if changed or now.analysis_digest != then.analysis_digest:
         what = listed([*changed], 5) if changed else "the analysis plan"
         problem = f"has outdated results, because {what} changed"
-        remedy = f"run `snakemake --config scale={scale}` to update them"
+        remedy = f"run `snakemake --config scale={scale}` to update the results"
         raise ConfigError("gate", "STUDY", study, problem, remedy)
     if unplanned := [name for name in now.parents if name not in parents]:
         are, them = ("is", "it") if len(unplanned) == 1 else ("are", "them")
-        why = f"because these results were planned without {them}"
+        why = f"because the plan of these results did not include {them}"
         print(f"note: {listed(unplanned, 5)} {are} not judged, {why}", file=sys.stderr)

@@ -46,7 +46,7 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add_shared(parser, "--results", "--json")
-    add("format", metavar="FORMAT", help="format of the runs, one of those listed below")
+    add("format", metavar="FORMAT", help="format of the runs, one of the formats listed below")
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
     add("--study", metavar="S", help="name of the imported study, or its study.yaml")
     text = (
@@ -60,7 +60,7 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     add("--margin", type=float, metavar="M", help="the smallest difference that matters")
     text = (
         "the step of final metrics: last, best, common (the last step that all runs logged), or a number "
-        "(default: the step of the kept model if it is known, else the last)"
+        "(default: the step of the kept model, or the last step if that step is not known)"
     )
     add("--at", "--step", metavar="STEP", help=text)
     add("--dry-run", action="store_true", help="show what would be imported without writing anything")

@@ -38,7 +38,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     for name in (Path("configs"), Path("workflow"), Path(_PROFILES), *files):
         if os.path.lexists(folder / name):
             problem = "already exists, and init overwrites nothing"
-            raise ConfigError(folder / name, "", None, problem, "name another folder, or move it")
+            raise ConfigError(folder / name, "", None, problem, "name another folder, or move the existing file")
     try:
         for name, source in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

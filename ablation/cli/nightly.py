@@ -46,13 +46,13 @@ def declare_nightly(parser: argparse.ArgumentParser) -> None:
     add("past", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
     add("--new", nargs="+", type=Path, metavar="RUN", required=True, help="the new run, then its reruns")
     text = (
-        "metric to watch: NAME:max if larger is better, NAME:min if smaller is, NAME:both if "
-        "neither; well-known NAMEs need no direction"
+        "metric to watch: NAME:max if larger is better, NAME:min if smaller is better, "
+        "NAME:both if neither; names of well-known metrics need no direction"
     )
     add("--metric", nargs="+", metavar="NAME[:max]", required=True, help=text)
     add("--window", metavar="last:N", help="judge the mean of the last N values (default: the last value)")
     text = "step of the values: last, best (by the first metric) or a number (default: the step of the kept model"
-    add("--at", metavar="STEP", help=f"{text} if it is known, else the last)")
+    add("--at", metavar="STEP", help=f"{text}, or the last step if that step is not known)")
     add("--update", action="store_true", help="if the run passes, append it to PAST")
     add_shared(parser, "--json")
 
@@ -106,7 +106,7 @@ def _watched(texts: Sequence[str]) -> dict[str, Direction]:
         stated = next((known for known in _DIRECTIONS if head and end == known), None)
         name, direction = (text, known_direction(text)) if stated is None else (head, stated)
         if direction is None:
-            remedy = f"write {text}:max if larger is better, {text}:min if smaller is, {text}:both if neither"
+            remedy = f"write {text}:max if larger is better, {text}:min if smaller is better, {text}:both if neither"
             raise ConfigError("nightly", "--metric", text, "does not say which values are better", remedy)
         if name in watched:
             raise ConfigError("nightly", "--metric", text, f"names {name} twice", "name each metric once")
@@ -181,7 +181,7 @@ def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[s
     """
     same = seen.get(values[0].identity)
     if same is not None:
-        return f"it is a copy of {same}" if same else "it is the new run"
+        return f"this run is a copy of {same}" if same else "this run is the new run"
     for value in values:
         if not math.isfinite(value.value):
             return f"{value.metric} is {value.value}"
@@ -201,8 +201,8 @@ def _check(path: Path, past: Sequence[Value]) -> None:
     if len(times) > 1 and (all_twice or (most_often > 2 and 2 * most_often >= len(past))):
         value = max(times, key=times.__getitem__)
         runs = listed([each.run for each in past if each.value == value])
-        problem = f"{runs} have the same value to the last digit, so they may be copies"
-        raise ConfigError(path, past[0].metric, value, problem, "keep one of them")
+        problem = f"{runs} have the same value to the last digit, so they may be copies of one run"
+        raise ConfigError(path, past[0].metric, value, problem, "keep one of these runs")
 
 
 def _usual_end(steps: Iterable[int]) -> int:
@@ -259,11 +259,11 @@ def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
             both = f"trend {each.trend:+.2g} per night, autocorrelation {each.autocorrelation:.2f}"
             yield f"{each.metric}: {both}, estimated from {each.runs} past runs in the order of {order}"
     if any(math.isnan(each.trend) for each in judged):
-        unknown = "their order is not certain or the new run is not the last"
-        why = f"there are fewer than {MIN_IN_ORDER}" if order else unknown
+        unknown = "the order of the runs is not certain, or the new run is not the last"
+        why = f"there are fewer than {MIN_IN_ORDER} past runs" if order else unknown
         yield (
             f"past runs are treated as independent because {why}; if metrics drift or are correlated from night to "
-            "night, too many runs are judged worse"
+            "night, more runs are judged worse than should be"
         )
 
 
@@ -281,7 +281,7 @@ def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence
         level = " or ".join(f"{percent(each)}" for each in levels)
         lines.append(
             f"next: rerun with other seeds, then name the run and its {RERUNS} reruns: --new RUN RERUN "
-            f"RERUN (their mean decides, at {level})"
+            f"RERUN (the mean of the reruns decides, at level {level})"
         )
     return "\n".join([*lines, *(f"note: {note}" for note in notes), outcome])
 

@@ -96,12 +96,12 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
     add("variant", metavar="VARIANT", nargs="?")
     add("--seed", type=int, help="seed of the run (default: the plan's first seed)")
     add("--part", metavar="NAME", help="a model other than the trained one, such as `critic`")
-    add("--stage", metavar="STAGE", help="stage that wrote the model (default: the last one that did)")
+    add("--stage", metavar="STAGE", help="stage that wrote the model (default: the last stage that wrote one)")
     add("--step", type=int, help="a step whose checkpoint was kept (keep_checkpoints); default: the end of the stage")
     add("--from", dest="source", type=Path, metavar="DIR", help="export this folder instead of a run")
     text = "folder with the config and tokenizer, if they are not beside the weights"
     add("--hf-model", type=Path, metavar="DIR", help=text)
-    text = "type of the exported weights (default: that of the model)"
+    text = "type of the exported weights (default: the type of the model's weights)"
     add("--precision", choices=("float32", "bfloat16", "float16"), help=text)
     add("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")
 

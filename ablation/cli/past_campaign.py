@@ -26,7 +26,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     direction = direction or known_direction(table.metric) or ""
     if not direction:
         problem = "does not say which values are better"
-        remedy = f"write {table.metric}:max if larger is better, {table.metric}:min if smaller is"
+        remedy = f"write {table.metric}:max if larger is better, {table.metric}:min if smaller is better"
         raise ConfigError(path, "--metric", table.metric, problem, remedy)
     smaller = direction == "min"
     attempts, ended = resolved(table.attempts, smaller)
@@ -38,12 +38,14 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     repeats = pooled_sd(attempts)
     sd = repeats if arguments.sd is None else arguments.sd
     if math.isnan(sd):
-        problem = "the noise of one run is not known, because no attempt was repeated"
+        problem = "the noise between runs is not known, because no attempt was repeated"
         raise ConfigError(
             path, "--sd", None, problem, "run the baseline three times, or pass the standard deviation with --sd"
         )
     if not 0 < sd < math.inf:
-        raise ConfigError(path, "--sd", sd, "is not a positive number", "pass the standard deviation of one run")
+        raise ConfigError(
+            path, "--sd", sd, "is not a positive number", "pass the standard deviation between single runs"
+        )
     settled = settle(attempts, sd, -1 if smaller else 1)
     if arguments.json:
         rows = [
@@ -60,7 +62,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     better = "smaller" if smaller else "larger"
     print(
         f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {table.metric}, {better} is "
-        f"better; standard deviation of one run {rough(sd)} ({source})"
+        f"better; standard deviation between runs {rough(sd)} ({source})"
     )
     if left_out:
         print(f"left out: {left_out}")

@@ -41,21 +41,21 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
     add("study", nargs="?", metavar="STUDY", help="study from whose results the noise is estimated")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add("--effect", type=float, required=True, metavar="E", help="the effect to detect")
-    add("--power", type=float, default=POWER, metavar="P", help="probability of detecting it (default: 0.8)")
+    add("--power", type=float, default=POWER, metavar="P", help="probability of detecting the effect (default: 0.8)")
     text = "estimate the noise from another results folder, or from evaluations of a baseline and a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=text)
     add("--metric", metavar="NAME", help="metric of the --pilot evaluations, as for `compare`")
     add("--item", metavar="NAME", help="the column that names a table's items, as for `compare`")
     text = "stated noise: standard deviation, over seeds, of the difference between two runs"
     add("--seed-sd", type=float, metavar="SD", help=text)
-    text = "stated noise: standard deviation, over items, of this difference averaged over many seeds"
+    text = "stated noise: standard deviation, over items, of the difference between two runs, averaged over many seeds"
     add("--item-sd", type=float, metavar="SD", help=text)
     text = (
         "stated noise: standard deviation of the difference between two samples of an item (default: estimated, if "
         "samples are right or wrong)"
     )
     add("--sample-sd", type=float, metavar="SD", help=text)
-    text = "stated noise: standard deviation, over checkpoints, of this difference"
+    text = "stated noise: standard deviation, over checkpoints, of the difference between two runs"
     add("--checkpoint-sd", type=float, metavar="SD", help=text)
     text = "with stated noise: number of comparisons to correct for (default: 1)"
     add("--family", type=int, default=1, metavar="N", help=text)
@@ -81,7 +81,7 @@ def run_power(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json("power", search.rows(), notes=list(_smallest(search)))
     else:
-        print(f"from {search.noise}; the table shows {search.middle.name}\n\n{_in_words(search)}")
+        print(f"calculated from {search.noise}; the table shows {search.middle.name}\n\n{_in_words(search)}")
     return 0
 
 
@@ -107,8 +107,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if stated == [True, False] and _two(arguments):  # the pilot gives the noise of the items
         stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
-        problem = "must be given together with --items, and without STUDY and --pilot"
-        remedy = "pass all three alone, or leave out --seed-sd and --item-sd"
+        problem = "must be passed together with --items, and without STUDY or --pilot"
+        remedy = "pass --seed-sd, --item-sd and --items, or neither --seed-sd nor --item-sd"
         raise ConfigError("power", "--seed-sd, --item-sd", None, problem, remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = (
@@ -118,11 +118,13 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError("power", "", None, "there is nothing to estimate the noise from", remedy)
     for option in ("metric", "item"):
         if (given := getattr(arguments, option)) and not _two(arguments):
-            remedy = f"name both with --pilot, or leave out --{option}"
+            remedy = f"name a baseline and a candidate with --pilot, or leave out --{option}"
             raise ConfigError("power", f"--{option}", given, "needs evaluations of a baseline and a candidate", remedy)
     if len(arguments.pilot) > 2:
         remedy = "name one results folder, or the evaluations of a baseline and a candidate"
-        raise ConfigError("power", "--pilot", str(arguments.pilot[2]), "is a third path", remedy)
+        raise ConfigError(
+            "power", "--pilot", str(arguments.pilot[2]), "is a third path, but --pilot takes at most two", remedy
+        )
 
 
 def _two(arguments: argparse.Namespace) -> bool:
@@ -141,7 +143,7 @@ def _check_budget(search: Search, most: float) -> None:
             return
         plan = f"{seeds} seeds{_size(search, evaluated)}"
         problem = f"no plan detects {_wanted(search)} in less than {device_time(hours)} ({plan})"
-        remedy = "allow more hours, or plan for a larger effect"
+        remedy = "allow more hours, or choose a larger effect"
     raise ConfigError("power", "--hours", most, problem, remedy)
 
 

@@ -93,7 +93,9 @@ def declare_serve(parser: argparse.ArgumentParser) -> None:
         "The page is updated while the grid runs."
     )
     add_shared(parser, "--results")
-    parser.add_argument("--port", type=int, default=8642, help="port of the server (default: 8642; 0: any free port)")
+    parser.add_argument(
+        "--port", type=int, default=8642, help="port of the server (default: 8642; 0 means any free port)"
+    )
     text = "shortest time between two updates, in seconds (default: 30)"
     parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=text)
 

@@ -70,8 +70,8 @@ def declare_prune(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `prune`."""
     parser.description = (
         "Remove stages that nothing needs any more.\n"
-        "A stage is kept if the current configurations, the plan that was started last, or the database behind tables "
-        "and verdicts needs it."
+        "A stage is kept if it is needed by the current configurations, by the plan that was started last, or by the "
+        "database behind tables and verdicts."
     )
     parser.add_argument("--dry-run", action="store_true", help="list the stages without removing them")
     add_shared(parser, "--scale", "--config", "--json")

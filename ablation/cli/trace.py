@@ -74,7 +74,7 @@ class Traced:
         yield (
             "to run these stages again:"
             if self.rerun
-            else "another program made these runs, so they cannot be run again here"
+            else "another program made these runs, so the tracker cannot repeat them"
         )
         yield from (f"  {command}" for command in self.rerun)
 
@@ -110,7 +110,7 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
         [study, metric, *([] if table_row.is_reference else [row])],
     )
     if not rows:
-        remedy = table_row.status or "no run that succeeded logged it"
+        remedy = table_row.status or "no run that succeeded logged this metric"
         raise ConfigError("trace", "ROW", row, f"has no {metric}", remedy)
     found_stages = (dict(zip(names, values, strict=True)) for values in rows)
     stages = tuple(TracedStage(**stage | {"untracked": tuple(stage["untracked"])}) for stage in found_stages)

@@ -74,7 +74,7 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         _print_verdicts(study, why=arguments.why, all_columns=arguments.all_columns)
     combined = verdicts.interaction_table(studies)
     if not combined.empty:
-        print(f"interactions: combination minus the sum of its parts\n{as_text(combined)}")
+        print(f"interactions: effect of the combination minus the sum of the effects of its parts\n{as_text(combined)}")
     return 0
 
 
@@ -131,7 +131,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
         if name == "p_adjusted" or rows[name].notna().any()  # verdicts on checkpoints say nothing of other seeds
     ]
     if several and "equivalent" in set(rows["verdict"]):
-        legend.append("equivalent: the interval is not adjusted, because this verdict rests on the comparison alone")
+        legend.append("equivalent: the interval is not adjusted, because this verdict depends on no other comparison")
     legend.append("--why prints the reason for each verdict, --all-columns every interval and p-value")
     return "\n".join([*table, "", *map(paragraph, legend)])
 

@@ -230,7 +230,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         (lambda a: ablation.judge(a, a, ["x"]), "is the number of names, but there are 4 items"),
         (lambda a: ablation.judge(a, a, margin=-1), "is not a valid margin"),
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
-        (lambda a: ablation.judge(a, a, names="abc"), "is not a pair of names"),
+        (lambda a: ablation.judge(a, a, names="abc"), "does not consist of two names"),
         (lambda a: ablation.judge(a[0, 0], a[0, 0]), "is not a valid shape"),
         (
             lambda a: ablation.compare(a, a * np.nan),

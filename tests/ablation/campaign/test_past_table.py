@@ -19,7 +19,7 @@ def file(tmp_path):
 
 def test_an_answer_in_one_try(file, capsys):
     said = output(capsys, "campaign", file, "--sd", "0.001")
-    noise = "standard deviation of one run 0.001 (stated)"
+    noise = "standard deviation between runs 0.001 (stated)"
     assert f"4 attempts, 2 kept, 1 crashed; val_bpb, smaller is better; {noise}" in said
     assert "from a to b: measured +0.0400, likely +0.0399 [" in said
     assert "0 of 1 kept attempt measured a gain within the noise: two runs of the same code differ by less" in said
@@ -27,7 +27,7 @@ def test_an_answer_in_one_try(file, capsys):
 
 def test_repeats_stand_for_the_deviation(file, capsys):
     file.write_text(HEAD + ROWS + "a\t0.992\t44\tdiscard\tagain\na\t0.994\t44\tdiscard\tagain\n")
-    assert "run 0.002 (from rows with the same name)" in output(capsys, "campaign", file)
+    assert "runs 0.002 (from rows with the same name)" in output(capsys, "campaign", file)
 
 
 def test_comma_separated_with_other_names(tmp_path, capsys):
@@ -41,7 +41,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        (HEAD + ROWS, [], "--sd: the noise of one run is not known, because no attempt was repeated"),
+        (HEAD + ROWS, [], "--sd: the noise between runs is not known, because no attempt was repeated"),
         (HEAD + ROWS, ["--sd", "0"], "is not a positive number"),
         (HEAD + ROWS, ["--sd", "1", "--metric", "loss"], "--metric = 'loss': is not a column"),
         (
@@ -53,9 +53,9 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
         (
             "x,y\n1,2\n",
             ["--sd", "1"],
-            "has no column that states what was kept; add a column status (keep, discard, crash)",
+            "has no column that says which attempts were kept; add a column status (keep, discard, crash)",
         ),
-        ("", ["--sd", "1"], "is empty; wait for the first attempts"),
+        ("", ["--sd", "1"], "is empty; wait until the first attempts have run"),
         ("status\tacc", ["--sd", "1", "--metric", "acc:max"], "has fewer than two attempts with a value"),
         (
             "id\tacc\tstatus\na\t0.7\tkeep\na\t0.72\tkeep\nb\t50\tkeep\n",
@@ -103,7 +103,7 @@ LEDGERS = {  # shapes of public tables: text, metric, what is said
         HEAD + "a1\t1.865\t1.8\tkeep\tbaseline\nb2\t1.861\t1.8\tkeep\twd\n\n=====\nsecond phase\n=====\n"
         "2026-08-03\twarmup\t1.864\t157\t253911\tnote\n",
         "val_bpb:min",
-        ["2 attempts, 2 kept", "left out: 4 (not a row of the table)"],
+        ["2 attempts, 2 kept", "left out: 4 (cells do not match the heading)"],
     ),
     "commas": (
         "commit,val_bpb,status,description\na1,0.9979,keep,baseline\nb2,0.9932,keep,lr 0.04, then 0.02\n",

@@ -16,7 +16,7 @@ from tests.repository import ROOT
 
 def test_a_gain_is_kept_and_verified_and_a_loss_is_reset(loop):
     said = loop.begin("--tag")
-    assert "score, larger is better; 0 trials; one run has sd" in said
+    assert "score, larger is better; 0 trials; the standard deviation between runs is" in said
     assert "no file is locked, so a trial may change how" in said
     status, out, _ = loop.attempt(5, "wider")
     assert (status, "step 1: verified, " in out, "against " in out) == (0, True, True)
@@ -54,10 +54,10 @@ def test_equal_code_is_known_whatever_it_is_called(loop):
     loop.write("model.py", '"""Another name."""\n\nWIDTH  =  2  # once more\n')
     loop.commit("something else")
     status, out, _ = loop.attempt()
-    assert (status, "known: trial 1 had the same code (reset, " in out) == (10, True)
+    assert (status, "known: trial 1 ran the same code (reset, " in out) == (10, True)
     assert len(loop.ledger()) == lines
     git(loop.folder, "reset", "--hard", "-q", "HEAD~2")
-    assert "this is the champion's code" in loop.attempt()[1]
+    assert "the champion has the same code" in loop.attempt()[1]
 
 
 def test_uncommitted_changes_are_tried_and_named(loop):
@@ -122,7 +122,7 @@ def test_a_run_that_is_much_too_short_did_not_train(loop, monkeypatch):
     loop.write("train.sh", "echo score: 9.$2")
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "a training run takes at least 1.5 s" in out) == (13, True)
+    assert (status, "a run must take at least 1.5 s" in out) == (13, True)
 
 
 def test_a_time_limit_ends_a_trial(loop):
@@ -215,7 +215,7 @@ def test_a_simplification_is_not_worse(loop):
     assert (status, "equivalent within 4, by 4 fresh pairs" in out) == (0, True), out
     status, out, _ = loop.attempt(-3.9, "and more", "--claim", "not-worse")
     assert status == 10, out
-    assert "wider than the campaign's, 4" in loop.attempt(-9, "x", "--claim", "not-worse", "--margin", 5)[1]
+    assert "wider than the margin of the campaign, 4" in loop.attempt(-9, "x", "--claim", "not-worse", "--margin", 5)[1]
 
 
 def test_the_budget_ends_with_a_verification(loop):
@@ -314,7 +314,7 @@ def test_another_machine_is_said(loop, monkeypatch):
 def test_runs_of_one_value_claim_nothing(loop):
     loop.write("train.sh", "echo score: $(cat gain)")
     loop.commit()
-    assert "and\nnothing is claimed about others" in loop.begin()
+    assert "data,\nbut nothing is claimed about other machines" in loop.begin()
     assert loop.attempt(0.5)[0] == 0
     assert loop.attempt(0.4)[0] == 10
     status, out, _ = loop.say("campaign", "verify")
@@ -343,7 +343,7 @@ def test_verify_on_request_and_the_report(loop):
     ("words", "said"),
     [
         ("--metric score:max", "--run: is missing"),
-        ("--run 'sh train.sh' --metric score", "write score:max if larger is better, score:min if smaller is"),
+        ("--run 'sh train.sh' --metric score", "write score:max if larger is better, score:min if smaller is better"),
         ("--run 'sh train.sh' --metric x:max", "run failed: the command printed no x; correct the command"),
         ("--run \"sh -c 'exit 4'\" --metric x:max", "exit status 4"),
         ("--run 'sh train.sh' --metric score:max --seed-arg=--seed", "lacks {seed}"),
@@ -359,7 +359,7 @@ def test_a_campaign_that_cannot_begin(loop, words, said):
 
 
 def test_no_repository_no_campaign_no_commit(loop, tmp_path_factory, monkeypatch):
-    assert "the campaign has not been started; start one" in loop.attempt(5)[2]
+    assert "the campaign has not been started; start a campaign" in loop.attempt(5)[2]
     monkeypatch.chdir(tmp_path_factory.mktemp("bare"))
     assert "is not in a git repository" in loop.say("try", "--why", "x")[2]
     subprocess.run(["git", "init", "-q"], check=True)

@@ -44,14 +44,14 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     edit(STUDY, "corect", "correct")
     capsys.readouterr()
     assert main(["check", "example/average"]) == 0
-    assert "is still the example's text" not in capsys.readouterr().out
+    assert "is still the text of the example" not in capsys.readouterr().out
     edit(STUDY, "title: How to end logistic regression", "title: Mine")
     edit(STUDY, "{python} train.py", "{python} -u train.py")  # another program
     edit(STUDY.with_name("slow.yaml"), "why: ", "why: own reasons and ")
     assert main(["check", "example/average"]) == 0
-    kept = [line for line in capsys.readouterr().out.splitlines() if "is still the example's text" in line]
+    kept = [line for line in capsys.readouterr().out.splitlines() if "is still the text of the example" in line]
     assert [line.split(": ")[1:3] for line in kept] == [
-        [str(STUDY), "question is still the example's text; write your own, because the report page shows it"],
+        [str(STUDY), "question is still the text of the example; replace it, because the report page shows it"],
         *[
             [str(STUDY.with_name(name)), kept[1].split(": ")[2]]
             for name in ("base.yaml", "average.yaml", "slow-average.yaml")

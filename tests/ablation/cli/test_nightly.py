@@ -54,7 +54,7 @@ def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
     alarm = write(tmp_path / "low", 0.62)
     assert "appended" not in nightly(capsys, past, "--new", alarm, "--update", status=11)
     again = nightly(capsys, past, "--new", nights / "night0", "--update", status=0)
-    assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs because it is the new run", again)
+    assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs because this run is the new run", again)
     assert past.read_text().splitlines() == rows
 
 
@@ -138,7 +138,7 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
     words = ("nightly", tmp_path / "nights", "--new", tmp_path / "nights/n6", "--metric", "reward")
     said = output(capsys, *words, status=0)
     assert "what 5 past runs predict" in said
-    assert "note: n6: left out of the past runs because it is the new run" in said
+    assert "note: n6: left out of the past runs because this run is the new run" in said
     assert "reward = 'high': is not a number" in said
 
 
@@ -164,7 +164,10 @@ NIGHT = ["--new", "nights/night0"]
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
         (["--new", "nights", "--metric", "reward"], "has 6 runs in 1 path; name the folder of each run"),
         ([*NIGHT, "--metric", "rewad:max"], "did you mean 'reward'"),
-        ([*NIGHT, "--metric", "kl"], "write kl:max if larger is better, kl:min if smaller is, kl:both if neither"),
+        (
+            [*NIGHT, "--metric", "kl"],
+            "write kl:max if larger is better, kl:min if smaller is better, kl:both if neither",
+        ),
         ([*NIGHT, "--metric", "kl:both", "--at", "best"], "is not defined for kl:both"),
         ([*NIGHT, "--metric", "reward", "--window", "20"], "write last or last:20"),
         ([*NIGHT, "--metric", "reward", "--window", "last:200"], "has been logged only 100 times"),
@@ -223,7 +226,7 @@ def test_the_trend_and_the_autocorrelation_of_a_file_are_told(tmp_path, capsys):
     told = r"reward: trend \+0\.02 per night, autocorrelation 0\.\d\d, "
     told += r"estimated from 20 past runs in the order of the rows of the file\n"
     assert re.search(f"note: {told}", said)
-    assert "RERUN RERUN (their mean decides, at 2%)" in said
+    assert "RERUN RERUN (the mean of the reruns decides, at level 2%)" in said
     assert "independent" not in said
     found = json.loads(output(capsys, *words, ended(tmp_path / "line", 1.1), "--json", status=0))["rows"][0]
     assert (found["trend"], found["confirm"]) == (pytest.approx(0.02, abs=1e-3), 0.02)
@@ -232,8 +235,11 @@ def test_the_trend_and_the_autocorrelation_of_a_file_are_told(tmp_path, capsys):
 def test_a_few_past_runs_count_as_independent(tmp_path, capsys):
     file = past_file(tmp_path / "past.csv", GOOD)
     said = output(capsys, "nightly", file, "--metric", "reward", "--new", ended(tmp_path / "new", 0.6), status=11)
-    assert "runs are treated as independent because there are fewer than 15; if metrics drift or are correlated" in said
-    assert "(their mean decides, at 5%)" in said
+    assert (
+        "runs are treated as independent because there are fewer than 15 past runs; if metrics drift or are correlated"
+        in said
+    )
+    assert "(the mean of the reruns decides, at level 5%)" in said
     assert "trend" not in said
 
 
@@ -249,7 +255,7 @@ def test_a_new_run_that_is_not_the_last_says_nothing_of_the_order(tmp_path, caps
     said = output(capsys, *words, nights / "2026-11-20", status=0)
     assert "estimated from 19 past runs in the order of the dates in their names" in said
     said = output(capsys, *words, nights / "2026-11-19", status=0)
-    assert "independent because their order is not certain or the new run is not the last; if" in said
+    assert "independent because the order of the runs is not certain, or the new run is not the last; if" in said
     file = past_file(tmp_path / "past.csv", DRIFTING, names=[f"n{k}#{k}" for k in range(20)])
     lines = file.read_text().splitlines()
     new = ended(tmp_path / "new", DRIFTING[9])
@@ -258,7 +264,7 @@ def test_a_new_run_that_is_not_the_last_says_nothing_of_the_order(tmp_path, caps
     file.write_text("\n".join(lines) + "\n")
     said = output(capsys, "nightly", file, "--metric", "reward", "--new", new, status=0)
     assert "what 19 past runs predict" in said
-    assert "because their order is not certain or the new run is not the last" in said
+    assert "because the order of the runs is not certain, or the new run is not the last" in said
 
 
 SHUFFLED = [k * 7 % 20 for k in range(20)]
@@ -339,9 +345,9 @@ def test_one_run_counts_once_wherever_it_lies(nights, tmp_path, capsys):
     shutil.copytree(nights / "night1", tmp_path / "elsewhere/night1")
     said = nightly(capsys, nights, "--new", tmp_path / "elsewhere/night1", status=0)
     assert "what 5 past runs predict" in said
-    assert "night0: left out of the past runs because it is a copy of again" in said
-    assert "more: left out of the past runs because it is a copy of again" in said
-    assert "night1: left out of the past runs because it is the new run" in said
+    assert "night0: left out of the past runs because this run is a copy of again" in said
+    assert "more: left out of the past runs because this run is a copy of again" in said
+    assert "night1: left out of the past runs because this run is the new run" in said
     past = tmp_path / "past.csv"
     for place in (nights / "night1", tmp_path / "elsewhere/night1"):
         said = nightly(capsys, past, "--new", place, "--update", status=11)
@@ -382,4 +388,4 @@ def test_nights_without_a_table_are_named(tmp_path, capsys):
 
 def test_the_gate_names_the_command(capsys):
     said = refused(capsys, "gate", "--reference", "nights", "--new", "x", "--metric", "reward")
-    assert "--reference: is now a separate command; use `ablation nightly PAST --new RUN --metric NAME" in said
+    assert "--reference: has become a separate command; use `ablation nightly PAST --new RUN --metric NAME" in said

@@ -134,7 +134,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["one", "--effect", "0.03", "--hours", "0.01"], "no plan detects an effect of 0.03 with 80% power in less"),
         (["one", "--effect", "0.0001", "--hours", "1"], "do not detect an effect of 0.0001"),
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
-        (["one", "--effect", "0.1", "--seed-sd", "1"], "--item-sd: must be given together with --items"),
+        (["one", "--effect", "0.1", "--seed-sd", "1"], "--item-sd: must be passed together with --items"),
         (["--effect", "0.1"], "there is nothing to estimate the noise from"),
         (["one", "--effect", "0.1", "--item", "id"], "--item = 'id': needs evaluations of a baseline and a candidate"),
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not state how many samples"),

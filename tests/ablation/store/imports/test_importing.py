@@ -275,7 +275,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
     assert "for imported runs, `ablation gate STUDY`" in typed.refused(capsys, "status", "--failed")
-    assert "was imported, so more seeds cannot be run here; run more seeds" in typed.refused(
+    assert "was imported, so `add-seeds` cannot run more seeds; run more seeds" in typed.refused(
         capsys, "add-seeds", "lr", "--budget", "1"
     )
 
