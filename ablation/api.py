@@ -89,7 +89,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Several systems, judged as `ablation compare A B C` does."""
+    """Several systems and the judgement on them, as `ablation compare A B C` gives it."""
 
     standings: pd.DataFrame  # of three or more systems, the best first: system, mean, low, high, groups
     comparisons: pd.DataFrame  # a row per comparison, with the keys of `Verdict.row`
@@ -107,7 +107,7 @@ class Results:
     """A results folder, read as pandas frames or, with SQL, as Arrow tables. Close it after use, or use `with`."""
 
     def __init__(self, results: str | Path = "results") -> None:
-        """Open the database and update it if necessary. Raises TrackerError if it cannot be updated."""
+        """Open the database and update it if necessary. Raises TrackerError if the database cannot be updated."""
         self.folder = Path(results)
         self._store = Store(load_or_collect(self.folder, strict=True))
 

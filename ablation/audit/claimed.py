@@ -200,7 +200,7 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
 
 
 def _lead(published: PublishedFile, standing: Standing) -> float:
-    """Return how far the source's number is ahead of the next best one; 0 if it is not the best."""
+    """Return how far the source's number is ahead of the next best one; 0 if the source's number is not the best."""
     index = published.columns.index(standing.column)
     numbers = {name: row[index] for name, row in published.rows.items()}
     values = {name: cell.number.value for name, cell in numbers.items() if cell is not None}

@@ -90,7 +90,7 @@ class Lattice:
 
     @cached_property
     def _sets(self) -> list[int]:
-        """Possible sums over 0, 1, ... runs, as far as they have been computed."""
+        """Possible sums of the lattice's values over 0, 1, ... runs, as far as the sums have been computed."""
         return [1]  # of no run: the sum 0
 
     def _sums(self, runs: int) -> int:
@@ -121,7 +121,7 @@ def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, i
 
 
 def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None = None) -> Lattice:
-    """Return the values that a rate over `items` yes/no items can take, or its distance from `target`.
+    """Return the values that a rate over `items` yes/no items, or the rate's distance from `target`, can take.
 
     batches: sizes of nested batches, as in `item_weights`; none: the plain rate.
     """
@@ -182,7 +182,7 @@ class Evaluation:
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:
-        """Return how many values with as many digits as `like` one run can give, and how many such values exist."""
+        """Return how many values one run can give, and how many there are, with as many digits as `like` has."""
         unit = 2 * like.exact_half
         total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):

@@ -1,4 +1,4 @@
-"""Computes our own numbers for a published table, with prediction intervals and reasons against a comparison."""
+"""Computes our own numbers for a published table, with prediction intervals, or reasons why there is no number."""
 
 import json
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 
 def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
-    """Return our cells for the differences that the source reports, claims, or implies by calling a variant best."""
+    """Return our cells for the differences that the source reports, claims, or implies by naming a best variant."""
     comparisons = [(delta.variant, delta.against, delta.column) for delta in published.deltas]
     comparisons += [(claim.variant, claim.against, claim.column) for claim in published.claims]
     for standing in published.standings:
@@ -125,7 +125,7 @@ def _cells(study: Measurements, variants: Sequence[str], published: PublishedFil
 def _cell(
     study: Measurements, part: Part, weights: tuple[float, ...], published: PublishedFile, problem: str
 ) -> MeasuredCell:
-    """Return the published metric of our items: the distance from a target if the source has one, else the mean.
+    """Return the published metric of our items: the distance from the source's target, or the mean without a target.
 
     The study's own direction does not matter: a source may print a mean while the study judges its distance.
     """

@@ -17,7 +17,7 @@ from ablation.contract.numbers import counted, fixed, percent
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
-    """Yield a finding for each cell that no count can give, and for each column the power of this test."""
+    """Yield a finding for each cell that no count can give, and one for each column on the power of this test."""
     worth = []
     for column, items in table.items.items():
         numbers = table.column(column)
@@ -127,7 +127,7 @@ MOST_SUMS = 5000  # sums of counts that one printed mean may have; with more, so
 
 @dataclass(frozen=True)
 class Step:
-    """A grid of possible values: offset + unit * integer, with integers from 0 to `most` (None: any integer)."""
+    """A grid of possible values: `offset + unit * integer`, with integers from 0 to `most` (None: any integer)."""
 
     offset: Fraction = Fraction(0)
     unit: Fraction = Fraction(1)

@@ -45,7 +45,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Our own table of a study.
+    """Our own table of a study, which is compared with a published table.
 
     Attributes:
         rows: {variant: {column: cell}}.

@@ -70,7 +70,7 @@ class Table:
 
     @property
     def ones(self) -> Mapping[str, int]:
-        """Weights {column: 1} of a plain mean."""
+        """Weights {column: 1}, which make a weighted mean of columns a plain mean."""
         return dict.fromkeys(self.items, 1)
 
     @cached_property
@@ -80,7 +80,10 @@ class Table:
         return sums > means
 
     def fits(self, row: str, weights: Mapping[str, int], *, total: bool = False) -> bool:
-        """Return whether rounding can explain a row's mean or total, given its parts; True without parts or mean."""
+        """Return whether rounding can explain a row's mean or total, given the row's parts.
+
+        True if the row has no parts or no mean.
+        """
         parts, cell = self.parts(row), self.rows[row].get(self.mean)
         if parts is None or cell is None or self.mean in self.items:
             return True

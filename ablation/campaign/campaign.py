@@ -31,7 +31,7 @@ Asked = Generator[Batch, Values, Any]
 
 
 class Campaign:
-    """A campaign in a repository. Hold its lock while you use it.
+    """A campaign in a repository. Hold the campaign's lock while you use this object.
 
     Attributes:
         settings: of `campaign.toml`, as they were at the start.

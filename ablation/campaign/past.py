@@ -1,4 +1,4 @@
-"""Estimates the true gains in a table of attempts with one run each, of which those that measured better were kept.
+"""Estimates the true gains in a table of attempts with one run each, some of which were kept as improvements.
 
 Keeping the best of many noisy measurements favours lucky runs, so the measured gain of a champion is too large. Here
 the attempts share a distribution of true gains, which is estimated from all of them, the discarded ones included:
@@ -181,7 +181,7 @@ def _tree(attempts: Sequence[Attempt], sign: int) -> _Tree:
 
 
 def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
-    """Return mean and covariance of the champions' true values, given all measured values.
+    """Return the mean and covariance of the champions' true values, given all measured values.
 
     They come from one regression, whose unknowns are the baseline's value, mu, and the difference of each kept
     attempt's gain from mu.
@@ -215,7 +215,7 @@ def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
 
 
 def _gain(node: int, parent: int, mean: Array, cov: Array) -> tuple[float, float]:
-    """Return mean and standard deviation of the true gain of a node over its parent."""
+    """Return the mean and standard deviation of the true gain of a node over its parent."""
     variance = cov[node, node] + cov[parent, parent] - 2 * cov[node, parent]
     return float(mean[node] - mean[parent]), math.sqrt(max(float(variance), 0.0))
 
@@ -249,7 +249,7 @@ def _reruns(tree: _Tree, mean: Array, cov: Array, sd: float) -> tuple[list[int],
 
 
 def _rerun(cov: Array, node: int, sd: float) -> Array:
-    """Return the covariance of the champions' true values after one more run of one of them."""
+    """Return the covariance of the champions' true values after one more run of one champion."""
     return cov - np.outer(cov[:, node], cov[node]) / (cov[node, node] + sd**2)
 
 

@@ -71,7 +71,7 @@ def t_tail(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(tail: float, freedom: int) -> float:
-    """Return the t with P(T > t) = tail, for a tail below one half."""
+    """Return the t for which `P(T > t) == tail`, for a tail below one half."""
     low, high = 0.0, 1.0
     while t_tail(high, freedom) > tail and high < 1e9:
         low, high = high, 2 * high
@@ -170,7 +170,7 @@ class Decision:
 
 @dataclass
 class _Runs:
-    """The number, mean, and sum of squares about the mean of the fresh runs of one variant."""
+    """The number of fresh runs of one variant, the mean of their values, and the sum of squares about the mean."""
 
     n: int = 0
     mean: float = 0.0
@@ -441,7 +441,7 @@ class Referee:
         return done
 
     def _error(self, old: str, new: str, differences: _Runs) -> tuple[float, int]:
-        """Return the standard error of the mean of differences, and its degrees of freedom.
+        """Return the standard error of the mean of the differences, and the degrees of freedom of this error.
 
         If seeds are paired and enough pairs were run, it is that of pairs; else that of independent runs, which is
         larger. Variances of these two variants are shrunk towards the pooled ones.

@@ -32,7 +32,7 @@ class Repository:
     """
 
     def __init__(self, place: Path) -> None:
-        """Find the repository around a folder. Raises ConfigError if there is none."""
+        """Find the git repository that contains a folder. Raises ConfigError if no repository does."""
         self.root = place
         paths = ("--show-toplevel", "--git-dir", "--git-path", "info/exclude")
         try:
@@ -128,7 +128,7 @@ class Repository:
             self.git("tag", "--force", tag, commit)
 
     def ignore(self, names: Iterable[str]) -> None:
-        """Let git ignore files, so that no trial commits them and no reset removes them."""
+        """Make git ignore files, so that no trial commits them and no reset removes them."""
         self._exclude.parent.mkdir(exist_ok=True)
         known = self._exclude.read_text(encoding="utf-8").splitlines() if self._exclude.exists() else []
         lines = dict.fromkeys([*known, *(f"/{name}" for name in names)])

@@ -179,7 +179,7 @@ def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
 
 
 def _pairs(text: str) -> list[tuple[str, Any]]:
-    """Return the keys and values of a JSON object, repeated keys included; for any other text, nothing."""
+    """Return the keys and values of a JSON object, with repeated keys; an empty list for any other text."""
     try:
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError):

@@ -60,7 +60,7 @@ class Settings:
 
     @property
     def sign(self) -> int:
-        """Factor, 1 or -1, that turns the metric into one whose larger values are better."""
+        """Factor, 1 or -1, by which the metric is multiplied so that larger values are better."""
         return -1 if self.direction == "min" else 1
 
     def text(self) -> str:

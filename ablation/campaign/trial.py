@@ -37,7 +37,7 @@ class Answer:
 
 @contextmanager
 def locked(repository: Repository) -> Iterator[None]:
-    """Hold the campaign's lock; a second caller waits until the first one's trial is decided."""
+    """Hold the campaign's lock; a second caller waits until the trial of the first caller is decided."""
     repository.folder.mkdir(parents=True, exist_ok=True)
 
     def waits(holder: str) -> None:

@@ -136,7 +136,7 @@ def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings | None":
 
 
 def open_store(results: Path, *, strict: bool = False) -> "Store":
-    """Open the database of the results, updated if necessary. Raises what `load_or_collect` raises."""
+    """Open the database of the results, updated if necessary. Raises the errors of `load_or_collect`."""
     from ablation.store.current import load_or_collect  # late: it takes a second to import
     from ablation.store.database import Store
 

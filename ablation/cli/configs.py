@@ -54,7 +54,7 @@ def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["
 
 
 def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:
-    """Yield the lines of the variant tree: each variant, its changes and the lines that `more` returns for it.
+    """Yield the lines of the variant tree: each variant, its changes, and what `more` returns for the variant.
 
     Confounded variants are marked. The argument of `more` is Any, because it has the type of the items of `variants`.
     """
@@ -89,7 +89,7 @@ def study_named(settings: Settings, name: str, arguments: argparse.Namespace) ->
 
 
 def studies_having(settings: Settings, variants: Sequence[str], study: str | None = None) -> list[str]:
-    """Return the studies that have a file for each of these variants; `study`: look only in this one."""
+    """Return the studies, or the one named `study`, that have a file for each of these variants."""
     folders = sorted(path.parent for path in settings.configs.glob("studies/*/_study.yaml"))
     named = [folder for folder in folders if study in (None, folder.name)]
     return [folder.name for folder in named if all((folder / f"{name}.yaml").is_file() for name in variants)]

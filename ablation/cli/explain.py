@@ -102,7 +102,7 @@ class _Explained:
         self.hours, self.unknown = hours_of(plan, states, self.jobs)
 
     def _measured(self) -> Measurements | None:
-        """Return the measurements if the database has all variants in between, else None."""
+        """Return the measurements if the database has all variants between A and B, else None."""
         name, results = self.between.study.name, self.settings.results
         if not (results / DATABASE).exists():
             return None
@@ -144,7 +144,7 @@ class _Explained:
         yield f"then run: snakemake --cores all --config {words}"
 
     def answer_lines(self) -> Iterator[str]:
-        """Yield the answer, and the numbers behind it."""
+        """Yield the answer, and the numbers on which the answer rests."""
         answer, between = self.answer, self.between
         assert answer is not None
         whole, seeds = " ".join(_numbers_shown([answer.total])[0]), f"{answer.seeds} seeds with {answer.items:,} items"

@@ -43,7 +43,7 @@ def declare_gate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_gate(arguments: argparse.Namespace) -> int:
-    """Print the answer for each comparison; return the exit status of the gate."""
+    """Print the gate's answer for each comparison; return the exit status for these answers."""
     if arguments.reference is not None:
         remedy = "use `ablation nightly PAST --new RUN --metric NAME`"
         raise ConfigError("gate", "--reference", None, "has become a separate command", remedy)

@@ -115,7 +115,7 @@ def _watched(texts: Sequence[str]) -> dict[str, Direction]:
 
 
 def _name(run: ImportedRun, place: Path) -> str:
-    """Return the name of a run in the file of past runs, made from its path and a digest of what it logged.
+    """Return the name of a run in the file of past runs, made from the run's path and a digest of what the run logged.
 
     The digest distinguishes the runs of different nights in one folder, even if their metrics are equal.
     """
@@ -215,7 +215,7 @@ def _usual_end(steps: Iterable[int]) -> int:
 def _fault(
     run: ImportedRun, values: Sequence[Value], past: Mapping[str, Sequence[Value]], window: Window, note: Problem
 ) -> str:
-    """Return why a new run cannot be compared; empty if it can."""
+    """Return the reason why a new run cannot be compared; empty if the run can be compared."""
     if run.state != "finished":
         how = "has not ended (it is still running, or was killed)" if run.state == "running" else "failed"
         return f"{values[0].run}: the run {how}"

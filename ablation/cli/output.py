@@ -107,7 +107,7 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Copy one model; print where it came from."""
+    """Copy one model, and print the run and stage that made the model."""
     from ablation.store.export import export, find_model
 
     if (arguments.source is None) == (arguments.variant is None):

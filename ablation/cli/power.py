@@ -239,7 +239,7 @@ def _wanted(search: Search) -> str:
 
 
 def _size(search: Search, evaluated: Evaluated) -> str:
-    """Return the size of a plan in words, such as ` with 400 items`; empty for a metric without items."""
+    """Return the size of a plan's evaluation in words, such as ` with 400 items`; empty for a metric without items."""
     items, samples, checkpoints = evaluated
     several = [any(others[place] > 1 for others in search.evaluated) for place in range(3)]
     counts = [f"{items:,} items"] if several[0] else []

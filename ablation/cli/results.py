@@ -54,7 +54,7 @@ def declare_merge(parser: argparse.ArgumentParser) -> None:
 
 
 def run_merge(arguments: argparse.Namespace) -> int:
-    """Add the stages of another results folder; print how many."""
+    """Add the stages of another results folder; print the number of added stages."""
     from ablation.store.merge import merge
 
     merged = merge(results_folder(arguments), arguments.other, arguments.site or str(arguments.other))
@@ -78,7 +78,7 @@ def declare_prune(parser: argparse.ArgumentParser) -> None:
 
 
 def run_prune(arguments: argparse.Namespace) -> int:
-    """List the stages that nothing needs, and their size; without --dry-run, remove them."""
+    """List the stages that nothing needs, and their total size; without --dry-run, remove these stages."""
     from ablation.cli.configs import settings_of
     from ablation.plan.build import build_plan
     from ablation.plan.plan_file import read_plan

@@ -163,7 +163,7 @@ def caveats(comparisons: Sequence[Comparison]) -> str:
 
 
 def _general(note: str) -> str:
-    """Return the note without the details between its colon and its semicolon."""
+    """Return a note without the details between the note's colon and semicolon."""
     return re.sub(": .*?; ", "; ", note, count=1)
 
 

@@ -80,7 +80,7 @@ def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
 
 
 def models_in(annotation: Any, *, entries: bool = False) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field's annotation allows as its value; `entries`: also as entries of maps and lists."""
+    """Yield the models that a field's annotation allows as the field's value; with `entries`, also those of entries."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif entries or typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType):

@@ -1,4 +1,4 @@
-"""The formats of other programs: what `import`, `compare` and a command's `collect` may name.
+"""The formats of other programs, which `import`, `compare` and the key `collect` of a command may name.
 
 A format is an entry here, a module of its name in `ablation.readers`, which is imported on demand, and a row of
 docs/reference/formats.md.

@@ -164,7 +164,7 @@ def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the analysis plan; without a stated direction, add the one that the names of its metrics imply, if any."""
+    """Return the analysis plan, with the direction that the metrics' names imply if the plan states no direction."""
     metrics = values.get("metric") or values.get("value") or []
     directions = {known_direction(str(name)) for name in (metrics if isinstance(metrics, list) else [metrics])}
     known = {"direction": directions.pop()} if len(directions) == 1 and None not in directions else {}

@@ -1,4 +1,4 @@
-"""Changes to the rules of judging, each with its date, the latest last.
+"""Changes to the rules of judging, each with its date; the latest change comes last.
 
 A change of the rules is a change of the analysis plan, so the history of a study's plans counts these lines
 (`ablation.store.analysis_history`). A change that gives another verdict or interval for the same numbers needs a line

@@ -59,7 +59,7 @@ def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
 
 
 def known_direction(metric: str) -> Literal["max", "min"] | None:
-    """Return the better direction of a metric with a well-known name; None for other names: the user must state it.
+    """Return the better direction of a metric with a well-known name; None for any other name.
 
     Guessing from other names would reverse verdicts: a rise of `kl`, `toxicity` or `latency_ms` is not an improvement.
     """

@@ -1,4 +1,4 @@
-"""Numbers as a source prints them: the text is kept, since "0.700" says more than 0.7.
+"""Numbers as a source prints them. The text is kept, because "0.700" says more than 0.7.
 
 Printed.of("0.700")         value 0.7, half 0.0005
 Printed.of("51.7%")         value 0.517, half 0.0005, shown as a percentage
@@ -59,7 +59,7 @@ class Printed(_Written):
 
     @classmethod
     def of(cls, text: Any, *, percent: bool = False) -> "Printed":
-        """Read a text or a number; `percent`: it is a percentage even without a percent sign.
+        """Read a text or a number. With `percent`, it is a percentage even without a percent sign.
 
         Raises ValueError if it is not a number.
         """

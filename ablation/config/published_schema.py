@@ -43,7 +43,7 @@ class Claim(Strict):
 
 
 class Standing(Strict):
-    """A statement of the source about one number: it is the best of its column, or below a bound."""
+    """A statement of the source that one number is the best of its column, or lies below a bound."""
 
     variant: Text
     column: Text

@@ -84,7 +84,7 @@ def read_table(
 
 
 def _lines(file: Path) -> list[tuple[int, list[str]]]:
-    """Return the number and the cells of each line; the delimiter is the one most frequent in the heading."""
+    """Return the line number and the cells of each line; the delimiter is the most frequent one in the heading."""
     try:
         text = read_bytes(file).decode("utf-8-sig")
     except FileNotFoundError:

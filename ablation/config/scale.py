@@ -22,7 +22,7 @@ _MAX_SEEDS = 10_000
 
 
 def _counted(seeds: Any) -> Any:
-    """Return the seeds 0 to n-1 for a number n, and the seeds of a list, which are checked later."""
+    """Return the seeds 0 to n-1 for a number n; return a list unchanged, because its seeds are checked later."""
     if isinstance(seeds, int) and not isinstance(seeds, bool):
         if not 1 <= seeds <= _MAX_SEEDS:
             raise ValueError(
@@ -167,7 +167,7 @@ def multiply(value: float, factor: float) -> float:
 
 
 def load_scale(configs: Path, scale: str) -> "_Scales":
-    """Read the file of a scale. Raises ConfigError, also if it names a study that does not exist."""
+    """Read the file of a scale. Raises ConfigError, also if the file names a study that does not exist."""
     file = configs / "scales" / f"{scale}.yaml"
     written = validate(ScaleFile, load_yaml(file), file)
     study_names = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
@@ -183,5 +183,5 @@ class _Scales:
     written: ScaleFile
 
     def study(self, name: str) -> Scale:
-        """Return the part for one study; an empty one if the scale does not mention the study."""
+        """Return the part for one study; the part is empty if the scale does not mention the study."""
         return Scale(self.file, f"studies.{name}.", self.written.studies.get(name, ScaleStudy()))

@@ -23,7 +23,7 @@ _RESULTS = ("stages", "imported", "logs")  # of the results
 
 
 def _number(value: Any) -> Any:
-    """Return the number that `--config` gives as text; other text stays as it is and is refused."""
+    """Return the number that `--config` gives as text; return other text unchanged, which validation then refuses."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,20}(\.[0-9]+)?\s*", value):
         return float(value) if "." in value else int(value)
     return value
@@ -213,7 +213,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
-    """Return the folder that the setting `key` names, with `~` written out. Raises ConfigError if it cannot be one.
+    """Return the folder that the setting `key` names, with `~` written out. Raises ConfigError for an unusable folder.
 
     where: the file that holds the value, or `--config`. project: the folder that holds `configs`.
     """
@@ -243,7 +243,7 @@ def _check_apart(results: Path, reports: Path, text: str, where: str) -> None:
 
 
 def _problem(folder: Path, project: Path) -> str:
-    """Return why a folder cannot be used; empty if it can."""
+    """Return the reason why a folder cannot be used; empty if the folder can be used."""
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
             return f"{'' if path == folder else f'{path} '}is a link to {path.readlink()}, which does not exist"

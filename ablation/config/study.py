@@ -43,7 +43,7 @@ class VariantFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(VariantFile):
-    """One configuration of a study; the parent of a helper is None.
+    """One configuration of a study. A helper variant has no parent, so its parent is None.
 
     `declared` has the values of all keys as the files say, `values` those at the scale, `resolved` is their checked
     model. Do not change any of them.

@@ -102,7 +102,7 @@ def import_beside_configs(name: str) -> ModuleType:
 
 
 def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse keys that the config model does not have, wherever `_study.yaml` names one."""
+    """Refuse keys in `_study.yaml` that the config model does not have."""
     for name, keys in written.factors.items():
         for key in keys:
             check_key(model, key, file, f"factors.{name}")

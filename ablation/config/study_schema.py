@@ -209,7 +209,7 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
 
 
 class Guardrail(Strict):
-    """A metric that a change must not make worse, whatever it gains."""
+    """A metric that a change must not make worse, however much the change gains otherwise."""
 
     metric: Text = Field(description="The items.name to guard; it needs the same items as the primary metric.")
     direction: Literal["max", "min"] | Target
@@ -363,7 +363,7 @@ class Analysis(Strict):
 
 
 class Range(Strict):
-    """A range of healthy values; without a bound, that end is open. A value that is not finite is never inside."""
+    """A range of healthy values. An end without a bound is open, and a value that is not finite is never inside."""
 
     min: float | None = None
     max: float | None = None
@@ -381,7 +381,7 @@ _ONE_OR_MORE = {
 
 
 class HealthRule(Strict):
-    """A range that a training metric should stay in; `ablation.contract.health` says how it is measured."""
+    """A range in which a training metric should stay; `ablation.contract.health` says how the metric is measured."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
@@ -458,7 +458,7 @@ class ReferenceDefinition(Strict):
 
 
 class MeansOver(Strict):
-    """Values that are means over several policies of each run; the tables say so."""
+    """Values that are means over several policies of each run, and what the tables call the policies."""
 
     key: Text = Field(description="The configuration key that holds the number of policies.")
     protocols: list[Text] = Field(min_length=1, description="Protocols whose values are means over the policies.")
@@ -496,7 +496,7 @@ class FigurePanel(CurveDefinition):
 
 
 class FigureAxis(Strict):
-    """The horizontal axis of a panel: another metric of the same stage, step by step."""
+    """The horizontal axis of a panel: another metric of the same stage as the panel's, step by step."""
 
     metric: Text
     label: Text
@@ -571,7 +571,7 @@ class StudyDefinition(Strict):
     )
 
     def fields_of(self, kind: type["StudyDefinition"]) -> dict[str, Any]:
-        """Return the values of the fields of `kind`, a base class, from which another subclass can be made."""
+        """Return the values of the fields that the base class `kind` has, from which another subclass can be made."""
         return {name: getattr(self, name) for name in kind.model_fields}
 
 

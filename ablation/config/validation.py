@@ -108,7 +108,7 @@ def _models_at(model: type[BaseModel], parts: Iterable[str]) -> list[type[BaseMo
 
 
 def _description(model: type[BaseModel], key: str) -> str:
-    """Return the description of a key; empty if it has none, or if kinds of a union describe it differently."""
+    """Return the description of a key; empty if the key has none, or if kinds of a union have different ones."""
     *above, last = key.split(".")
     models = _models_at(model, above)
     descriptions = {each.model_fields[last].description or "" for each in models if last in each.model_fields}

@@ -1,4 +1,7 @@
-"""Studies and their variants: read, inherit, merge, scale, check. A variant is a diff against its one parent."""
+"""Read studies and their variants: fill in inherited values, apply the scale, and check the result.
+
+A variant is a diff against its one parent.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +40,7 @@ def load_studies(settings: Settings) -> dict[str, Study]:
 
 
 def _part(study: Study, planned: Iterable[str]) -> Study:
-    """Return the study with the planned variants and their ancestors; with all variants if none is named."""
+    """Return the study with the planned variants and their ancestors; if no variant is planned by name, with all."""
     parents = {name: variant.parent for name, variant in study.variants.items()}
     kept = {above for name in planned for above in (name, *ancestors(name, parents))}
     return replace(study, variants={name: each for name, each in study.variants.items() if name in kept or not kept})

@@ -110,7 +110,7 @@ _PrintedLoader.add_constructor("tag:yaml.org,2002:float", _keep_float)
 
 
 def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
-    """Read one mapping from a YAML file; `as_printed`: numbers with a point keep their text, such as "0.700".
+    """Read one mapping from a YAML file; with `as_printed`, numbers with a point keep their text, such as "0.700".
 
     Raises ConfigError if the file is missing, is not YAML, is not a mapping, or uses what is refused here (duplicate
     keys, keys that are not text, aliases, tags, infinite numbers); its `file` is `path:line` if the line is known.
@@ -171,7 +171,7 @@ def _nodes(node: Any, counts: dict[int, int]) -> int:
 
 
 def _check(text: str, *, foreign: bool = False) -> None:
-    """Refuse deep nesting, anchors, aliases and tags before any value is made; in `foreign` YAML only deep nesting.
+    """Refuse deep nesting and, unless the YAML is `foreign`, anchors, aliases and tags, before any value is made.
 
     Deep nesting ends the process, a few nested aliases expand to gigabytes, a shared value hides what a file says, and
     a tag turns text into something that its writer did not mean.

@@ -20,7 +20,7 @@ LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 
 
 class WriteError(TrackerError, OSError):
-    """Raised if a file cannot be written; an OSError, so that a stage can tell a full disk from its own failure."""
+    """Raised if a file cannot be written; an OSError, so that a stage can tell a full disk from an error of its own."""
 
     def __init__(self, text: str, error: OSError) -> None:
         super().__init__(text)

@@ -289,7 +289,7 @@ def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 class _File(NamedTuple):
-    """A file's digest; for Python also its imports (dots, name), its top-level names, and its syntax error, if any."""
+    """A file's digest and, for Python, its imports (dots, name), its top-level names, and its syntax error, if any."""
 
     sha: bytes
     digest: str
@@ -302,7 +302,7 @@ _CACHE: dict[tuple[str, bytes], _File] = {}
 
 
 def digest_of(content: bytes, name: str) -> str:
-    """Return a file's digest for keys, by its content and name."""
+    """Return the digest of a file that counts for keys, from the file's content and name."""
     return _file(content, name).digest
 
 

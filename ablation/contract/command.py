@@ -62,7 +62,10 @@ class Placeholder(NamedTuple):
 
 @dataclass(frozen=True)
 class Filling:
-    """Values of the placeholders; `config`: paths of the `yaml` and `json` files, `values`: their content."""
+    """Values of the placeholders.
+
+    `config` holds the paths of the `yaml` and `json` files, and `values` their content.
+    """
 
     config: Mapping[str, Path]
     values: Mapping[str, Any]

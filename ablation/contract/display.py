@@ -58,7 +58,7 @@ def joined(names: Sequence[str]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return rows of cells as lines with aligned columns; `right` tells which columns are aligned on the right."""
+    """Return rows of cells as lines with aligned columns; `right` says which columns are aligned on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(row, widths, right, strict=True)).rstrip()

@@ -54,7 +54,7 @@ def check_decoded(folder: Path) -> None:
 
 
 class Mistakes:
-    """Collects mistakes, each from its own `with` block, so that all are reported at once.
+    """Collects mistakes, one from each `with` block, so that all are reported at once.
 
     mistakes = Mistakes()
     for check in checks:

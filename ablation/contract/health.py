@@ -128,7 +128,7 @@ class Monitor:
 
 
 def evaluate(rules: Iterable[Rule], series: Mapping[str, Sequence[Point]]) -> list[Event]:
-    """Return all events of a run, sorted by first step; a stretch outside a range is one event, however long it is.
+    """Return all events of a run, sorted by first step; an uninterrupted stretch outside a range is one event.
 
     series: by metric, its (step, value) in the order of steps. Rules of metrics that were not logged give no event.
     """

@@ -1,4 +1,4 @@
-"""Format numbers as people read them: every number that is printed becomes text here, by these rules.
+"""Format numbers for readers: every number that is printed becomes text in this module, by the same rules.
 
 - Numbers of one unit that stand together (effects, intervals, means) have the same decimals: two significant digits of
   their typical noise, and at most six of the largest number; without noise, four of the largest number.
@@ -27,7 +27,10 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def decimals_for(values: Iterable[Any], noise: Iterable[Any] = ()) -> int:
-    """Return the decimals for numbers shown together; `noise`: standard deviations, or half the widths of intervals."""
+    """Return the number of decimals for numbers that are shown together.
+
+    `noise` holds standard deviations, or half the widths of intervals.
+    """
     largest = max((abs(value) for value in values if is_number(value)), default=0.0)
     spreads = sorted(abs(spread) for spread in noise if is_number(spread) and spread)
     whole = _place(largest) if largest else 0
@@ -97,7 +100,7 @@ def together(values: Iterable[Any], sign: str = "") -> list[str]:
 
 
 def alone(value: Any, sign: str = "", digits: int = 4) -> str:
-    """Return a number that is shown alone as text, with four significant digits and its whole part."""
+    """Return a number that is shown alone as text, with four significant digits or all digits of its whole part."""
     if not is_number(value):
         return _not_finite(value, sign)
     if abs(value) >= 10**digits:
@@ -116,7 +119,7 @@ def stated(value: Any) -> str:
 
 
 def p_value(value: Any) -> str:
-    """Return a p-value as text with two significant digits; one too small for a float is `< 1e-300`."""
+    """Return a p-value as text with two significant digits; a p-value too small for a float is `< 1e-300`."""
     return "< 1e-300" if is_number(value) and value <= 0 else rough(value)
 
 
@@ -127,7 +130,7 @@ def p_equals(value: Any) -> str:
 
 
 def percent(share: Any, decimals: int = 0, sign: str = "") -> str:
-    """Return a share in percent as text; one that is neither 0 nor 1 is never shown as 0% or 100%."""
+    """Return a share as text in percent; a share that is neither 0 nor 1 is never shown as 0% or 100%."""
     if not is_number(share):
         return MISSING
     step, shown = 10.0**-decimals, fixed(100 * share, decimals, sign)

@@ -48,7 +48,10 @@ def sha256(path: Path) -> str:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a regular file. Raises OSError for any other, such as a pipe, which would block a library."""
+    """Return the path of a regular file.
+
+    Raises OSError for any other path, such as a pipe, at which a library would wait.
+    """
     os.close(_open(path))
     return path
 

@@ -1,4 +1,4 @@
-"""Read the progress that a running stage reports; also the name and version of the database."""
+"""Read the progress that a running stage reports. This module also holds the database's name and version."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ _LARGEST = 1e15  # digits of a number that a person reads
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a running stage: steps done, all steps, and start and last update in seconds since the epoch."""
+    """Progress of a running stage: steps done, all steps, and the times of start and last update (epoch seconds)."""
 
     done: float
     total: float
@@ -31,7 +31,7 @@ class Progress:
 
 
 def read_progress(folder: Path) -> Progress | None:
-    """Return the progress of a stage; None if it is missing, unreadable or not plausible."""
+    """Return the progress of a stage; None if the record is missing, unreadable or not plausible."""
     try:
         content = read_json(folder / "progress.json")
         done, total, *times = (float(content[name]) for name in ("done", "total", "started", "updated"))

@@ -60,7 +60,7 @@ class StageState:
 
 
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
-    """Return the state of a stage by the status in its folder; `name`: the file, which may be a copy of status.json.
+    """Return the state of a stage by the status in its folder; `name` is the file, which may be a copy of status.json.
 
     The stage is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the
     stage left is missing or has another length. Raises PermissionError if this user may not read the status.

@@ -101,7 +101,7 @@ def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
 
 
 def predicted_mean(observed: Observed, seed_variance: float, seeds: int, effect_variance: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the mean over `seeds` seeds, given the mean over the seeds so far.
+    """Return the mean and standard deviation of the mean over `seeds` seeds, given the mean over the seeds so far.
 
     Old and new seeds are evaluated on the same items, so the effect on these items repeats: its variance is that of the
     study's effects plus that of the items. The observed effect is shrunk towards 0 by its share of seed noise.
@@ -199,7 +199,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Offer:
-    """More seeds for one comparison, up to an interim analysis, with the chance of a decision there and the cost."""
+    """More seeds for one comparison, up to an interim analysis, with their cost and the chance of a decision then."""
 
     child: str
     parent: str
@@ -280,7 +280,7 @@ def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str
 
 
 def table(offers: Iterable[Offer]) -> str:
-    """Return a table in text: per comparison the chance, the cost, comparisons per device-hour, and the choice."""
+    """Return a table as text: each comparison's chance, cost, decisions per device-hour, and whether it was chosen."""
     rows = [("comparison", "seeds", "chance", "device time", "comparisons per hour", "")]
     for offer in offers:
         rate = "free" if offer.per_hour == inf else alone(offer.per_hour)

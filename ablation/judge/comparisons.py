@@ -66,7 +66,10 @@ class Comparison(Judged):
 
     @property
     def joint_low(self) -> float:
-        """Lower end of the interval corrected for all tested comparisons of the study; it agrees with the verdict."""
+        """Lower end of the interval corrected for all tested comparisons of the study.
+
+        The interval agrees with the verdict.
+        """
         return self._joint[0]
 
     @property
@@ -91,7 +94,7 @@ class Comparison(Judged):
 
     @property
     def single(self) -> bool:
-        """Whether the claim is about the recipe but one run per side leaves seed-to-seed noise unknown."""
+        """Whether the claim is about the recipe, but one run per side does not show how much seeds matter."""
         return self.seeds == 1 and not self.noise.seeds_known
 
     @cached_property
@@ -145,7 +148,7 @@ class Comparison(Judged):
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
 
     def _in_how_many(self, verdict: str, interim: Interim) -> str:
-        """Return the number of seeds in which the verdict holds, as a clause; empty if it holds in all."""
+        """Return, as a clause, the number of seeds in which the verdict holds; empty if it is all seeds."""
         apart = np.sign(interim.estimate.per_seed) == (1 if verdict == "better" else -1)
         if verdict not in ("better", "worse") or not len(apart) or apart.all():
             return ""
@@ -191,7 +194,7 @@ class Comparison(Judged):
         return f"the {confidence(analysis.alpha, 2)} interval lies within ±{stated(analysis.margin)}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:
-        """Return why nothing is decided, and what would settle it if the true effect equals the estimate."""
+        """Return the reason why nothing is decided, and what would settle it if the estimate were the true effect."""
         if _no_difference(numbers):
             return "no item differs in any seed, but so few items cannot rule out a rare difference"
         least = units_for(self.measurements.analysis.alpha)
@@ -256,7 +259,7 @@ class Comparison(Judged):
 
     @property
     def _correlated(self) -> Iterator[str]:
-        """Remark on the correlation over seeds, if the analysis plan declares that they are paired."""
+        """Remark on the correlation over seeds, if the analysis plan declares that runs are paired by seed."""
         if self.measurements.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
             found = f"correlation {fixed(self.seed_correlation, 2)} over {len(self.paired)} seeds"
             yield f"paired seeds: {found} (pairing gains power if it is above about 0.3)"
@@ -294,12 +297,12 @@ class Comparison(Judged):
 
     @property
     def missing(self) -> list[Run]:
-        """Runs missing for seeds that the other variant has, unless a plan explains them or the user allowed them."""
+        """Runs that are missing for seeds of the other variant, except if a plan explains or the user allowed that."""
         return without_partner(self.measurements, *self.pair)
 
     @cached_property
     def warnings(self) -> tuple[Warned, ...]:
-        """Health rules of severity warn that runs of either variant broke."""
+        """Health rules of severity `warn` that runs of either variant broke."""
         return warnings(self.measurements, self.pair)
 
     @cached_property
@@ -328,7 +331,7 @@ class Comparison(Judged):
 
     @cached_property
     def _since_root(self) -> Measured | None:
-        """Direct comparison of the child with its first ancestor; None if a step between them was not tested."""
+        """Direct comparison of the child with its first ancestor; None if a step between the two was not tested."""
         above = ancestors(self.child, self.measurements.parents)
         if self.measurements.analysis.comparisons != "parent" or self.correction.alone or not above:
             return None
@@ -345,7 +348,7 @@ class Comparison(Judged):
 
     @property
     def root(self) -> str:
-        """First ancestor of the child; empty if the two cannot be compared."""
+        """First ancestor of the child; empty if child and ancestor cannot be compared."""
         return self._since_root.parent if self._since_root else ""
 
     @property
@@ -415,7 +418,7 @@ class JointSteps:
 
 
 def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
-    """Return the longest sequences of steps that are significant together although no single step is."""
+    """Return the longest sequences of steps whose joint effect is significant although no single step is."""
     if not comparisons or comparisons[0].measurements.analysis.comparisons != "parent":
         return []
     correction, study = comparisons[0].correction, comparisons[0].measurements
@@ -440,7 +443,7 @@ def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
 
 @dataclass(frozen=True)
 class Pair:
-    """A comparison that is judged as if it were the only one; its verdict is `comparison.detail`."""
+    """A comparison that is judged as if it were the study's only one; the verdict is `comparison.detail`."""
 
     comparison: Comparison
     differing: dict[str, list[tuple[str, Any, Any]]]  # what changed, {factor: (key, parent's value, child's value)}

@@ -1,4 +1,4 @@
-"""Corrects a study's comparisons for their number: adjusted p-values, and the level left to each comparison."""
+"""Corrects for the number of comparisons in a study: adjusted p-values, and the level left to each comparison."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class Correction:
 
     @cached_property
     def level(self) -> float:
-        """Level at which each comparison may be tested alone; with `error: fdr`, the level for one further verdict."""
+        """Level at which each comparison may be tested alone; with `error: fdr`, the level of the next verdict."""
         alpha, count = self.study.analysis.alpha, len(self.tested)
         if self.name == "bh":
             return self._share * min(self._rejected + 1, count)
@@ -88,7 +88,7 @@ class Correction:
 
     @cached_property
     def path_level(self) -> float:
-        """Level for the interval of each path of the variant tree, with alpha over all paths.
+        """Level of the interval of each path of the variant tree, if the error over all paths is alpha.
 
         The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
         A path is the sum of its comparisons, so the comparisons' covariances give the covariances of paths.

@@ -1,4 +1,4 @@
-"""Runs the grid, judges it, and adds the seeds that are likely to decide most comparisons per device-hour.
+"""Runs the grid, judges the results, and adds the seeds that are likely to decide most comparisons per device-hour.
 
 Seeds are added only at the interim analyses that the study declares (`interim_analyses: [3, 5, 10]`), so that the
 p-values stay valid (`significance.sequential_p`). `ablation.judge.budget` estimates which comparisons are likely to be

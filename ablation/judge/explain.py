@@ -1,4 +1,4 @@
-"""Attributes the effect of several changes between A and B to each of them, from runs between A and B.
+"""Attributes the joint effect of several changes between A and B to the single changes, from runs between A and B.
 
 Every number is a contrast of the runs' statistics, with an interval over seeds and items as for a comparison
 (docs/how-to/attribute-effects.md). Factors are numbers here; `Explanation.in_words` names them.
@@ -240,6 +240,6 @@ def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Expl
 
 
 def next_cuts(explanation: Explanation) -> list[int]:
-    """Return the next runs (numbers of first factors), which halve groups with an effect; empty if none is left."""
+    """Return the numbers k of the next runs, which halve groups with an effect; empty if no group can be halved."""
     groups = [part.sets[0] for part in explanation.parts if part.shown]
     return [(min(group) + max(group) + 1) // 2 for group in groups if len(group) > 1]

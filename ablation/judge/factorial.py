@@ -41,7 +41,10 @@ def runs_of(n: int) -> int:
 
 
 def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
-    """Return, in words, the command that separates n factors and its cost; `hours`: device-hours per new variant."""
+    """Return, in words, the command that separates n factors, and the cost.
+
+    `hours` is the number of device-hours per new variant.
+    """
     new = runs_of(n) - 2
     cost = f", about {device_time(new * hours)}" if hours > 0 else ""
     least = "at least" if n > FRACTION else "up to"  # some may exist

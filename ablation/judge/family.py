@@ -136,7 +136,7 @@ class Family:
         return result
 
     def level(self, alpha: float) -> float:
-        """Return the level of each member's test and interval at which the family's level is alpha.
+        """Return the level of each member's test and interval that gives the whole family the level alpha.
 
         It is at least alpha / members.
         """

@@ -1,4 +1,4 @@
-"""Decides whether a change may merge: whether each comparison meets a requirement and the study's guardrails.
+"""Decides whether a change may merge: each comparison has to meet a requirement and the study's guardrails.
 
 `better` and `equivalent` are the study's verdicts. `not-worse` is a one-sided test (non-inferiority) of an effect of at
 most -margin, with the noise, interim analyses and correction of the verdicts. A guardrail is a metric that must not get
@@ -166,7 +166,7 @@ def _unless_other_units(answer: Answer) -> Answer:
 
 
 def _why_invalid(comparison: Comparison) -> str:
-    """Return why the runs of a comparison do not allow an answer; empty if they do."""
+    """Return the reason why the runs of a comparison do not allow an answer; empty if they allow one."""
     if comparison.detail in NOT_COMPARED:
         return f"{comparison.detail}: {comparison.why}"
     if runs := comparison.missing:
@@ -249,7 +249,7 @@ def rails_in_words(guarded: Sequence[Guarded], verdict: str = "") -> str:
 
 
 def apply_guardrails(results: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
-    """Return the answers; one that passed gets another outcome if a guardrail does not hold."""
+    """Return the answers; an answer that passed gets another outcome if a guardrail does not hold."""
     changed = []
     for answer in results:
         rails = guarded.get(answer.comparison.pair, ()) if answer.outcome == "passed" else ()

@@ -39,7 +39,7 @@ class Judged(Measured):
 
     @classmethod
     def all_of(cls, study: Measurements) -> list[Self]:
-        """Return the comparisons that the analysis plan declares, in its order or in the order of the variants."""
+        """Return the comparisons that the analysis plan declares, in the plan's order or in that of the variants."""
         pairs = compared(study.analysis.comparisons, study.parents)
         measured = [measure(study, child, parent) for child, parent in pairs]
         correction = Correction.of(study, measured)

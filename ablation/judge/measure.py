@@ -1,4 +1,4 @@
-"""Measures one comparison of a child with its parent, without its family: effect, noise, and interim analyses."""
+"""Measures one comparison of a child with its parent, apart from the others: effect, noise, and interim analyses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -62,7 +62,7 @@ class Measured:
 
     @property
     def latest(self) -> Interim | None:
-        """Last interim analysis; before the first one, the analysis of all seeds so far, if any."""
+        """Last interim analysis; before the first planned one, an analysis of all seeds so far; None without any."""
         return self.interims[-1] if self.interims else self.all_seeds
 
     @property
@@ -91,7 +91,10 @@ class Measured:
         return self.estimate.effect if self.estimate else _NAN
 
     def interval_at(self, level: float) -> tuple[float, float]:
-        """Return the interval at the last interim analysis's share of a level; it always contains the effect."""
+        """Return the interval at the last interim analysis's share of a level.
+
+        The interval always contains the effect.
+        """
         if self.latest is None:
             return _NAN, _NAN
         low, high = self.latest.estimate.interval(level * self.latest.weight)
@@ -114,7 +117,7 @@ class Measured:
 
 
 def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:
-    """Return one comparison before correction: the effect, its interim analyses, and the p over them.
+    """Return one comparison before correction: the effect, the interim analyses, and the p over all of them.
 
     moderate: let the study's other variants inform the variance over seeds. Only comparisons that are corrected for
     their number may do so: alone, a child that is several times as noisy as the others would err too often.
@@ -170,5 +173,5 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
 
 
 def interim_shares(analysis: Analysis) -> list[float]:
-    """Return the share of alpha of each interim analysis; one share of 1 if none is planned."""
+    """Return the share of alpha of each interim analysis; a single share of 1 if no interim analysis is planned."""
     return list(interim_weights(analysis.interim_analyses).values()) or [1.0]

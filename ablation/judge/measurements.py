@@ -68,7 +68,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurements:
-    """The measurements of one study's runs, and what verdicts need to know about these runs."""
+    """The measurements of one study's runs, and what else is needed to judge the study."""
 
     name: str
     analysis: Analysis
@@ -125,7 +125,7 @@ class Measurements:
 
     @cached_property
     def faults(self) -> dict[Run, str]:
-        """What is wrong with each run, {run: message}; the message is empty for a sound run."""
+        """The fault of each run, {run: message}; the message is empty for a sound run."""
         return {run: _fault(self, run) for run in self.states}
 
     @cached_property
@@ -165,7 +165,7 @@ class Measurements:
         return hours
 
     def group(self, variant: str, seeds: Sequence[int], clusters: Clusters) -> Group:
-        """Return the sound runs of a variant with these seeds; all comparisons share the object."""
+        """Return the sound runs of a variant with these seeds, as one object for all comparisons that use the runs."""
         key = (variant, tuple(seeds), clusters)
         if key not in self._groups:
             runs = [self.values[variant, seed] for seed in seeds]
@@ -394,7 +394,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
 
 
 def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
-    """Return the runs that are missing although the other variant has their seed, because they may have failed.
+    """Return the missing runs for whose seeds the other variant has runs; these runs may have failed.
 
     There are none in a planned study, in which `add-seeds` may plan more seeds of one variant.
     """
@@ -447,7 +447,7 @@ def _fault(study: Measurements, run: Run) -> str:
 
 
 def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
-    """Return why sound runs cannot be paired item by item; empty if they can."""
+    """Return the reason why sound runs cannot be paired item by item; empty if they can be paired."""
     if len({study.item_lists[run] for run in runs}) < 2:
         return []
     (first, first_seed), faults = runs[0], []
@@ -473,7 +473,7 @@ def _seed_prior(study: Measurements) -> SeedPrior | None:
 
 @dataclass(frozen=True)
 class Warned:
-    """A health rule of severity warn, with the runs that broke it."""
+    """A health rule of severity `warn`, with the runs that broke the rule."""
 
     rule: Rule
     runs: tuple[str, ...]
@@ -484,7 +484,7 @@ class Warned:
 
 
 def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]:
-    """Return the health rules of severity warn that runs of the variants broke."""
+    """Return the health rules of severity `warn` that runs of the variants broke."""
     runs: dict[Rule, list[str]] = {}
     for variant in variants:
         for seed in sorted(study.seeds(variant)):

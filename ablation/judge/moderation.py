@@ -1,4 +1,4 @@
-"""Moderates variances over seeds: each is drawn towards a prior that is estimated from all variants of a study.
+"""Moderates variances over seeds: draws each towards a prior that is estimated from all variants of a study.
 
 With three seeds, a variance has only two degrees of freedom. The method is that of Smyth, Statistical Applications in
 Genetics and Molecular Biology 3 (2004), article 3. Comparisons share parents, and one unstable parent makes all of its
@@ -171,7 +171,7 @@ def _median_noise(counts: NDArray[np.int64]) -> Array:
 
 
 def seed_prior(gains: Mapping[str, Mapping[int, float]], *, paired: bool = True) -> SeedPrior | None:
-    """Return the prior from a study's runs, {variant: {seed: gain}}; None if there are too few.
+    """Return the prior from the runs of a study, {variant: {seed: gain}}; None if there are too few runs.
 
     paired: whether runs of one seed have something in common.
     """

@@ -178,7 +178,7 @@ Evaluated = tuple[int, int, int]  # items, samples of an item, averaged checkpoi
 
 @dataclass(frozen=True)
 class Cost:
-    """Device-hours of a study's seeded stages; those of the last one, the evaluation, scale with its size.
+    """Device-hours of a study's seeded stages; the hours of the last stage, the evaluation, scale with its size.
 
     If runs have a single stage, its share of evaluation is unknown, and so is the cost of other evaluations.
     """

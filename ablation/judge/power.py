@@ -26,7 +26,7 @@ def variance_ratios(df: float, count: int) -> Array:
 
 
 def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES) -> float:
-    """Return the probability that the two-sided p of a true effect is at most `level`; `noise` has the true variances.
+    """Return the probability that the two-sided p of a true effect is at most `level`, for the true variances `noise`.
 
     It is averaged over the variances that a study may estimate, the true ones times chi2_df / df.
     """

@@ -159,11 +159,12 @@ class _Prediction:
 
 
 def _of_nights(past: NDArray[np.float64]) -> _Prediction:
-    """Return the prediction of the night after the past ones, in order: a trend line with autocorrelated deviations.
+    """Return the prediction for the night after the past nights, which are in order.
 
-    The deviation of a night is c times that of the night before, plus an innovation (AR(1)). Reruns of a night share
-    the fraction c of the innovation's variance: a state that lasts until the next night also lasts until a rerun. The
-    prediction is averaged over a grid of c, weighted by restricted likelihood, so its variance includes that of c.
+    It is a trend line with autocorrelated deviations. The deviation of a night is c times that of the night before,
+    plus an innovation (AR(1)). Reruns of a night share the fraction c of the innovation's variance: a state that lasts
+    until the next night also lasts until a rerun. The prediction is averaged over a grid of c, weighted by restricted
+    likelihood, so its variance includes that of c.
 
     Source: Goldberger (1962), "Best linear unbiased prediction in the generalized linear regression model";
     Harville (1974), "Bayesian inference for variance components using only error contrasts".

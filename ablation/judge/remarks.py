@@ -112,7 +112,7 @@ def _trained(
 
 
 def _distance(one: Weights, other: Weights) -> float:
-    """Return the distance of two trained weights relative to the parent's change in training; 0 only if equal."""
+    """Return the distance of two trained weights, relative to the parent's change in training; 0 only if equal."""
     if one.digest == other.digest:
         return 0.0
     a, b = np.array(one.moved), np.array(other.moved)
@@ -164,7 +164,10 @@ def _environments(
 
 
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
-    """Yield a remark if seeds were added after results without interim analyses: false findings are then likelier."""
+    """Yield a remark if seeds were added after results without interim analyses.
+
+    False findings are then likelier.
+    """
     added = seeds_added(study.history)
     changes = [
         f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added

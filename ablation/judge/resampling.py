@@ -132,7 +132,7 @@ def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
 
 
 def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
-    """Return the correlation, in [0, 1], of the values of two items of one cluster; 0 if there are no such pairs."""
+    """Return the correlation, in [0, 1], of the values of two items of one cluster; 0 if no cluster has two items."""
     centred = [subset - subset.mean() for subset in values]
     sums = sum(clusters.sums(subset, index) for index, subset in enumerate(centred))
     sizes = clusters.sizes
@@ -146,7 +146,7 @@ def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
 
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
-    """Return how often each bootstrap replicate draws each cluster, minus 1: [replicates, clusters].
+    """Return how often each bootstrap replicate draws each cluster, minus 1, as an array [replicates, clusters].
 
     All contrasts with the same number of clusters use the same draws.
     """
@@ -160,7 +160,7 @@ def _draw_counts(generator: np.random.Generator, clusters: int, replicates: int)
 
 
 def draw_sums(values: Array, replicates: int, seed: int) -> Array:
-    """Return each bootstrap replicate's change of a sum over clusters: [replicates, ...] from values [clusters, ...].
+    """Return each bootstrap replicate's change of a sum over clusters [replicates, ...], from values [clusters, ...].
 
     The draws come from `cluster_counts`; many clusters are drawn a few replicates at a time, in bounded memory.
     """

@@ -29,7 +29,7 @@ def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Itera
 
 
 def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
-    """Return why the values of runs seem to be on two scales; empty if they do not.
+    """Return the reason why the values of runs seem to be on two scales; empty if they seem to be on one.
 
     Runs of a plan are not checked, because one program measured all of them.
     """
@@ -47,7 +47,7 @@ def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
 
 
 def unlike(by_size: Sequence[Array]) -> str:
-    """Return why the values of runs, the smallest first, seem to be on two scales; empty if they do not."""
+    """Return the reason why values, sorted by size, seem to be on two scales; empty if they seem to be on one."""
     least, most, every = by_size[0], by_size[-1], np.concatenate(by_size)
     if every.min() < 0 or every.max() <= 1:
         return ""

@@ -70,7 +70,11 @@ class Noise:
 
     @property
     def by_group(self) -> tuple[tuple[float, float], ...]:
-        """(variance, df) of each part of the seed variance: one per group if unequal groups include one of 2 runs."""
+        """Parts (variance, df) of the seed variance.
+
+        There is one part for each group if the groups have different numbers of runs, of which the smallest is 2, else
+        one for all.
+        """
         runs = {group.runs for group in self.groups}
         if len(runs) > 1 and min(runs) == 2:
             return tuple((group.variance, group.df) for group in self.groups)
@@ -120,7 +124,7 @@ def normal_isf(probability: float) -> float:
 
 
 def student_isf(df: float, probability: float) -> float:
-    """Return the number that Student's t exceeds with this probability; for infinite df, the normal's."""
+    """Return the number that Student's t exceeds with this probability; for infinite `df`, the number for a normal."""
     return normal_isf(probability) if isinf(df) else -float(special.stdtrit(df, probability))
 
 
@@ -229,7 +233,7 @@ def flip_p(values: Sequence[float] | Array) -> float:
 
 
 def _in_steps(size: Array) -> NDArray[np.int64] | None:
-    """Return the sizes as multiples of a common step; None if there is none, or only a very small one."""
+    """Return the sizes as multiples of a common step; None if they have no common step that is large enough."""
     least = size.min()
     for divisor in range(1, _MOST_PARTS + 1):
         steps = size * (divisor / least)
@@ -305,7 +309,7 @@ def skewed_p(units: Array) -> float:
 
 
 def holm(p: Sequence[float]) -> Array:
-    """Return Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN is not counted."""
+    """Return Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN is not a test."""
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
     tested = np.flatnonzero(~np.isnan(raw))
@@ -328,7 +332,7 @@ def benjamini_hochberg(p: Sequence[float]) -> Array:
 
 
 def interim_weights(interims: Sequence[int]) -> dict[int, float]:
-    """Return {number of seeds: share of alpha} for interim analyses; the shares sum to 1; {} for none.
+    """Return {number of seeds: share of alpha} for interim analyses, with a sum of 1; {} without interim analyses.
 
     Alpha is spent along ln(1 + (e - 1) t) at the fraction t of the most seeds (Lan and DeMets, 1983, Biometrika 70,
     659-663): evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves an interim analysis at 3
@@ -351,10 +355,11 @@ def sequential_p(p_by_interim: Mapping[int, float], weights: Mapping[int, float]
 
 
 def max_undetected_share(seeds: int, alpha: float) -> float:
-    """Return the largest share of seeds that may behave differently although none that ran did (confidence 1 - alpha).
+    """Return the largest share of seeds that may behave differently although none of the runs did.
 
-    If a share q of seeds behaves differently (a collapse, an early stop), none of S does with probability (1 - q)^S;
-    the bound is the q at which this is alpha (Clopper and Pearson, 1934, Biometrika 26, 404-413).
+    The confidence is 1 - alpha. If a share q of seeds behaves differently (a collapse, an early stop), none of S does
+    with probability (1 - q)^S; the bound is the q at which this is alpha (Clopper and Pearson, 1934, Biometrika 26,
+    404-413).
     """
     return 1 - float(alpha ** (1 / seeds))
 
@@ -365,7 +370,7 @@ def seeds_for(rare: float, alpha: float) -> int:
 
 
 def units_for(level: float) -> int:
-    """Return the number of clusters of items with which a sign-flip test can reach a level."""
+    """Return the smallest number of clusters of items with which a sign-flip test can reach a level."""
     return ceil(1 - log2(level) - 1e-9)
 
 

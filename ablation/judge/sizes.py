@@ -1,4 +1,4 @@
-"""Searches for numbers of seeds and items that detect an effect, and states what they cost."""
+"""Searches for numbers of seeds and items that detect an effect, and states the cost of each."""
 
 import math
 import sys
@@ -84,7 +84,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Source:
-    """Results from which the noise is estimated, and the cost of more of them."""
+    """Results from which the noise is estimated, and the cost of further results."""
 
     study: Measurements
     cost: Callable[[Sequence[Comparison], Evaluated], Cost | None]
@@ -171,7 +171,7 @@ class Search:
 
     @cached_property
     def plans(self) -> dict[Evaluated, int]:
-        """The fewest seeds that detect the effect, by size of the evaluation; sizes that never do are left out."""
+        """The fewest seeds that detect the effect, by evaluation size; sizes at which no number does are left out."""
         return {
             evaluated: seeds
             for evaluated in self.evaluated
@@ -210,7 +210,7 @@ class Search:
                 yield Smallest(pilot.name, seeds, low, high, hours)
 
     def enough_items(self) -> int | None:
-        """Return the fewest items with which one run per side detects the effect; None if more than a million."""
+        """Return the fewest items with which one run per side detects the effect; None if a million are not enough."""
         effect, level, power = self.request.effect, self.level(1), self.request.power
         if self.middle.power(effect, 1, self.middle.items, level) >= power:
             return self.middle.items

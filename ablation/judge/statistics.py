@@ -52,14 +52,14 @@ class Crossing:
     reach: Array  # the effect in each draw
 
     def percentiles(self, alpha: float) -> tuple[float, float]:
-        """Return the percentile interval of the draws if the chance is above alpha / 4, else an empty interval."""
+        """Return the percentile interval of the draws if `chance` is above alpha / 4, else an empty interval."""
         if self.chance <= alpha / 4:
             return inf, -inf
         low, high = np.quantile(self.reach, [alpha / 2, 1 - alpha / 2])
         return float(low), float(high)
 
     def p(self, p: float) -> float:
-        """Return the smallest level at which the effect's own test (its p is given) and the draws both exclude 0.
+        """Return the smallest level at which both the effect's own test, whose p is given, and the draws exclude 0.
 
         At level alpha the draws count only if the chance is above alpha / 4.
         """
@@ -155,7 +155,7 @@ class Estimate:
         return (max(low, 0.0), high) if self.effect > 0 else (low, min(high, 0.0))
 
     def _ends(self, noise: Noise, alpha: float) -> tuple[float, float]:
-        """Return the ends of the interval, which need not agree with the p about 0."""
+        """Return the ends of the interval, which may disagree with the p-value on whether the effect is 0."""
         if self.items_only and not noise.seeds_known:
             return float("nan"), float("nan")
         half = half_width(noise, alpha)
@@ -193,7 +193,7 @@ class Estimate:
         return about_runs and self.counts and len(self.units) == self.items
 
     def p_not_worse(self, margin: float | None) -> float:
-        """Return the one-sided p of an effect of -margin or less; NaN with one seed, or without a margin."""
+        """Return the one-sided p-value of an effect of at most -margin; NaN with one seed, or without a margin."""
         if margin is None or not self.noise.seeds_known:
             return float("nan")
         if self.effect <= -margin:
@@ -297,12 +297,12 @@ class Group:
 
     @cached_property
     def share(self) -> Array:
-        """Share of the means' spread over seeds that is not item noise [1, subsets]; only targets need it."""
+        """Share of the means' spread over seeds that is not item noise [1, subsets]; used only for targets."""
         return unfolding(self.values, self.means)
 
     @cached_property
     def unfolded(self) -> Array:
-        """Means shrunk towards their average so that their spread is without item noise [1, seeds, subsets]."""
+        """Means [1, seeds, subsets] shrunk towards their average, so that item noise adds nothing to their spread."""
         return draw_together(self.means, self.share)
 
     @cached_property
@@ -327,13 +327,13 @@ class Group:
 
     @property
     def bounded(self) -> bool:
-        """Whether all values lie between 0 and 1, or 0 and 100 if some item has 100."""
+        """Whether all values lie between 0 and 1 or, if some item has the value 100, between 0 and 100."""
         most = 100.0 if any(high == 100 for _, high in self.ranges) else 1.0
         return all(low >= 0 and high <= most for low, high in self.ranges)
 
     @cached_property
     def counts(self) -> bool:
-        """Whether all values are 0 or 1, or shares of an item's samples; in percent if some item has 100."""
+        """Whether all values are 0 or 1, or shares of an item's samples; in percent if some item has the value 100."""
         percent = self.samples / 100 if any(high == 100 for _, high in self.ranges) else self.samples
         if any(low < 0 or high * percent > self.samples for low, high in self.ranges):
             return False
@@ -482,7 +482,9 @@ def contrast_groups(
 
 
 def _varying(weights: Array, arrays: Sequence[Array], design: Design) -> tuple[list[Array], Array]:
-    """Return the arrays that vary independently, and their weights: the difference if runs are paired, else each group.
+    """Return the arrays that vary independently, and their weights.
+
+    If runs are paired, this is one array with the difference, else one for each group.
 
     `arrays`: one per group, with the runs as last axis.
     """
@@ -591,10 +593,11 @@ def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
 
 
 def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
-    """Return the square of the smallest step of the statistic; rounding hides a 12th of it as variance (Sheppard).
+    """Return the square of the statistic's smallest step.
 
-    Without it, two seeds that happen to have the same number of right items would show that seeds do not matter. 0 if
-    the step is unknown, because a run is one value, or if it is negligible beside the spread.
+    A 12th of it is the variance that rounding hides (Sheppard). Without it, two seeds that happen to have the same
+    number of right items would show that seeds do not matter. 0 if the step is unknown, because a run is one value, or
+    if it is negligible beside the spread.
     """
     first = groups[0].values
     if all(array.shape[2] == 1 for array in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * variance:

@@ -123,7 +123,7 @@ def _clusters(store: Store, name: str, analysis: Analysis) -> list[tuple[str, st
 
 
 def _steps(store: Store, name: str, analysis: Analysis) -> dict[Run, list[int]]:
-    """Return the steps of the final metrics that are judged, by run; {} if items are judged."""
+    """Return {run: step} of the final metrics that are judged; {} if items are judged."""
     if analysis.protocol != LOGGED:
         return {}
     query = """SELECT variant, seed, step FROM finals JOIN metrics USING (key)

@@ -110,7 +110,7 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
 
 
 def comparison_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per comparison: COMPARISON_COLUMNS, and `guardrails`, a clause on the study's guardrails."""
+    """Return a table with one row per comparison: COMPARISON_COLUMNS, and the clause `guardrails`."""
     pairs = [
         (comparison, study.guarded.get(comparison.pair, ())) for study in judged for comparison in study.comparisons
     ]
@@ -119,18 +119,18 @@ def comparison_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
 
 
 def guardrail_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per comparison and guardrail."""
+    """Return a table with one row per comparison and guardrail."""
     rows = [rail.row for study in judged for rails in study.guarded.values() for rail in rails]
     return pd.DataFrame(rows, columns=RAIL_COLUMNS)
 
 
 def comparison_rows(comparisons: Iterable[Comparison]) -> pd.DataFrame:
-    """Return one row per comparison, with the columns COMPARISON_COLUMNS."""
+    """Return one row, with the columns COMPARISON_COLUMNS, per comparison."""
     rows = [{name: getattr(comparison, name) for name in COMPARISON_COLUMNS} for comparison in comparisons]
     frame = pd.DataFrame(rows, columns=COMPARISON_COLUMNS)
     return frame.astype({"seeds_needed": "Int64", "seeds": "int64", "items": "int64", "confounded": bool})
 
 
 def interaction_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per declared combination."""
+    """Return a table with one row per declared combination."""
     return pd.DataFrame([row for study in judged for row in study.interactions], columns=INTERACTION_COLUMNS)

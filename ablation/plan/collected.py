@@ -108,7 +108,7 @@ def read_collected(folder: Path) -> dict[str, Any]:
 
 
 def noted_sources(folder: Path) -> Sources | None:
-    """Return the sources of the database in a folder from collected.json; None if it does not list them."""
+    """Return the sources of the database in a folder from collected.json; None if that file does not list them."""
     files, stages = map(read_collected(folder).get, Sources._fields)
     return Sources(files, stages) if isinstance(files, dict) and isinstance(stages, dict) else None
 
@@ -130,7 +130,7 @@ def is_copy(results: Path) -> bool:
 
 
 def claim_reports(results: Path, reports: Path) -> None:
-    """Record the results that a folder of reports shows, as a relative path, so that both folders can move together.
+    """Record which results a folder of reports shows, as a relative path, so that both folders can move together.
 
     Reports without such a record may show other results, so the next Snakemake draws them again. Raises ConfigError if
     the folder shows other results or cannot be used.

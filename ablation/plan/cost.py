@@ -64,7 +64,7 @@ def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
 
 
 def say_due(plan: Plan, states: States) -> None:
-    """Print the estimated cost of the jobs to run, and the effects that their studies' seeds can detect."""
+    """Print the estimated cost of the jobs to run, and the effects that the seeds of their studies can detect."""
     if not (jobs := pending(plan, states)):
         return
     cost = in_words(*hours_of(plan, states, jobs), len(jobs), plan.settings.cost_per_device_hour)

@@ -101,7 +101,7 @@ class Jobs:
     # All jobs.
 
     def statuses(self, wildcards: Any) -> list[Path]:
-        """Return the status files of the grid, or only those that are to be made if Snakemake needs no others.
+        """Return the status files of the grid or, if Snakemake needs no others, those of the stages that are to run.
 
         It is an input function, which Snakemake calls when it knows the targets.
         """
@@ -114,7 +114,7 @@ class Jobs:
         return [stage.status for stage in to_do(self.plan, self.states)]
 
     def _start_fork_servers(self) -> None:
-        """Start a fork server for trainers' stages that this Snakemake runs, and one if it runs several commands."""
+        """Start a fork server for trainers' stages and, if this Snakemake runs several commands, one for commands."""
         runs_nothing = self.workflow.output_settings.dryrun or self.workflow.execution_settings is None
         if self._servers or runs_nothing or self.workflow.touch or not (self._forks and self.runs_here):
             return

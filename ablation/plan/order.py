@@ -62,7 +62,7 @@ Groups = dict[Address, Group]
 
 
 def groups_of(plan: Plan) -> Groups:
-    """Return the group of each stage that is in a group; if `group_minutes` is 0, there are none.
+    """Return the group of each stage that is in a group; if `group_minutes` is 0, no stage is in a group.
 
     Consecutive stages of exactly the same runs become one scheduler job if each takes at most `group_minutes`, because
     queueing would take longer than they do. Groups cannot depend on each other in a circle: an input of a stage serves

@@ -71,7 +71,7 @@ class PlannedStudy(StudyRecord):
 
     @property
     def parents(self) -> dict[str, str | None]:
-        """Return {variant: parent}."""
+        """Return {variant: parent} of the study; the parent of a root is None."""
         return {variant.name: variant.parent for variant in self.variants}
 
 

@@ -16,7 +16,7 @@ from ablation.readers.sheet import REPEATED, Facts, Sheet, Wanted, check_values,
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Values of items: [items] for one run, [seeds, items], or [seeds, items, samples]."""
+    """Values of items, as an array [items] for one run, [seeds, items], or [seeds, items, samples]."""
 
     array: Any
     items: Sequence[Any] | None = None  # names; None: numbers

@@ -45,7 +45,7 @@ _LOGS = FORMATS["lm_eval"].patterns + FORMATS["inspect_ai"].patterns
 
 
 def whole_of(path: Path) -> Path:
-    """Return the folder of the evaluation that a file belongs to, else the path itself."""
+    """Return the folder of the evaluation to which a file belongs; for any other path, return the path itself."""
     return next((reader.whole(path) for reader in _WITH_PARTS if path.is_file() and reader.is_part(path)), path)
 
 
@@ -55,7 +55,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def reader_of(path: Path) -> ModuleType:
-    """Return the reader of a file, or of a folder that is one evaluation. Raises ConfigError if it has none."""
+    """Return the reader of a file, or of a folder that is one evaluation. Raises ConfigError if no reader fits."""
     try:
         for reader in _FOLDERS if path.is_dir() else READERS:
             if reader.recognises(path):
@@ -277,7 +277,10 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
-    """Return pairs (source of the run, file); of lm-eval the source is a folder, with the last file of each task."""
+    """Return pairs (source of the run, file).
+
+    For lm-eval, the source is a folder, and only the last file of each task is kept.
+    """
     newest: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")

@@ -22,7 +22,7 @@ _LIST = re.compile(rb'\s*\{\s*("id": "[^"]*",\s*)?"results": \[\s*\{[^{}]*"trial
 
 
 def is_part(path: Path) -> bool:
-    """Return whether a file is the result of a trial, or the summary of a job, which has the same name."""
+    """Return whether a file is the result of a trial or the summary of a job; both have one name."""
     return _holds(path) != ""
 
 

@@ -38,7 +38,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a log, with the scorer that `--metric` names, else the first one.
+    """Yield the sheet of a log, with the scorer that `--metric` names or, without this option, the first scorer.
 
     Raises ConfigError if the log is damaged or its evaluation did not end, or if `sample_sheets` raises it.
     """
@@ -97,7 +97,10 @@ def attempt(path: Path) -> Attempt | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """Yield a log's header and an iterator over its samples. A zip is opened once, as its directory may be long."""
+    """Yield a log's header and an iterator over its samples.
+
+    A zip is opened only once, because its directory may be long.
+    """
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
@@ -135,7 +138,10 @@ def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
 
 
 def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a member. Arrow unpacks Inspect's Zstandard, because zipfile can do so only from Python 3.14 on."""
+    """Return a member of a log.
+
+    Arrow unpacks Inspect's Zstandard, because zipfile can do so only from Python 3.14 on.
+    """
     member = archive.getinfo(name)
     if member.compress_type != _ZSTANDARD:
         return archive.read(member)

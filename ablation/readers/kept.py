@@ -1,4 +1,4 @@
-"""Find the step of the model that a run kept if, by its settings, this is the best model and not the last."""
+"""Find the step of the model that a run kept if, by the run's settings, this is the best model and not the last."""
 
 import re
 from collections.abc import Mapping

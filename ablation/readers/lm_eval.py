@@ -64,7 +64,7 @@ def task_of(path: Path) -> str:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a file of samples, with the wanted metric and filter, else the first ones in the file.
+    """Yield the sheet of a file of samples, with the wanted metric and filter, or else the first ones in the file.
 
     Raises ConfigError if metric or filter do not exist, a value is not a finite number, an item occurs twice, or the
     results were computed from other rows.
@@ -98,7 +98,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     values = rows["value"][keep]
 
     def raw(at: int) -> Any:
-        """Return the text that the file has in place of a number; refuse a metric that has none for single items."""
+        """Return the text that a file has in place of a number; refuse a metric without numbers for single items."""
         text = rows["raw"][keep[at]]
         if text and text[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
@@ -282,7 +282,7 @@ def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) ->
 
 
 def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str, tuple[float, tuple[str, ...]]]]:
-    """Yield (group, (its value, its tasks)) for the groups that contain a task; tasks of inner groups count."""
+    """Yield (group, (value of the group, tasks of the group)) for groups with a task; tasks of inner groups count."""
     members = results.get("group_subtasks") or {}
 
     def tasks_of(name: str, above: tuple[str, ...] = ()) -> list[str]:
@@ -301,7 +301,7 @@ def _number(value: Any) -> float | None:
 
 
 def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
-    """Return {item: texts} of some rows, {place in the file: item}, read from the file again."""
+    """Return {item: texts} for rows {place in the file: item}, which are read from the file again."""
     texts: dict[str, ItemText] = {}
     last = max(lines, default=-1)
     with path.open("rb") as handle:
@@ -317,7 +317,10 @@ def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText
 
 
 def _text(row: dict[str, Any], metric: str) -> ItemText:
-    """Return the texts of a row; the answer is the likeliest of several choices, per character for acc_norm."""
+    """Return the texts of a row.
+
+    The answer is the likeliest of several choices, by likelihood per character for acc_norm.
+    """
     arguments = [list(argument.values()) for argument in row.get("arguments", {}).values()]
     prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
     responses, target = row.get("filtered_resps", []), str(row.get("target", ""))

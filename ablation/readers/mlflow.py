@@ -179,7 +179,7 @@ def typed(text: str) -> Any:
 
 
 def _run_folders(path: Path, metas: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs: those with `meta.yaml`, those beside one with it, and those of deleted runs."""
+    """Return the folders of runs: those with `meta.yaml`, those beside such a folder, and those of deleted runs."""
     run_folders = {folder for folder in (path, *(meta.parent for meta in metas)) if _is_run(folder)}
     for experiment in [place for place in {folder.parent for folder in run_folders} if place.is_relative_to(path)]:
         run_folders |= {place.parent for place in experiment.glob("*/metrics") if _is_run(place.parent)}
@@ -236,7 +236,10 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) of the files below a folder; a slash in the name of a metric or parameter is a folder."""
+    """Yield (name, file) of the files below a folder.
+
+    A slash in the name of a metric or parameter appears as a folder.
+    """
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in files if not name.startswith(".")):  # `._loss`; no metric begins so

@@ -28,13 +28,13 @@ def recognises(path: Path) -> bool:
 
 
 def folder_of(path: Path) -> Path | None:
-    """Return the folder in which a JSON file may be one item among others; None without such a folder."""
+    """Return the folder in which a JSON file may be one item among several; None if there is no such folder."""
     above = (path.parent, path.parent.parent) if path.suffix == ".json" else ()
     return next((folder for folder in above if path in _inside(folder)), None)
 
 
 def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return {folder: its JSON files} if the folder holds several, or its subfolders hold one of the same name each."""
+    """Return {folder: its JSON files} for a folder with several JSON files, or with subfolders that each hold one."""
     objects = [file for file in files if file.suffix == ".json"]
     alike = Counter((file.parent.parent, file.name) for file in objects)
     beside = Counter(file.parent for file in objects)

@@ -35,7 +35,7 @@ _DATE = re.compile(r"(?<!\d)(20\d\d)\D?([01]\d)\D?([0-3]\d)(?:\D?([0-2]\d)\D?([0
 
 @dataclass(frozen=True)
 class Value:
-    """The value of a metric in one run, over a window of its logged values up to its last step.
+    """The value of a metric in one run, over a window of the metric's logged values up to the last step of the window.
 
     `started` is ISO 8601; None if it is not recorded.
     """
@@ -49,7 +49,7 @@ class Value:
 
     @property
     def identity(self) -> str:
-        """Return what identifies the run: the digest of all that it logged, or its name."""
+        """Return what identifies the run: the digest of all that the run logged, or the run's name."""
         return self.run.rpartition("#")[2]
 
     @property
@@ -99,7 +99,7 @@ def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a format at a path; of the format `metrics`, a run for each folder at or below the path."""
+    """Yield the runs of a format at a path; for the format `metrics`, one run for each folder at or below the path."""
     reader = load_reader(name, "collect")
     tables = [f"metrics{suffix}" for suffix in SUFFIXES]
     if name != "metrics" or not path.is_dir() or any((path / table).is_file() for table in tables):
@@ -126,7 +126,7 @@ def digest(run: ImportedRun) -> str:
 
 
 def in_time(starts: Mapping[str, str | None]) -> tuple[list[str], str]:
-    """Return the names of runs in time order, and what the order is taken from; no names if it is not certain.
+    """Return the names of runs in time order, and the source of the order; no names if the order is not certain.
 
     The order is certain if all runs have different starts, if all names have different dates (year first), or if the
     names differ only in one running number that is not a seed. `starts`: {name: start} of each run, in ISO 8601 of one
@@ -178,7 +178,10 @@ class Window:
         return self.text if self.at is None else f"{self.text} at {self.at}"
 
     def step(self, run: ImportedRun, name: str, metric: str, note: Problem) -> int | None:
-        """Return the last step whose values count; None for all steps. `note` is called if settings decide it."""
+        """Return the last step whose values count; None for all steps.
+
+        `note` is called if settings decide the step.
+        """
         if self.at == "best":
             rows = run.metrics.filter(pc.equal(run.metrics["name"], metric)).filter(pc.is_finite(pc.field("value")))
             best = pc.min(rows["value"]) if self.smaller else pc.max(rows["value"])
@@ -264,7 +267,7 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
 
 
 def append(path: Path, new: Iterable[Value]) -> int:
-    """Add the values that a file of past runs lacks, and return the number of their runs.
+    """Add the values that a file of past runs lacks, and return the number of runs with such values.
 
     The file is created if it does not exist, and replaced as a whole, by one process at a time.
     """

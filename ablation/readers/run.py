@@ -103,7 +103,7 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
 
 
 def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[str]) -> pa.Table:
-    """Return METRIC_ROWS as `metric_table` does, from columns; `codes` are the indices of the names in `tags`."""
+    """Return METRIC_ROWS as `metric_table` does, but from columns; `codes` are the indices of the names in `tags`."""
     names = sorted(tags, key=as_text)
     ranks = np.empty(len(names), np.int32)
     code = {tag: place for place, tag in enumerate(tags)}
@@ -128,7 +128,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_written(value: Any) -> float | None:
-    """Return a number as `as_number` does, and also the number behind `NaN`, `Infinity` or `-Infinity`."""
+    """Return a number as `as_number` does, and `NaN`, `Infinity` and `-Infinity` as the numbers that they stand for."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 
@@ -154,13 +154,13 @@ def name_below(root: Path, place: Path) -> str:
 
 
 class Numbered:
-    """Names items by a hash of their question: the first is `hash`, further ones `hash#2`, `hash#3`, in file order."""
+    """Names items by a hash of their question: the first `hash`, and repeats `hash#2`, `hash#3`, in file order."""
 
     def __init__(self) -> None:
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def name(self, asked: Any, place: str = "", *, ascii: bool = True) -> str:
-        """Return the name of the next item with this question; items of each `place` (a step, a file) count anew."""
+        """Return the name of the next item with this question; each `place` (a step, a file) has its own count."""
         text = json.dumps(asked, sort_keys=True, ensure_ascii=ascii)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self._seen[digest, place] += 1
@@ -177,7 +177,7 @@ def item_table(rows: Iterable[tuple[str, str, str, str, float]]) -> pa.Table:
 
 
 def repeats_as_clusters(items: pa.Table) -> pa.Table:
-    """Return the items with the repeats of one question in one cluster, because their errors are correlated."""
+    """Return the items, with the repeats of a question in one cluster, because the errors of repeats are correlated."""
     names = items["item"].to_pylist()
     clusters = [name.partition("#")[0] for name in names]
     if clusters == names:

@@ -109,7 +109,7 @@ class RunTable:
 
 
 def read_table(path: Path, named: Mapping[str, str], judged: Sequence[str] = ()) -> RunTable:
-    """Read a table of runs; `named`: {role: column} of the roles that are stated, not guessed.
+    """Read a table of runs; `named` is {role: column} for the roles that the caller states.
 
     The variant may be named by several columns, such as `algorithm,beta`. Raises ConfigError, also if the column of a
     `judged` metric holds a word.
@@ -211,7 +211,7 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
 
 
 def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[dict[str, str], Sequence[Row]]:
-    """Return roles and rows after names of runs, such as `base-s3`, are split into variants and seeds."""
+    """Return the roles and rows after splitting names of runs, such as `base-s3`, into variants and seeds."""
     column = roles["variant"]
     seed_column = f"{column}'s seed"
     cut: dict[str, dict[str, str]] = {}

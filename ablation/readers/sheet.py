@@ -42,7 +42,7 @@ Errors = Literal["refuse", "fail", "leave-out"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Selection of what is read from an evaluation; None stands for the first one in the file."""
+    """What to read from an evaluation; None stands for the first choice in the file."""
 
     metric: str | None = None
     filter: str | None = None
@@ -75,7 +75,7 @@ def _no_texts(items: Sequence[str]) -> dict[str, ItemText]:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a whole evaluation, as far as its file states them; None: not stated."""
+    """Facts about a whole evaluation, as far as the evaluation's file states them; None if the file does not."""
 
     tool: str = ""  # that wrote it
     version: str | None = None  # of the task
@@ -119,7 +119,7 @@ class Sheet:
 
 
 def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
-    """Raise ConfigError for a wanted option that a format lacks; `unknown`: {option: reason}."""
+    """Raise ConfigError for a wanted option that a format lacks; `unknown` is {option: reason}."""
     for option, why in unknown.items():
         if value := getattr(wanted, option):
             raise ConfigError(path, option, value, why, f"leave out --{option}")
@@ -128,7 +128,7 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Raise ConfigError for the first value that is not finite or exceeds LARGEST; `raw` returns its original text."""
+    """Raise ConfigError for the first value that is not finite or exceeds LARGEST; `raw` returns the value's text."""
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
@@ -151,7 +151,7 @@ def date_in(path: Path) -> str | None:
 
 
 def newer(path: Path, other: Path) -> bool:
-    """Return whether a file is newer than another, by the dates in their names, else by their modification times.
+    """Return whether a file is newer than another, by the dates in the names or else by the modification times.
 
     Raises ConfigError if their times are equal.
     """
@@ -329,7 +329,7 @@ def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Ite
 
 
 def json_start(path: Path, size: int = 4096) -> bytes:
-    """Return the first bytes of a JSON file, to recognise its format; no bytes for another file or a folder."""
+    """Return the first bytes of a JSON file, by which its format is recognised; nothing for other files and folders."""
     if path.suffix != ".json" or path.is_dir():
         return b""
     with path.open("rb") as handle:
@@ -337,7 +337,10 @@ def json_start(path: Path, size: int = 4096) -> bytes:
 
 
 def read_evaluation(path: Path) -> Any:
-    """Return the JSON of an evaluation. Raises ConfigError if it cannot be read, or an object names a key twice."""
+    """Return the JSON of an evaluation.
+
+    Raises ConfigError if the file cannot be read, or if an object in it names a key twice.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
@@ -353,7 +356,7 @@ def read_evaluation(path: Path) -> Any:
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:
-    """Return the JSON of a file that explains another one; `otherwise` if it does not exist.
+    """Return the JSON of a file that explains another file, or `otherwise` if the explaining file does not exist.
 
     Raises ConfigError if it cannot be read, or has another type than `otherwise`.
     """
@@ -371,7 +374,10 @@ def read_beside(path: Path, otherwise: Any) -> Any:
 def sheet_items(
     sheet: Sheet, protocol: str, name: str, *, clustered: bool, suffixes: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return ITEM_ROWS of a sheet; `clustered`: an item without a cluster becomes a cluster of its own."""
+    """Return ITEM_ROWS of a sheet.
+
+    With `clustered`, an item without a cluster becomes a cluster of its own.
+    """
     items = [str(item) for item in sheet.items]
     count = len(items)
     clusters = [sheet.clusters.get(item, item) for item in items] if clustered else [None] * count

@@ -19,7 +19,7 @@ _PATIENCE = 30.0  # seconds for which a writer may hold its lock
 
 
 def is_sqlite(path: Path) -> bool:
-    """Return whether a path is an SQLite file, by its first bytes. Raises OSError if it cannot be read."""
+    """Return whether a file is an SQLite database, by its first bytes. Raises OSError if the file cannot be read."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -99,7 +99,7 @@ def _copied(path: Path, beside: Path, scratch: Path) -> Path:
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns; none for a view, whose query may never end, or a missing table."""
+    """Return the names of a table's columns; none for a missing table, or for a view, whose query may never end."""
     real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
     if not connection.execute(real, [table]).fetchall():
         return set()

@@ -56,7 +56,7 @@ def recognises(path: Path) -> bool:
 
 
 def is_part(path: Path) -> bool:
-    """Return whether a file is the report of one instance; its evaluation is two folders above."""
+    """Return whether a file is the report of one instance; the instance's evaluation is two folders above."""
     return path.name == "report.json" and _OF_INSTANCE.match(json_start(path)) is not None
 
 
@@ -89,7 +89,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (instance, outcome): whether it is resolved, or the reason why it was not judged."""
+    """Yield (instance, outcome); the outcome is whether the instance is resolved, or why it was not judged."""
     if path.is_dir():
         for folder in sorted(each for each in path.iterdir() if each.is_dir()):
             report = folder / "report.json"

@@ -70,7 +70,7 @@ def recognises(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Names:
-    """The columns of a table: item, value, others that are read by name, and those of `--by`."""
+    """The columns of a table: item, value, other columns that are read by name, and the columns of `--by`."""
 
     item: str
     value: str
@@ -123,7 +123,10 @@ def sheets_of(
 
 
 def columns_of(path: Path) -> list[str]:
-    """Return the columns of a table. Raises ConfigError if it lacks item or value, or the file is not a table."""
+    """Return the columns of a table.
+
+    Raises ConfigError if the file is not a table, or if it lacks a column of items or values.
+    """
     head, _ = _read_columns(path, Wanted())
     _names(path, head, Wanted())
     return head
@@ -265,7 +268,7 @@ def _averaged(path: Path, names: _Names, scored: pd.DataFrame, rows: _Rows) -> t
 
 
 def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) -> ConfigError:
-    """Return an error for an item that occurs several times; it names the column that distinguishes the rows."""
+    """Return an error for an item that occurs several times, with the name of a column that distinguishes the rows."""
     where = [key for key in ("subset", "seed", *names.samples) if key in names.others]
     keys = (names.item, *where, *names.by)
     rows = list(every())
@@ -286,7 +289,7 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) ->
 
 
 def _digest(cell: Any) -> int:
-    """Return 64 bits of a text's MD5, as stored imports have it; 0 for no text."""
+    """Return 64 bits of a text's MD5, as in stored imports; 0 for an empty text."""
     if cell is None:
         return 0
     text = cell if isinstance(cell, str) else json.dumps(cell, default=str)

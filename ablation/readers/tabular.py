@@ -43,7 +43,7 @@ Refuse = Callable[[int, str, Any], None]
 
 @lru_cache(maxsize=4)
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the first object of a `.jsonl`, or of the array in a `.json`; {} if there is none."""
+    """Return the first object of a `.jsonl`, or of the array in a `.json`; {} if the file has no object."""
     if path.suffix not in (".jsonl", ".json"):
         return {}
     with path.open("rb") as handle:
@@ -61,7 +61,7 @@ def first_row(path: Path) -> dict[str, Any]:
 
 
 def file_at(path: Path, stem: str) -> Path:
-    """Return the table at a path: itself, or the one called `stem` in a folder. Raises ConfigError."""
+    """Return the table at a path: the path itself or, in a folder, the table called `stem`. Raises ConfigError."""
     if path.is_dir():
         files = [path / f"{stem}{suffix}" for suffix in SUFFIXES if (path / f"{stem}{suffix}").is_file()]
         if len(files) != 1:
@@ -79,7 +79,7 @@ def file_at(path: Path, stem: str) -> Path:
 
 
 def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a table with its columns renamed by {name: column}; the columns `values` must exist, too.
+    """Yield the rows of a table with its columns renamed by {name: column}. The columns `values` must exist as well.
 
     Raises ConfigError if a column does not exist, or if `rows_of` raises it.
     """
@@ -115,7 +115,7 @@ def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator
 
 
 def parquet_names(file: Path) -> list[str]:
-    """Return the columns of a Parquet file; none for another file. Raises ConfigError if it cannot be read."""
+    """Return the columns of a Parquet file; none for another file. Raises ConfigError if the file cannot be read."""
     if file.suffix != ".parquet":
         return []
     try:
@@ -157,9 +157,10 @@ def _array(file: Path) -> list[dict[str, Any]]:
 
 
 def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the numbered objects of JSON lines; any other line is an error or, with `torn`, reported and left out.
+    """Yield the numbered objects of JSON lines.
 
-    A line that is too long is an error in both cases: no writer leaves it, and the rest of it may be gigabytes.
+    Any other line is an error or, with `torn`, is reported and left out. A line that is too long is an error in both
+    cases: no writer leaves it, and the rest of it may be gigabytes.
     """
     with regular(file).open("rb") as lines:
         for number, line in enumerate(iter(partial(lines.readline, _LONGEST), b""), 1):
@@ -179,7 +180,10 @@ def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator
 
 
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the numbered rows of a CSV; one that lacks cells is an error or, with `torn`, reported and left out."""
+    """Yield the numbered rows of a CSV.
+
+    A row that lacks cells is an error or, with `torn`, is reported and left out.
+    """
     csv.field_size_limit(_LONGEST)
     with regular(file).open(encoding=_encoding(file), errors="replace" if torn else "strict", newline="") as text:
         first, skipped = text.readline(_LONGEST), 0
@@ -203,7 +207,10 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
 
 
 def _encoding(file: Path) -> str:
-    """Return the encoding of a text: UTF-16 if its byte order mark or a letter of two bytes comes first, else UTF-8."""
+    """Return the encoding of a text.
+
+    It is UTF-16 if the text begins with a byte order mark or with a letter of two bytes, else UTF-8.
+    """
     with file.open("rb") as handle:
         start = handle.read(2)
     if start in (b"\xff\xfe", b"\xfe\xff"):
@@ -268,7 +275,7 @@ def sql_number(column: str) -> str:
 
 
 def sql_digest(expression: str) -> str:
-    """Return SQL for a 64-bit digest of a text, 0 for NULL; unlike DuckDB's `hash` it is stable across versions."""
+    """Return SQL for a 64-bit digest of a text, 0 for NULL; the digest is stable, unlike that of DuckDB's `hash`."""
     return f"coalesce(md5_number_lower({expression}), 0)"
 
 

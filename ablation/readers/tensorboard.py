@@ -1,4 +1,4 @@
-"""Reader of TensorBoard's event files: one run for each folder that holds some.
+"""Reader of TensorBoard's event files: one run for each folder that holds event files.
 
 No point is left out: TensorBoard's own EventAccumulator keeps 10,000 of each tag. A file that begins with a purge
 (`SummaryWriter(purge_step=...)`) replaces what its folder logged from that step on. One without that was begun after
@@ -54,7 +54,10 @@ _HPARAMS = "_hparams_/session_start_info"
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs in an event file, or in all event files below a folder. Raises ConfigError if there is none."""
+    """Yield the runs in an event file, or in all event files below a folder.
+
+    Raises ConfigError if there is no event file.
+    """
     root = path if path.is_dir() else path.parent
     files = files_of("tensorboard", path, problem)
     if not files or (path.is_file() and "tfevents" not in path.name):
@@ -87,7 +90,10 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Path, list["_EventLog"]]:
-    """Return the runs of a folder: one, or if calls of `add_hparams` differ and there are no curves, one for each."""
+    """Return the runs of a folder.
+
+    There is one run or, if calls of `add_hparams` differ and there are no curves, one for each call.
+    """
     calls: dict[Path, list[_EventLog]] = {}
     for log in logs:
         if _TIME_STAMP.fullmatch(log.file.parent.name):
@@ -150,7 +156,7 @@ def _first_tag(file: Path) -> str:
 
 
 def _is_by_trainer(file: Path) -> bool:
-    """Return whether a log `runs/<date>_<host>/*` begins with settings, as only the Trainer's does."""
+    """Return whether a log `runs/<date>_<host>/*` begins with settings, as only logs of the Trainer do."""
     if not _START_OF_TRAINER.fullmatch(file.parent.name) or file.parent.parent.name != "runs":
         return False
     with regular(file).open("rb") as log:
@@ -314,7 +320,7 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
 
 
 def _scalar(value: Any) -> float | None:
-    """Return the number of a summary: a plain one from TensorFlow 1 and torch, a scalar tensor from TensorFlow 2."""
+    """Return the number of a summary: a plain number (TensorFlow 1 and torch), or a scalar tensor (TensorFlow 2)."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)

@@ -125,7 +125,7 @@ class SubsetRow:
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison of two evaluations; what is shown besides the verdict is computed on demand."""
+    """A comparison of two evaluations; all that is shown in addition to the verdict is computed on demand."""
 
     comparison: Comparison
     parent: Group
@@ -171,7 +171,10 @@ class Compared:
 
     @cached_property
     def stderr_unpaired(self) -> float | None:
-        """Standard error of the effect from the reported ones, which ignore the pairing; None if none are reported."""
+        """Standard error of the effect, from the reported standard errors; None if none are reported.
+
+        It ignores the pairing of items.
+        """
         errors = [(row.stderr_before, row.stderr_after) for row in self.subsets]
         if any(None in pair for pair in errors):
             return None
@@ -194,13 +197,13 @@ class ComparisonResult:
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:
-        """Reasons why no answer may rest on the result."""
+        """Reasons why nobody may rely on an answer from these comparisons."""
         found = (scale_doubts(self.measured, each.parent.name, each.comparison.compared_runs) for each in self.compared)
         return (*self.lost, *dict.fromkeys(chain.from_iterable(found)))
 
     @cached_property
     def turned(self) -> tuple[str, ...]:
-        """Other choices, which the caller left open, that change a sign or a verdict."""
+        """Choices that the caller left open, and that would change a sign or a verdict if made differently."""
         return tuple(self.turns(self))
 
     @cached_property
@@ -282,7 +285,7 @@ def compare(
 
 
 def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Rules]]:
-    """Yield the choices that the caller left open: each in words, as an option, and as rules."""
+    """Yield other choices that the caller left open: each as words, as a command-line option, and as rules."""
     if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
         yield "with items counted equally", "--weight items", replace(rules, weight="items")
     for kind in ("metric", "filter"):

@@ -245,7 +245,7 @@ def _apart(sheets: Sequence[Sheet]) -> list[str]:
 
 
 def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
-    """Return the files that are in a folder with this name, or have this name before their suffix."""
+    """Return the files that are in a folder of this name, or whose name without the suffix is this name."""
     return [path for path in paths if place in (*path.parts, path.stem)]
 
 
@@ -502,7 +502,7 @@ def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
 
 
 def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
-    """Return the group with only these items of each sheet."""
+    """Return the group with only these items in each sheet."""
     runs: dict[int, dict[str, Sheet]] = {}
     for seed, run in group.runs.items():
         runs[seed] = {}

@@ -59,7 +59,7 @@ def compare_study(
 
 
 def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the keys of an analysis plan that the file states, apart from the values, validated as a whole plan."""
+    """Return the keys of the analysis plan that the file states, except the values, validated as a whole plan."""
     stated = {key: value for key, value in given.items() if value is not None and key not in _VALUES}
     if wrong := [key for key in stated if key not in _ANALYSIS]:
         remedy = suggest(wrong[0], (*_VALUES, *_ANALYSIS))
