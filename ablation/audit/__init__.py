@@ -14,7 +14,7 @@ from ablation.config.published_schema import PublishedFile
 
 
 def audit(published: PublishedFile, measured: Measured | None = None) -> list[Finding]:
-    """Return the findings on one published table, in the order of the checks; `measured`: our own numbers, if any."""
+    """Return the findings on one published table, in the order of the checks; `measured` is our own table, if any."""
     table = Table.of(published)
     checks = mean_findings, attainability_findings, grimmer_findings, claim_findings, standing_findings, noise_findings
     findings = [finding for check in checks for finding in check(table)]

@@ -1,4 +1,4 @@
-"""Compares each claim of a source with our measurements, and gives it a verdict.
+"""Compares each claim of a source with our measurements, and gives a verdict on the claim.
 
 - *reproduced*, *contradicted*: the confidence interval of our difference lies on the claimed side of 0, or on the other
   side; if no change is claimed, it lies within the study's margin, or does not contain 0.

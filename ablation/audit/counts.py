@@ -169,7 +169,7 @@ class Evaluation:
         return attainable(self.items)
 
     def can_be_of_mean(self, number: Printed, runs: int) -> bool:
-        """Return whether the mean rate of the runs, or its distance from a target, can print as `number`."""
+        """Return whether the runs' mean rate, or the distance of this mean from a target, can print as `number`."""
         low, high = number.low, number.high
         if self.target is None:
             return self.plain.can_be_mean(low, high, runs)
@@ -178,7 +178,7 @@ class Evaluation:
         return any(self._rates.can_be_mean(*side, runs) for side in sides)
 
     def fewest_runs_of_mean(self, number: Printed) -> int | None:
-        """Return the fewest runs whose mean rate, or its distance from a target, can print as `number`, or None."""
+        """Return the fewest runs whose mean rate, or this mean's distance from a target, can print as `number`."""
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:

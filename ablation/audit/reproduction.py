@@ -72,7 +72,7 @@ class Measured:
 
 
 def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
-    """Yield a finding for each reported cell that we measured: whether it lies in our prediction interval."""
+    """Yield a finding for each reported cell that we measured: whether the cell lies in our prediction interval."""
     for variant, row in table.rows.items():
         cells = measured.rows.get(variant, {})
         if problems := {cell.problem for cell in cells.values() if not cell.seeds}:
@@ -98,7 +98,7 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
 
 
 def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Finding]:
-    """Yield a finding for each reported range of a difference: whether it overlaps with our prediction interval."""
+    """Yield a finding for each reported range of a difference: whether our prediction interval overlaps the range."""
     for delta in deltas:
         variant, column = delta.variant, delta.column
         cell = measured.deltas.get((variant, delta.against, column))

@@ -106,7 +106,7 @@ Severity = Literal["error", "warn", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding about one cell, row or group of rows; `column` is "" if it concerns several columns.
+    """A finding about one cell, row or group of rows; `column` is "" if the finding concerns several columns.
 
     `severity` is error (impossible or wrong), warn (unsupported) or note.
     """

@@ -41,7 +41,7 @@ class Campaign:
     """
 
     def __init__(self, repository: Repository) -> None:
-        """Read and replay the ledger. Raises ConfigError."""
+        """Read and replay the ledger. Raises ConfigError if the ledger is missing, damaged or outdated."""
         self.repository = repository
         self.ledger = Ledger(repository.root / LEDGER, repository.folder / "seal")
         start = self.ledger.events[0] if self.ledger.events else {}
@@ -250,7 +250,7 @@ def machine() -> str:
 
 
 def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
-    """Begin a campaign at HEAD, and measure its baseline. An earlier campaign's ledger is kept under another name.
+    """Begin a campaign at HEAD, and measure the baseline. An earlier campaign's ledger is kept under another name.
 
     Raises ConfigError; if a run of the baseline has no metric, the last lines of its output are printed first.
     """

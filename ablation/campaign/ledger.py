@@ -31,7 +31,10 @@ class Ledger:
     """
 
     def __init__(self, path: Path, seal: Path) -> None:
-        """Read the ledger. `seal` is the file with the number and hash of the last line. Raises ConfigError."""
+        """Read the ledger; `seal` is the file with the number and hash of the last line.
+
+        Raises ConfigError if the ledger does not exist, cannot be read, or was edited.
+        """
         self.path, self.seal = path, seal
         sealed = read_bytes(seal).decode(errors="replace") if seal.exists() else ""  # first: a line may be added now
         try:

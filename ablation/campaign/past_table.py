@@ -35,7 +35,7 @@ _FAR = 20.0  # a sentinel is so many times the spread of all other values away f
 
 @dataclass(frozen=True)
 class Attempt:
-    """One row of a table.
+    """One row of a table of attempts.
 
     `value` is None for a crash. `kept` is None if the status says only that the run ended.
     """

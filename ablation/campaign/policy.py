@@ -119,7 +119,7 @@ class Verification:
 
     @property
     def stated(self) -> float:
-        """Gain corrected for selection: the true gain whose expected measurement, given that it is shown, is `gain`.
+        """Gain corrected for selection: the true gain for which the expected measurement, if significant, is `gain`.
 
         It is the d with d + e h((c - d) / e) = gain, where e is the standard error, c the least gain that is shown, and
         h the hazard of the normal.
@@ -293,7 +293,7 @@ class Referee:
 
     @property
     def exact(self) -> bool:
-        """Whether runs of one variant have always given the same value."""
+        """Whether all runs of each variant have given the same value so far."""
         return self.pool.noise()[0] == 0
 
     def skip(self, seed: int) -> None:
@@ -387,7 +387,7 @@ class Referee:
         return int(min(pairs, rules.most, left / 2))
 
     def ahead(self) -> float:
-        """Return the lead of the provisional champion over the verified one, from the means of their fresh runs."""
+        """Return the provisional champion's lead over the verified one: the difference of the means of fresh runs."""
         return self.pool.runs[self.provisional].mean - self.pool.runs[self.verified].mean
 
     def closing(self, left: float) -> int:

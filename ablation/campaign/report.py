@@ -186,7 +186,7 @@ def in_words(campaign: Campaign) -> str:
 
 
 def write_page(campaign: Campaign, file: Path) -> None:
-    """Write the report of a campaign as a page. Raises WriteError."""
+    """Write the report of a campaign as a page. Raises WriteError if the page cannot be written."""
     metric, text = html.escape(campaign.settings.metric), html.escape(in_words(campaign))
     drawn = io.StringIO()
     staircase(campaign).savefig(drawn, format="svg", metadata={"Date": None})

@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 
 class Repository:
-    """A git repository.
+    """The git repository of a campaign.
 
     `root` is its working tree. `folder` is the campaign's folder, which `git reset` and `git clean` spare.
     """
@@ -135,7 +135,7 @@ class Repository:
         self._exclude.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def tracked(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths that are files or folders of HEAD."""
+        """Return those of the paths that are files or folders in HEAD."""
         return [path for path in paths if ".." not in path and self.git("ls-tree", "HEAD", "--", path.rstrip("/"))]
 
 

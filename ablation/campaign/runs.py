@@ -28,7 +28,7 @@ _SHOWN = 20  # last lines of a run that has no metric
 
 
 class Refused(Exception):
-    """Raised for a trial that changed locked files, or whose value does not come from a real run."""
+    """Raised for a trial that changed locked files, or that has a value which does not come from a real run."""
 
 
 @dataclass(frozen=True)

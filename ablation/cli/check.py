@@ -154,7 +154,7 @@ def _memory(states: Mapping[str, StageState]) -> str:
 
 
 def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:
-    """Yield a line with the estimated time of all jobs: the seconds of each stage times its number of jobs."""
+    """Yield a line with the estimated time of all jobs: for each stage, its seconds times its number of jobs."""
     counts = Counter(stage.id for stage in plan.stages.values() if stage.id != ASSETS)
     took = {id: states[id].wall_s or 0.0 for id in counts}
     parts = ", ".join(f"{id} {alone(took[id])} s x {count}" for id, count in counts.items())

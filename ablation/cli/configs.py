@@ -75,7 +75,10 @@ def describe(change: Change) -> str:
 
 
 def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None, tuple[str, str]]:
-    """Return the study that A, B or `--study` names, if any, and the names of the two variants. Raises ConfigError."""
+    """Return the study that A, B or `--study` names, if any, and the names of the two variants.
+
+    Raises ConfigError if several studies are named.
+    """
     names = [name.rpartition("/")[::2] for name in (arguments.a, arguments.b)]
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
     if len(given) > 1:

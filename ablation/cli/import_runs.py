@@ -154,7 +154,7 @@ def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFil
 
 
 def _rules(arguments: argparse.Namespace) -> list[str]:
-    """Return the rules that `--map` and `--at` state, as KEY=VALUE texts. Raises ConfigError."""
+    """Return the rules that `--map` and `--at` state, as KEY=VALUE texts. Raises ConfigError if `--at` is invalid."""
     at = arguments.at and arguments.at.removeprefix("checkpoint-")
     if at and at not in ("last", "best", "common") and not at.isdecimal():
         raise ConfigError("import", "--at", at, "is not a step", "write last, best, common or a number such as 1000")

@@ -22,7 +22,7 @@ def declare_init(parser: argparse.ArgumentParser) -> None:
 
 
 def run_init(arguments: argparse.Namespace) -> int:
-    """Write the files of the project; print how to run its study."""
+    """Write the files of the project; print how to run the project's study."""
     from ablation.plan.start import WORKFLOW
 
     folder: Path = arguments.folder

@@ -90,7 +90,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that reports bad arguments in one line, like other bad input."""
+    """Parser that reports bad arguments in one line, as other bad input is reported."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2. If an unknown choice is close to a known one, the message names only that one."""

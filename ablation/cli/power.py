@@ -234,7 +234,7 @@ def _of_one_run(search: Search) -> Iterator[str]:
 
 
 def _wanted(search: Search) -> str:
-    """Return words for the effect to detect and the power."""
+    """Return the effect to detect and the power, in words."""
     return f"an effect of {stated(search.request.effect)} with {percent(search.request.power)} power"
 
 

@@ -42,7 +42,7 @@ class TracedStage:
 
 @dataclass(frozen=True)
 class Traced:
-    """A cell of a table: text, metric, all stages behind it, and the commands that run these stages again."""
+    """A cell of a table: its text, its metric, the stages that produced it, and the commands that rerun these."""
 
     study: str
     row: str

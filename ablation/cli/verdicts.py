@@ -137,7 +137,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
 
 
 def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows in the order of ORDER, and by p within a verdict."""
+    """Return the rows sorted by verdict, in the order of ORDER, and by p within a verdict."""
     place = rows["verdict"].map(ORDER.index)
     return rows.assign(_place=place).sort_values(["_place", "p"], kind="stable").drop(columns="_place")
 

@@ -19,7 +19,7 @@ class _FromBase(BaseModel):
 
 
 def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
-    """Return a config model with the keys of `base`; each value is the default of its key, and gives the type.
+    """Return a config model with the keys of `base`; each value gives the default and the type of its key.
 
     A whole number accepts whole numbers, a fraction all numbers, and every key accepts null. A map accepts its own
     keys, an empty map any keys. A list of scalars of one type accepts items of this type, any other list all items. A

@@ -30,7 +30,7 @@ class Between:
 
     @classmethod
     def of(cls, study: Study, scale: Scale, a: str, b: str) -> "Between":
-        """Return two variants with their differences.
+        """Return two variants of a study with their differences, by factor.
 
         Raises ConfigError if a variant does not exist, if the two differ in fewer than two factors, or if A with the
         values of B is not B.

@@ -41,7 +41,7 @@ def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` overridden by `over`: mappings merge, lists and scalars replace. Neither is changed."""
+    """Return `base` overridden by `over`: mappings merge, lists and scalars replace. Neither argument is changed."""
     result = dict(base)
     for key, item in over.items():
         below = result.get(key)

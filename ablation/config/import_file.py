@@ -22,7 +22,7 @@ _MAPS = ("metrics", "parents", "columns")
 
 
 class RunRules(Strict):
-    """Rules for finding the seed and the variant of an imported run, and for selecting its settings and metrics."""
+    """Rules for finding the seed and variant of an imported run, and for selecting the run's settings and metrics."""
 
     seed: Text | None = Field(
         default=None,
@@ -172,7 +172,7 @@ def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
-    """Return the analysis plan. Raises ConfigError.
+    """Return the analysis plan. Raises ConfigError if a value is invalid, or if the plan names a metric and items.
 
     A final metric is judged as the only item of a subset that has the metric's name. The judge then knows only the
     noise between seeds, and its verdicts say so.

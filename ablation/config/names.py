@@ -42,7 +42,7 @@ _WORDS = re.compile(r"[^A-Za-z0-9@]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether a name may become a folder: letters, digits, `.`, `-`, `_`; no leading dot or dash, no `..`."""
+    """Return whether a name may become a folder: letters, digits, `.`, `-` and `_`, no `..`, no dot or dash first."""
     return bool(_NAME.fullmatch(name)) and ".." not in name and len(name) <= 100
 
 

@@ -96,12 +96,12 @@ class Printed(_Written):
 
     @property
     def low(self) -> Fraction:
-        """The least number that rounds to this one, whichever way halves are rounded."""
+        """The least number that rounds to the printed number, whichever way halves are rounded."""
         return self.exact - self.exact_half
 
     @property
     def high(self) -> Fraction:
-        """The largest number that rounds to this one, whichever way halves are rounded."""
+        """The largest number that rounds to the printed number, whichever way halves are rounded."""
         return self.exact + self.exact_half
 
     def show(self, value: float, more: int = 0) -> str:

@@ -79,7 +79,7 @@ Figure = Printed | tuple[Printed | None, Printed | None]  # a number, or a range
 
 
 class Step(Strict):
-    """A step of the source's training, and `of`, the number of all its steps; our step at this fraction is compared."""
+    """A step of the source's training, with the number of all steps (`of`); we compare our step at this fraction."""
 
     step: Count
     of: Count
@@ -221,5 +221,8 @@ class PublishedFile(Strict):
 
 
 def load_published(file: Path) -> PublishedFile:
-    """Read what a source reports. Raises ConfigError, one line that names file, key and value."""
+    """Read what a source reports.
+
+    Raises ConfigError, with file, key and value, for anything that is not valid.
+    """
     return validate(PublishedFile, load_yaml(file, as_printed=True), file)

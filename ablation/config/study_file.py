@@ -43,7 +43,10 @@ def read_study_file(file: Path) -> StudyFile:
 
 
 def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
-    """Return the config model that the study file names, or else a model made from `base`. Raises ConfigError."""
+    """Return the config model that the study file names, or else a model made from `base`.
+
+    Raises ConfigError if the named model cannot be used.
+    """
     if written.config is not None:
         return import_model(written.config, file)
     sources = (source for stage in written.stages.values() for source in stage.inputs.values())
@@ -86,7 +89,10 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
 
 
 def imported(path: str, file: Path, key: str, what: str) -> Any:
-    """Import what the study file names at `key` as `module:Class` or `module:function`. Raises ConfigError."""
+    """Import what the study file names at `key` as `module:Class` or `module:function`.
+
+    Raises ConfigError if that fails.
+    """
     module, name = path.split(":")
     try:
         return getattr(import_beside_configs(module), name)

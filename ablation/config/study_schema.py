@@ -189,7 +189,7 @@ class Exclusion(Strict):
 
 
 class Target(Strict):
-    """The direction of a metric whose best value is a number, not an extreme."""
+    """The direction of a metric that is best at a given number, not at an extreme."""
 
     target: float
 

@@ -32,7 +32,7 @@ def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, pref
 
 
 def check_known(model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> None:
-    """Refuse keys that the model does not have, each with the closest one that it has."""
+    """Refuse keys that the model does not have, and suggest for each the closest key that the model has."""
     Mistakes(_unknown(known_keys(model), data, "", file, prefix)).refuse()
 
 

@@ -142,7 +142,7 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
 
 
 def parse_foreign(text: str) -> Any:
-    """Return the value of YAML that another program wrote, read by the rules of YAML 1.1, as it was written.
+    """Return the value of YAML that another program wrote, read by the rules of YAML 1.1.
 
     PyYAML writes an alias wherever two settings share a list, so aliases are read, except recursive aliases and those
     that expand to very long text.

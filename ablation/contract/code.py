@@ -237,13 +237,13 @@ def is_installed(root: Path, name: str) -> bool:
 
 
 def _within(path: str, root: Path) -> str:
-    """Return a path relative to `root`; empty if it is not below `root`."""
+    """Return a path relative to `root`; empty if the path is not below `root`."""
     name = os.path.relpath(path, root.absolute()) if os.path.isabs(path) else os.path.normpath(path)
     return "" if name.split(os.sep)[0] == os.pardir else Path(name).as_posix()
 
 
 def _matching(pattern: str, root: Path, outside: Iterable[str]) -> list[str]:
-    """Return the paths of files, from `root`, that a pattern names, with `/` between their parts."""
+    """Return the paths, relative to `root`, of the files that a pattern names, with `/` between their parts."""
     parts = Path(pattern).parts
     plain = next((place for place, part in enumerate(parts) if set("*?[") & set(part)), len(parts))
     start, wild = Path(*parts[:plain]), parts[plain:] or ("**",)

@@ -78,7 +78,10 @@ class Filling:
 
 
 def split(command: str | Sequence[str]) -> list[str]:
-    """Return the words of a command: text is split as a shell does, a list is copied. Raises ValueError."""
+    """Return the words of a command: text is split as a shell does, a list is copied.
+
+    Raises ValueError if a quotation is not closed.
+    """
     return shlex.split(command) if isinstance(command, str) else list(command)
 
 

@@ -23,7 +23,7 @@ class TrackerError(Exception):
 
 
 def explained(error: TrackerError | OSError) -> str:
-    """Return the text of an error, with a line for each mistake; an error of permissions gets a remedy."""
+    """Return the text of an error, with a line for each mistake, and with a remedy for an error of permissions."""
     if isinstance(error, ConfigError):
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:

@@ -114,7 +114,7 @@ def rough(value: Any) -> str:
 
 
 def stated(value: Any) -> str:
-    """Return a number that somebody stated, or that a file holds, as text without rounding to its noise."""
+    """Return a number that somebody stated, or that a file holds, as text; it is not rounded to any noise."""
     return f"{value + 0.0:g}" if is_number(value) else _not_finite(value, "")
 
 

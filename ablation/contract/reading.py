@@ -29,12 +29,15 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """Return the text of a file in UTF-8; see `read_bytes`. Raises ValueError if it is not UTF-8."""
+    """Return the text of a file in UTF-8; see `read_bytes`. Raises ValueError if the file is not UTF-8."""
     return read_bytes(path, limit).decode("utf-8")
 
 
 def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
-    """Return the content of a JSON file; see `read_bytes`. Raises ValueError if it is not JSON or nested too deeply."""
+    """Return the content of a JSON file; see `read_bytes`.
+
+    Raises ValueError if the file is not JSON, or nested too deeply.
+    """
     try:
         return json.loads(read_text(path, limit))
     except RecursionError:

@@ -60,7 +60,7 @@ class StageState:
 
 
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
-    """Return the state of a stage by the status in its folder; `name` is the file, which may be a copy of status.json.
+    """Return the state of a stage by the status in its folder; `name` names the file if it is a copy of status.json.
 
     The stage is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the
     stage left is missing or has another length. Raises PermissionError if this user may not read the status.
@@ -114,7 +114,7 @@ def replaced(folder: Path) -> bool:
 
 
 def _problem(status: Any, key: str | None) -> str:
-    """Return an error about the content of a status.json; empty if it is valid."""
+    """Return an error about the content of a status.json; empty if the content is valid."""
     if not isinstance(status, dict) or status.get("state") not in TERMINAL:
         return "the stage has no known state"
     if key is not None and status.get("key") != key:

@@ -181,7 +181,7 @@ class Prices:
         return Prices(hours, first.groupby("variant", sort=False)["key"].agg(frozenset).to_dict())
 
     def paid(self, counts: Mapping[str, int]) -> dict[Unit, int]:
-        """Return the number of seeds that each unit already has if the variants have `counts` seeds."""
+        """Return {unit: number of seeds already paid for} if the variants have `counts` seeds."""
         paid: dict[Unit, int] = {}
         for variant, units in self.units.items():
             for unit in units:

@@ -358,12 +358,12 @@ class Comparison(Judged):
 
     @property
     def root_low(self) -> float:
-        """Lower end of the interval since the root, corrected for all paths of the variant tree."""
+        """Lower end of the interval of the effect since the root, corrected for all paths of the variant tree."""
         return self._root_interval[0]
 
     @property
     def root_high(self) -> float:
-        """Upper end of the interval since the root, corrected for all paths of the variant tree."""
+        """Upper end of the interval of the effect since the root, corrected for all paths of the variant tree."""
         return self._root_interval[1]
 
 
@@ -373,7 +373,7 @@ def judge_comparisons(study: Measurements) -> list[Comparison]:
 
 
 def may_differ(comparisons: Sequence[Comparison]) -> str:
-    """Return, as a clause, the largest share of seeds that may behave differently; empty if nothing was decided."""
+    """Return, as a clause, the largest share of seeds that may behave differently; empty without a decided verdict."""
     interims = (comparison.decision[1] for comparison in comparisons if not np.isnan(comparison.in_seeds))
     decided = [interim.seeds for interim in interims if interim is not None]
     if not decided:

@@ -26,7 +26,7 @@ _WIDEST = 8.0  # a share further than so many times the effect from the estimate
 
 @dataclass(frozen=True)
 class Part:
-    """The effect of some factors, in units of the statistic; positive is an improvement."""
+    """The effect of some factors, in units of the statistic; a positive effect is an improvement."""
 
     sets: tuple[Corner, ...]  # one factor; a group; an interaction; interactions that the runs cannot separate
     effect: float
@@ -133,7 +133,7 @@ class _Contrasts:
         self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 
     def part(self, sets: Sequence[Corner], weights: Array, level: float = 0.0) -> Part:
-        """Return the weighted sum of the runs and, with `level`, the seeds needed to reach this level."""
+        """Return the weighted sum of the runs and, with `level`, the number of seeds needed to reach this level."""
         estimate = self._estimate(weights)
         p, interval = estimate.p, estimate.interval(self.alpha)
         needed = seeds_needed(estimate.effect, estimate.noise, self.seeds, level) if 0 < level < p else None
@@ -147,7 +147,7 @@ class _Contrasts:
         return moderated(estimate, used if estimate.noise.groups else self.names, self.study.prior, squares)
 
     def with_share(self, part: Part, weights: Array, whole: Part, whole_weights: Array) -> Part:
-        """Return the part with its share of the whole and the interval of that share (Fieller 1954)."""
+        """Return the part with its share of the whole effect, and the interval of that share (Fieller 1954)."""
         if not whole.shown:
             return part
         share = part.effect / whole.effect

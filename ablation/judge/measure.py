@@ -52,7 +52,7 @@ class Measured:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The child and the parent."""
+        """Names of the compared child and parent."""
         return self.child, self.parent
 
     @property

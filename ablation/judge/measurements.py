@@ -46,7 +46,7 @@ class Column:
 
 
 class Environment(NamedTuple):
-    """The environment of a stage of a run, from its provenance; None if unknown."""
+    """The environment of a stage of a run, from the stage's provenance; None if unknown."""
 
     key: str  # of the stage: equal where two variants share it
     torch: str | None
@@ -152,7 +152,7 @@ class Measurements:
 
     @cached_property
     def prior(self) -> SeedPrior | None:
-        """Prior of the seed noise, from all variants; with interim analyses, from the seeds of the first one only."""
+        """Prior of the seed noise, from all variants; if interim analyses are planned, from the seeds of the first."""
         return None if self.analysis.variance == "own" else _seed_prior(self)
 
     @cached_property
@@ -372,7 +372,7 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
 
 
 def runs_named(command: str, words: Sequence[str]) -> frozenset[Run]:
-    """Return (variant, seed) for each VARIANT:SEED. Raises ConfigError."""
+    """Return (variant, seed) for each VARIANT:SEED. Raises ConfigError for any other text."""
     runs = []
     for word in words:
         variant, _, seed = word.rpartition(":")
@@ -383,7 +383,7 @@ def runs_named(command: str, words: Sequence[str]) -> frozenset[Run]:
 
 
 def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
-    """Return the study in which these runs may be missing or failed. Raises ConfigError if one does not exist."""
+    """Return the study in which these runs may be missing or failed. Raises ConfigError for an unknown run."""
     names = list(study.parents)
     seeds = {seed for _, seed in study.states}
     for variant, seed in sorted(without):

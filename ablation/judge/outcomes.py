@@ -42,7 +42,7 @@ class Outcome:
 
 
 def _drawn(right: int, samples: int, j: int, k: int) -> float:
-    """Return the chance that j of k drawn samples are right."""
+    """Return the chance that exactly j of k drawn samples are right."""
     return comb(right, j) * comb(samples - right, k - j) / comb(samples, k)
 
 

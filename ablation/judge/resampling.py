@@ -281,7 +281,7 @@ def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Arra
 
 
 def _range(low: float, high: float) -> float:
-    """Return the range of a subset's values; if all are equal, their distance from 0, or 1 if they are 0 or 1."""
+    """Return the range of a subset's values; if all are equal, return their absolute value, or 1 if they are 0."""
     if high > low:
         return high - low
     return 1.0 if high in (0.0, 1.0) else abs(high)

@@ -173,7 +173,7 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
 
 
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
-    """Return the square that an effect must reach at level alpha; the ratios scale the variances and may be arrays.
+    """Return the square that an effect must reach at level alpha; the ratios, perhaps arrays, scale the variances.
 
     It is (v_seed + v_item) times m^(2 / q), with m the mean of t_seed^q and t_item^q weighted by the variances. With
     q = 1 this is Cochran and Cox's critical value; with q = 2 Banerjee's (1960, Sankhya 22, 357-358), which keeps every

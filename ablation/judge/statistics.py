@@ -132,7 +132,7 @@ class Estimate:
 
     @property
     def item_p(self) -> float:
-        """P-value that allows for the noise of items alone; NaN if that noise is unknown."""
+        """P-value that allows for the noise of items alone; NaN if the noise of items is unknown."""
         if self.items_only:
             return float("nan")
         return self._p(self.item_noise)
@@ -282,7 +282,7 @@ class Group:
 
     @cached_property
     def centres(self) -> Array:
-        """Gain of each run [seeds] from means without the bias of |mean - target| (`unfolded`)."""
+        """Gain of each run [seeds], from means without the bias of `abs(mean - target)` (`unfolded`)."""
         folds = isinstance(self.direction, dict)
         return gain(self.unfolded[0], self.direction).mean(axis=1) if folds else self.gains
 
@@ -562,7 +562,7 @@ def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
 
 
 def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
-    """Return the variance of a contrast's mean over paired seeds; NaN if it is unknown.
+    """Return the variance of a contrast's mean over paired seeds; NaN if the variance is unknown.
 
     It is unknown with one seed, and for runs of single values if those of one group, or all differences, are equal.
     Seeds on both sides of a target may be noise around one side, so the larger spread of the two readings counts. A

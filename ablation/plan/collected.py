@@ -29,7 +29,7 @@ _MAX_BYTES = 1 << 30
 
 
 class Sources(NamedTuple):
-    """Sources of a database.
+    """The files and stages from which a database was collected.
 
     files: {path below the results: digest, or length and time} of the plan, the history of analyses and imported files,
     and the versions of tables and rules. stages: {key: length and time of each collected file}, "" for a stage that has

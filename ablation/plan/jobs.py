@@ -87,7 +87,7 @@ class Jobs:
 
     @property
     def _forks(self) -> bool:
-        """Return whether jobs are forks of a server process that has imported their libraries.
+        """Return whether jobs are forks of a server process that has imported the jobs' libraries.
 
         They are not on a scheduler's nodes, where each job has its own Snakemake, or if jobs have own environments.
         """

@@ -86,7 +86,7 @@ def groups_of(plan: Plan) -> Groups:
 
 
 def request_of(plan: Plan, groups: Groups, address: Address) -> Resources:
-    """Return the resources of a stage's job; for a group the sum of minutes and the maximum of the others."""
+    """Return the resources of a stage's job; for a group, the sum of minutes and the maximum of each other resource."""
     members = groups[address].members if address in groups else (address,)
     needs = [plan.stages[member].resources for member in members]
     return Resources(

@@ -69,7 +69,7 @@ def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) ->
 
 
 def number(cell: Any) -> float | None:
-    """Return a cell as a number, 1 or 0 for a boolean, a share for a percentage; None for anything else.
+    """Return a cell as a number: 1 or 0 for a boolean, and a share for a percentage; None for anything else.
 
     `1,758` may be two numbers, and is None: `numbers` also looks at the rest of the column.
     """
@@ -78,7 +78,7 @@ def number(cell: Any) -> float | None:
 
 
 def numbers(cells: Sequence[Any]) -> list[float]:
-    """Return the numbers of a column; NaN for an empty cell, `NA`, `null`.
+    """Return the numbers of a column; NaN for an empty cell, `NA` or `null`.
 
     Raises NotANumber for the first cell that is not a number, may be two, or has another notation than the others.
     """

@@ -197,7 +197,7 @@ def _recognised(reader: ModuleType, file: Path) -> bool:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path. Raises ConfigError if there is no evaluation, or an invalid one."""
+    """Yield the runs at or below a path. Raises ConfigError if there is no evaluation, or if one is invalid."""
     root = path if path.is_dir() else path.parent
     runs: dict[tuple[Path, int | None], _Sheets] = {}
     logs: list[Path] = []

@@ -108,7 +108,7 @@ def _agent(trial: dict[str, Any]) -> dict[str, str]:
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:
-    """Return the sample of a trial without a result; the folder's name is that of the task, perhaps cut off."""
+    """Return the sample of a trial without a result; the task is the name of the trial's folder, perhaps cut off."""
     task = folder.name.rpartition("__")[0]
     known = [sample for sample in samples if task and sample.item.startswith(task)]
     subset, item = (known[0].subset, known[0].item) if known else ("all", task or folder.name)

@@ -35,7 +35,7 @@ def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
 
 
 def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
-    """Return the step of the best evaluation if, by the configuration, its model was kept; else None.
+    """Return the step of the best evaluation if, by the configuration, the model of that step was kept; else None.
 
     If the configuration leaves open which model was kept, the second value names the settings that do so.
     """

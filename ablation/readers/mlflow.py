@@ -168,7 +168,7 @@ def _numbered(logged: Sequence[tuple[int, str, float]]) -> Iterator[tuple[int, s
 
 
 def typed(text: str) -> Any:
-    """Return the number, boolean, list or map that the text of a parameter stands for; else the text itself."""
+    """Return the number, boolean, list or map that a parameter's text stands for; for other text, the text itself."""
     if len(text) > _LONGEST:
         return text
     try:

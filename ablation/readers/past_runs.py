@@ -171,7 +171,7 @@ class Window:
 
     @property
     def ends_the_run(self) -> bool:
-        """Return whether only runs that succeeded count, as for values at the end; a given step needs no success."""
+        """Return whether a run without success has no value; at a given step (`at`), it may have one."""
         return not isinstance(self.at, int)
 
     def __str__(self) -> str:
@@ -224,7 +224,7 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
 
 
 def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
-    """Return the window that `--window` and `--at` describe. Raises ConfigError for invalid ones."""
+    """Return the window that `--window` and `--at` describe. Raises ConfigError for invalid values."""
     head, _, number = text.partition(":")
     if text != "last" and (head != "last" or not number.isdecimal() or int(number) < 1):
         raise ConfigError("nightly", "--window", text, "is not a valid window", "write last or last:20")
@@ -234,7 +234,10 @@ def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
 
 
 def read_file(path: Path) -> list[Value]:
-    """Return the rows of a file of past runs without duplicates. Raises ConfigError, OSError."""
+    """Return the rows of a file of past runs without duplicates.
+
+    Raises ConfigError if a row is not valid, and OSError if the file cannot be read.
+    """
     try:
         text = read_text(path)
         rows = csv.DictReader(io.StringIO(text), strict=True)

@@ -183,7 +183,7 @@ def _refuse_word(path: Path, rows: Sequence[Row], column: str) -> None:
 
 
 def _together(path: Path, head: Sequence[str], variant: str) -> list[str]:
-    """Return the columns that together name the variant; none if one column does."""
+    """Return the columns that together name the variant; no columns if a single column names it."""
     columns = [] if variant in head or "," not in variant else [column.strip() for column in variant.split(",")]
     for column in columns:
         if column not in head:

@@ -28,7 +28,7 @@ def is_sqlite(path: Path) -> bool:
 
 @contextmanager
 def open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database only for reading.
+    """Open a database for reading only.
 
     SQLite creates files next to a database in write-ahead-log mode even when it only reads. So without a log, that is
     without a writer, it is read as immutable; with a log but no writer (killed, or copied), as a copy elsewhere; with a

@@ -638,7 +638,10 @@ def compare_evaluations(
 
 
 def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Outcome | None:
-    """Return the statistic of an item's samples that is compared; None for their mean. Raises ConfigError."""
+    """Return the statistic of an item's samples that is compared; None for their mean.
+
+    Raises ConfigError for several options, or for a number below 1.
+    """
     kinds: dict[Literal["pass", "cons", "all"], int | None] = {"pass": pass_at, "cons": cons_at, "all": all_at}
     given = [Outcome(kind, k) for kind, k in kinds.items() if k is not None]
     if len(given) > 1:

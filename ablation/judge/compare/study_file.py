@@ -103,7 +103,10 @@ def _seed_from(file: ImportFile, path: Path) -> str | None:
 
 
 def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, TreeNode]:
-    """Return {variant: its place in the tree}, parents before children. Raises ConfigError."""
+    """Return {variant: its place in the tree}, parents before children.
+
+    Raises ConfigError if a variant lacks runs, if a parent does not exist, or if parents form a cycle.
+    """
     for name, variant in file.variants.items():
         if variant.where or not variant.runs:
             problem = "works only with `ablation import`" if variant.where else "is missing"
