@@ -1,1 +1,1 @@
-"""Produces numbers: one stage of one study at a time. Knows nothing of Snakemake or of the tracker."""
+"""Code that trains and evaluates models, a stage at a time; it knows nothing of Snakemake or of the tracker."""

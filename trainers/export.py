@@ -90,7 +90,10 @@ def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
 
 
 def _load(source: Path, folder: Path | None, *, config: PretrainedConfig | None = None, **how: Any) -> PreTrainedModel:
-    """Return the model in `folder`, or with the state dict in `how`. Raises ValueError if weights do not fit it."""
+    """Return the model in `folder`, or with the state dict in `how`.
+
+    Raises ValueError if the weights do not fit the model.
+    """
     config = config or AutoConfig.from_pretrained(folder, local_files_only=True)
     architecture = (config.architectures or [""])[0]
     kind = getattr(transformers, architecture, None)

@@ -14,7 +14,7 @@ __all__ = ["Stage", "fix_randomness"]
 
 
 def fix_randomness(seed: int, threads: int) -> None:
-    """Seed all global generators, make torch deterministic and set its number of threads, which sums depend on."""
+    """Seed all global generators, make torch deterministic and fix the number of threads, on which its sums depend."""
     random.seed(seed)
     numpy.random.seed(seed)
     torch.set_num_threads(threads)

@@ -57,7 +57,7 @@ class Split(Strict):
 
 
 class ModuleRule(Strict):
-    """The output projections of the last MLPs, on any architecture."""
+    """Rule that selects the output projections of the last MLPs in a model of any architecture."""
 
     last: int = Field(default=3, ge=1, description="Number of blocks, counted from the end.")
 
@@ -81,7 +81,7 @@ class Editor(Strict):
 
 
 class Batches(Strict):
-    """Formation of edit batches from items; values that are not defaults are those of BiasEdit's data/base.py."""
+    """How items form edit batches; values other than the defaults are those of BiasEdit's data/base.py."""
 
     order: Literal["shuffled", "file"] = Field(
         default="shuffled", description="Training items: shuffled each epoch, or in the order of the file."
@@ -103,7 +103,7 @@ class EarlyStop(Strict):
 
 
 class Grpo(Strict):
-    """loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)."""
+    """GRPO terms: `loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)`."""
 
     weight: float = Field(default=0.0, ge=0, le=1, description="Share of the GRPO loss; 0 is BiasEdit alone.")
     reward: Literal["directional", "directional_probability", "balanced", "balanced_batch"] = Field(
@@ -270,7 +270,10 @@ class DebiasConfig(Strict):
         return found
 
     def without_effect(self) -> dict[str, str]:
-        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        """Return the dotted keys without effect in this configuration, each with the reason.
+
+        A variant may not change them.
+        """
         if not self.editing:
             idle = [name for name in type(self).model_fields if name not in _MEASURING]
             return dict.fromkeys(idle, "editing is false, so nothing is trained")

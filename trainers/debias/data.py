@@ -29,7 +29,7 @@ class Item:
 
 
 def _sentences(row: dict) -> dict[str, str]:
-    """Return the sentences of a row in the flat, BiasEdit or original StereoSet layout by their short names."""
+    """Return {short name: sentence} of a row in the flat, BiasEdit or original StereoSet layout."""
     gold = {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]} if "sentences" in row else None
     if isinstance(row.get("data"), dict):
         named = {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
@@ -69,7 +69,7 @@ def _rows(path: Path) -> list[dict]:
 
 
 def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
-    """Return the intrasentence items of some domains in the file's order, each once.
+    """Return the intrasentence items of some domains in the file's order, without repetitions.
 
     path: a .jsonl file with one flat item a line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a .json
     file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them. Raises ValueError, with file and row,
@@ -138,7 +138,7 @@ def split_items(
 
 
 def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tuple[str, ...]]]:
-    """Return the files of each split with the domains to read from them. Raises ValueError if a split has none.
+    """Return the files of each split with the domains to read from them. Raises ValueError if a split has no file.
 
     A split is one file `<split>.json` of all domains, or `<domain>_<split>.json` for each domain; `.jsonl` too.
     """
@@ -187,7 +187,7 @@ def read_own_splits(
 
 
 def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) -> int:
-    """Compare a file's labels with StereoSet's own; return the number of its items that are in StereoSet.
+    """Compare a file's labels with StereoSet's own; return the number of the file's items that are in StereoSet.
 
     Raises ValueError, with their number, if stereotypes of items are StereoSet's anti-stereotypes.
     """
@@ -210,5 +210,5 @@ def _pair(item: Item) -> frozenset[str]:
 
 
 def _plain(sentence: str) -> str:
-    """Return a sentence without case, final punctuation and repeated blanks, in which copies of StereoSet differ."""
+    """Return a sentence without the case, final punctuation and repeated blanks in which copies of StereoSet differ."""
     return " ".join(sentence.lower().split()).rstrip(".!? ")

@@ -36,7 +36,10 @@ WEIGHTS_FILE = "hypernetwork.safetensors"  # of the best epoch, as the stage `tr
 
 
 class RunningMeanStd(nn.Module):
-    """Normaliser by mean and deviation of all rows in training, as in MALMEN's code; only `update` changes it."""
+    """Normalises by mean and deviation of all rows seen in training, as MALMEN's code does.
+
+    Only `update` changes them.
+    """
 
     n: Tensor
     mean: Tensor
@@ -67,7 +70,7 @@ class RunningMeanStd(nn.Module):
 
 
 class Block(nn.Module):
-    """Residual low-rank block y + scale * max(y A B + bias, 0) + shift; each module has its own scale and shift.
+    """Residual low-rank block `y + scale * max(y @ A @ B + bias, 0) + shift`. Each module has its own scale and shift.
 
     B and bias begin at 0, where `clamp` has derivative 1 and `relu` 0: with relu A, B, bias and scale would never move.
     """
@@ -81,13 +84,13 @@ class Block(nn.Module):
         self.shift = nn.Parameter(torch.zeros(n_modules, size))
 
     def forward(self, y: Tensor, index: int) -> Tensor:
-        """Map y [N, size] to [N, size] for the module of this number."""
+        """Map y [N, size] to [N, size] for the module with this number."""
         x = (y @ self.A @ self.B + self.bias).clamp(min=0)
         return y + self.scale[index] * x + self.shift[index]
 
 
 class ShapeNetwork(nn.Module):
-    """Hypernetwork's network for all modules of one shape (d_in, d_out)."""
+    """Part of a hypernetwork that serves all modules of one shape (d_in, d_out)."""
 
     def __init__(
         self, d_in: int, d_out: int, n_modules: int, *, rank: int, n_blocks: int, lr: float, generator: torch.Generator
@@ -100,7 +103,7 @@ class ShapeNetwork(nn.Module):
         self.log_lambda = nn.Parameter(torch.zeros(n_modules))
 
     def forward(self, keys: Tensor, value_grads: Tensor, index: int) -> Tensor:
-        """Return the value differences d = -lr * (u . u~) * v~, [N, d_out] (arXiv 2311.04661).
+        """Return the value differences [N, d_out], `d = -lr * (u . u~) * v~` (arXiv 2311.04661).
 
         keys: [N, d_in]. value_grads: [N, d_out]. index: the module's number among those of its shape.
         """
@@ -112,7 +115,7 @@ class ShapeNetwork(nn.Module):
 
 
 class Hypernetwork(nn.Module):
-    """Networks of an editor; methods take the name of the edited module."""
+    """All networks of an editor; its methods take the name of the edited module."""
 
     def __init__(self, modules: Sequence[EditedModule], *, rank: int, n_blocks: int, lr: float, seed: int) -> None:
         """Draw the weights from `seed` alone; `lr` is the initial learned step size of every module."""
@@ -208,7 +211,7 @@ class Ridge:
         return self._solution.to(differences.dtype)
 
     def backward(self, shift_grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Backpropagate a loss's gradient w.r.t. the last `shift`, [d_in, d_out].
+        """Backpropagate a loss's gradient [d_in, d_out] with respect to the last `shift`.
 
         Returns its gradients w.r.t. the value differences [N, d_out] and w.r.t. log lambda (scalar).
         """
@@ -236,7 +239,7 @@ class ModuleEdit:
 
 
 def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None) -> list[list[int]]:
-    """Return the items in edit batches, of which the last may be smaller, shuffled by the seed `order` if it is set."""
+    """Return the items in edit batches, of which the last may be smaller. If `order` is set, it seeds a shuffle."""
     indices = list(indices)
     if order is not None:
         random.Random(order).shuffle(indices)
@@ -283,7 +286,7 @@ def predict(
 def applied(
     model: SuffixModel, shifts: Mapping[str, Tensor], *, gradients: bool = False
 ) -> Iterator[dict[str, nn.Parameter]]:
-    """Run the block with the shifts [d_in, d_out] added to the edited weights.
+    """Run the `with` block with the shifts [d_in, d_out] added to the edited weights.
 
     The original parameters are put aside untouched and put back whatever happens, so the model is afterwards the same
     to the last bit. gradients: whether the edited weights collect `.grad`.

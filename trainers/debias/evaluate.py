@@ -52,7 +52,7 @@ from trainers.running.stage import Stage
 # A cluster is a connected component: it holds every item that shares a target term or an edit batch with another of
 # its items, as one shift of the weights moves the whole batch. Where batches mix terms, it may hold a whole domain.
 def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int]]) -> dict[str, str]:
-    """Return the cluster of each item, `<domain>/<term>`, followed by `+<n>` if it includes n other terms.
+    """Return the cluster of each item: `<domain>/<term>`, followed by `+<n>` if the cluster includes n other terms.
 
     batches: numbers of the items that one edit serves, all of one domain. Items in no batch share their term only.
     """
@@ -77,7 +77,7 @@ RANKS = join  # several devices: a process for each, with some of the edit batch
 
 
 class Evaluator:
-    """Measures the prepared items, under edits of the model by a trained editor if the variant edits."""
+    """Measures the prepared items on the model, which a trained editor edits if the variant has one."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -94,7 +94,10 @@ class Evaluator:
         self.hypernetwork.to(self.prepared.device)
 
     def transfer_shifts(self) -> dict[str, Tensor]:
-        """Return the mean shifts over all batches of training items, for `transfer`. All ranks must call it."""
+        """Return the mean shifts over all batches of training items, for the protocol `transfer`.
+
+        All ranks must call it.
+        """
         settings, ranks = self.config.edit, self.stage.ranks
         batches = micro_batches(self.prepared.indices("train"), settings.n_edits)
         total: dict[str, Tensor] = {}

@@ -35,7 +35,10 @@ class ItemScores:
 
     @property
     def ss_probability(self) -> Tensor:
-        """[B], the same by mean probabilities, as BiasEdit compares (`_edit_causal_loss_fn` of its editor/base.py)."""
+        """Return a mask [B], 1 for items whose stereotype has the higher mean probability.
+
+        BiasEdit compares in the same way (`_edit_causal_loss_fn` in its editor/base.py).
+        """
         return stereotype_preferred(self.p[:, 1], self.p[:, 0])
 
     @property
@@ -44,7 +47,7 @@ class ItemScores:
         return language_modelling(*self.logp.unbind(1))
 
     def losses(self, unedited: "ItemScores") -> tuple[float, float]:
-        """Return edit loss and retention loss of the batch."""
+        """Return the edit loss and the retention loss of the batch."""
         edit = edit_loss(self.p[:, 0], self.logp[:, 0], self.p[:, 1], self.logp[:, 1])
         return edit.item(), retention_loss(self.logp[:, 2], unedited.p[:, 2]).item()
 
@@ -74,7 +77,7 @@ def measure_edited(
     batch_size: int,
     chunk: int,
 ) -> list[ItemScores]:
-    """Return the scores of protocol `edited` for one edit batch, edited and measured on the same items (BiasEdit)."""
+    """Return the scores of protocol `edited` for one edit batch, which is both edited and measured (BiasEdit)."""
     batches = micro_batches(indices, batch_size)
     edits = predict(hypernetwork, prepared, batches, chunk=chunk, update_normaliser=False)
     return measure(model, prepared, {name: edit.shift for name, edit in edits.items()}, batches)
@@ -92,7 +95,7 @@ def batch_mean(batches: Sequence[Sequence[ItemScores]], value: str) -> float:
 
 
 def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
-    """Return the part [items] of each item in `ss_batch_mean`, whose plain mean over items is that mean of means.
+    """Return one value per item, [items], such that the plain mean of these values is `ss_batch_mean`.
 
     0.5 + n w (ss_probability - 0.5), with the weight w that the item has in the mean over micro-batches and batches: an
     item whose weight is 1 / n counts 0 or 1, one of a small last micro-batch more, as far from 0.5.

@@ -84,7 +84,10 @@ class SuffixModel:
             self.layers[index] = _Passed()
 
     def prefix(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Return the states [B, T, d] before the first edited block for ids [B, T]; other arguments as in `forward`."""
+        """Return the states [B, T, d] before the first edited block for ids [B, T].
+
+        The other arguments are as in `forward`.
+        """
 
         def stop(module: nn.Module, args: tuple, kwargs: dict) -> None:
             raise _PrefixDone(args[0] if args else kwargs["hidden_states"])
@@ -141,7 +144,7 @@ def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class OutputMatrix:
-    """Output matrix of a language model: logits = weight @ hidden + bias, with weight [V, d], bias [V] or None."""
+    """Output matrix of a language model: `logits = weight @ hidden + bias`, with weight [V, d] and bias [V] or None."""
 
     weight: Tensor
     bias: Tensor | None
@@ -162,14 +165,20 @@ class OutputMatrix:
         return self._memory(len(hidden), torch.float32).copy_(out) if dtype == torch.bfloat16 else out
 
     def expected_rows(self, weights: Tensor) -> Tensor:
-        """Return weights [R, V] @ weight in its dtype; may overwrite what `logits` keeps in that dtype."""
+        """Return `weights @ self.weight`, [R, d], in the dtype of `self.weight`.
+
+        This may overwrite the result of `logits`.
+        """
         dtype = self.weight.dtype
         low = weights if weights.dtype == dtype else self._memory(len(weights), dtype).copy_(weights)
         return low @ self.weight
 
 
 def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[Tensor, Tensor | None]:
-    """Return A(h) [R] of hidden [R, d] and, if `mean`, m(h) [R, d]: float32 at least, in chunks and without a graph."""
+    """Return A(h) [R] of hidden [R, d] and, if `mean` is true, m(h) [R, d].
+
+    They are at least float32, and are computed in chunks and without a graph.
+    """
     partitions, means = [], []
     with torch.no_grad():
         for chunk in hidden.tensor_split(math.ceil(len(hidden) / CHUNK)):
@@ -216,7 +225,7 @@ def label_log_probs(
 
 
 def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix) -> tuple[Tensor, Tensor]:
-    """Return what `token_kl` needs of the reference: m(h_ref) [N, d] and the offset m(h_ref) . h_ref - A(h_ref) [N].
+    """Return what `token_kl` needs of the reference: m(h_ref) [N, d] and the offset `m(h_ref) . h_ref - A(h_ref)` [N].
 
     hidden: [N, d], last hidden state of the unedited model. rows, inverse: as in `label_log_probs`.
     """
@@ -322,7 +331,7 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
 
 
 def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
-    """Return the scores of each item's three sentences under the current model, with gradient if that is enabled."""
+    """Return the scores of each item's three sentences under the current model, with gradient if grad mode is on."""
     tokens = prepared.tokens(indices)
     return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 

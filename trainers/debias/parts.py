@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def parts(config: "DebiasConfig", stage: str) -> dict[str, str]:
-    """Return the formulas that stage `train` uses; the others use none.
+    """Return the formulas that the stage `train` uses; the other stages use none.
 
     reward: of lp_anti and lp_stereo, (B,) each. rcs_alpha, rcs_weight: the reward-based curriculum, how strong it is at
     a distance from SS 0.5, and the weight of the batch.

@@ -113,7 +113,7 @@ def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
 
 
 def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Stage) -> dict[str, Tensor] | None:
-    """Compute all tensors of the prepared folder (listed in `prepared`), on the CPU; None but in the first rank.
+    """Return all tensors of the prepared folder (listed in `prepared`), on the CPU; on ranks after the first, None.
 
     model: the whole unedited model. Each of n ranks makes every n-th pass. As items are in the order of their length,
     passes that are made at the same time take about as long.
@@ -136,7 +136,7 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
 
 
 def _rows(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]) -> dict[str, Sequence[Tensor]]:
-    """Return the rows of each item for each tensor that one pass finds, on the CPU."""
+    """Return the rows of each item for each tensor that one pass computes, on the CPU."""
     columns = _prefix_and_unrelated(model, items, chosen)
     pairs = _pairs(model, items, chosen, columns["hidden"])
     lengths = [sum(len(items[i].tokens[kind]) for kind in KINDS) for i in chosen]
@@ -146,7 +146,7 @@ def _rows(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[i
 
 
 def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Tensor:
-    """Hidden states [N, d] that enter the first edited block at all tokens; equal prefixes are run once."""
+    """Return the hidden states [N, d] that enter the first edited block at all tokens; equal prefixes are run once."""
     tree = PrefixTree.of(sentences).to(model.device)
     ids = torch.tensor([token for tokens in sentences for token in tokens], device=model.device)
     return model.prefix(ids[tree.rows].unsqueeze(0), tree.attends, tree.depth)[0, tree.inverse]
@@ -154,7 +154,7 @@ def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Te
 
 @torch.no_grad()
 def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> None:
-    """Raise ValueError if sentences that share prefixes have other states than each sentence has alone."""
+    """Raise ValueError if the states of sentences change when the sentences share their common prefixes."""
     lengths = [len(tokens) for tokens in sentences]
     packed = last_hidden(model, _packed_prefix(model, sentences).split(lengths), sentences)
     ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])

@@ -30,7 +30,7 @@ PAIR = ("anti", "stereo")
 
 @dataclass(frozen=True)
 class TokenisedItem:
-    """Tokenised item: its `sentences` and their `tokens`, ids that begin with BOS, by kind of sentence."""
+    """An item with its `sentences` and their `tokens` (ids that begin with BOS), both by kind of sentence."""
 
     id: str
     domain: str
@@ -41,7 +41,7 @@ class TokenisedItem:
 
     @property
     def pair_labels(self) -> int:
-        """Return the number of labelled tokens of anti and stereo together."""
+        """Return the number of labelled tokens in the anti and stereo sentences together."""
         return sum(len(self.tokens[kind]) - 1 for kind in PAIR)
 
 
@@ -86,7 +86,7 @@ class Prepared:
         return torch.cat([view[part] for part in rows]).to(self.device)
 
     def indices(self, split: str, domain: str | None = None) -> list[int]:
-        """Return the numbers of the items of a split, or of one domain of it, in their order."""
+        """Return the numbers of the items of a split, or of only one domain in the split, in their order."""
         return [
             i for i, item in enumerate(self.items) if item.split == split and (domain is None or item.domain == domain)
         ]
@@ -96,7 +96,10 @@ class Prepared:
         return [self.items[i].tokens[kind] for i in indices for kind in KINDS]
 
     def hidden(self, indices: Sequence[int]) -> list[Tensor]:
-        """Return each sentence's states [L, d] before the first edited block; item by item: anti, stereo, unrelated."""
+        """Return the states [L, d] of each sentence before the first edited block.
+
+        Each item has three: anti, stereo, unrelated.
+        """
         rows = self._rows("hidden", [self._tokens[i] for i in indices])
         return list(rows.split([len(sentence) for sentence in self.tokens(indices)]))
 
@@ -126,7 +129,7 @@ class Prepared:
         return torch.tensor(same, device=self.device)
 
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return `model.reference` of the unedited model at the predicting positions of anti and stereo."""
+        """Return `model.reference` of the unedited model at the predicting positions of anti and stereo sentences."""
         rows = [self._pairs[i] for i in indices]
         return self._rows("reference.mean", rows), self._rows("reference.offset", rows)
 

@@ -73,7 +73,7 @@ def run(stage: Stage) -> None:
 
 @dataclass(frozen=True)
 class Reference:
-    """Scores and distributions of the unedited model on the same items.
+    """Scores and distributions of the unedited model on the items of a batch.
 
     unrelated_p: scores of the unrelated sentences (B,). mean, offset: next-token distributions at the predicting
     positions of anti and stereo (see `model.reference`) if the objective has a KL.
@@ -241,7 +241,9 @@ class Trainer:
         self.stage.log_metrics(self.steps, {f"train/{name}": value for name, value in metrics.items()})
 
     def edit_batch(self, items: Sequence[int], share: float) -> dict[str, float]:
-        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's; return means of metrics.
+        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's.
+
+        Return the means of the metrics.
 
         Ranks divide the edited modules where shifts are predicted and learnt from, and the items in between.
         """
@@ -272,7 +274,7 @@ class Trainer:
         return _mean(metrics) | {"shift_norm": float(norm)}
 
     def _predict(self, batches: Sequence[Sequence[int]], chunk: int) -> dict[str, ModuleEdit]:
-        """Return the predicted edits of this rank's modules by name. Raises Diverged if they have no solution."""
+        """Return the predicted edits of this rank's modules by name. Raises Diverged if an edit has no solution."""
         names = [module.name for module in self.prepared.modules]
         names = names[self.ranks.share(len(names))]
         edits, problem = {}, ""
@@ -285,7 +287,7 @@ class Trainer:
         return edits
 
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:
-        """Add the gradient of one micro-batch to the edited weights', with at most `size` items in the model at once.
+        """Add one micro-batch's gradient to that of the edited weights, with at most `size` items in the model at once.
 
         The loss depends on all items of a micro-batch together, because the curriculum weighs them by their SS.
         """
@@ -306,7 +308,7 @@ class Trainer:
     def _backward_in_parts(
         self, parts: Sequence[Sequence[int]], backward: Callable[[SentenceScores], dict[str, float]]
     ) -> dict[str, float]:
-        """Propagate the loss of all items, of several parts and ranks, back through each part of this rank.
+        """Backpropagate the loss of all items, in the parts of all ranks, through each part on this rank.
 
         Where memory does not suffice for all parts at once they are scored twice, first without a graph (GradCache,
         arXiv 2101.06983).

@@ -16,7 +16,10 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Sizes(Strict):
-    """Queries per split. Selectors learn on train, `per_shot` compares them on validation, and results are on test."""
+    """Queries per split.
+
+    Selectors learn on train, `per_shot` compares them on validation, and results are from test.
+    """
 
     train: int = Field(default=1600, ge=1, description="Training queries.")
     validation: int = Field(default=1000, ge=1, description="Validation queries.")
@@ -166,7 +169,7 @@ class Reward(Strict):
 
 
 class Rce(Strict):
-    """Reward-weighted cross-entropy: weights softmax(reward / tau) over a query's sequences."""
+    """Reward-weighted cross-entropy, with weights `softmax(reward / tau)` over a query's sequences."""
 
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
@@ -277,7 +280,10 @@ class DemonstrationsConfig(Strict):
         return self
 
     def without_effect(self) -> dict[str, str]:
-        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        """Return the dotted keys without effect in this configuration, each with the reason.
+
+        A variant may not change them.
+        """
         keys = {f"reward.{key}": reason for key, reason in self.reward.without_effect().items()}
         if self.grpo.min_positive_ratio is None:
             keys["grpo.positive_threshold"] = "grpo.min_positive_ratio is null"

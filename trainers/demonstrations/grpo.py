@@ -55,7 +55,10 @@ def _advantages(stage: Stage, rewards: Tensor) -> Tensor:
 
 
 class _Loss:
-    """GRPO loss of a batch of queries; the reference is the RCE policy, the old policy that before the epoch."""
+    """GRPO loss of a batch of queries.
+
+    The reference is the RCE policy; the old policy is the policy before the epoch.
+    """
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data

@@ -51,7 +51,7 @@ class ImageTextModel:
             return False
 
     def _ends(self) -> list[int]:
-        """Return the tokens that end an answer: the model's, and the template's special token after an answer."""
+        """Return the tokens that end an answer: the model's, and the special token that the template puts after it."""
         ends = self.model.generation_config.eos_token_id
         tokens = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
         _, rest = self._gold("answer")
@@ -122,7 +122,7 @@ class ImageTextModel:
 
     @torch.no_grad()
     def gold_logps(self, inputs: Mapping[str, Tensor], answers: Sequence[str]) -> Tensor:
-        """Return the mean log-probability per token, in nats, of each right answer after its prompt: (B,)."""
+        """Return the mean log-probability per token (B,), in nats, of each right answer after its prompt."""
         rows = [self.tokenizer(self._gold(text)[0], add_special_tokens=False)["input_ids"] for text in answers]
         longest = max(map(len, rows))
         device, pad = self.model.device, self.tokenizer.pad_token_id
@@ -164,7 +164,7 @@ def load_image_text(folder: Path, *, dtype: torch.dtype, device: str, system: st
 
 
 def load_processor(folder: Path) -> Any:
-    """Return the processor in a folder, without its video processor if torchvision, which that needs, is missing."""
+    """Return the processor in a folder, without its video processor if torchvision is not installed."""
     if is_torchvision_available():
         return AutoProcessor.from_pretrained(folder)
     config = AutoConfig.from_pretrained(folder)

@@ -43,7 +43,7 @@ _NUMBERS = ("correct", "acc_score", "gold_logp", "accuracy")
 
 
 class InContextModel(Protocol):
-    """Frozen model that answers queries after demonstrations; its items, which are both of these, are numbers."""
+    """Frozen model that answers queries after demonstrations; queries and demonstrations are numbers of items."""
 
     names: Sequence[str]  # names of the items
     clusters: Sequence[str] | None  # cluster of each item, whose items tend to be right or wrong together
@@ -130,7 +130,7 @@ class Resumable:
         self.saved = time.monotonic()
 
     def rows(self, name: str, count: int, work: Callable[[Tensor], Results]) -> Tensor:
-        """Return the results of `work` for the rows 0 to count - 1, (count, C) float32, with a last column for texts.
+        """Return the results (count, C), float32, of `work` for the rows 0 to count - 1, with a last column for texts.
 
         That column has indices into `self.texts`, which is in the checkpoint too; there are far fewer texts than the 16
         million whole numbers of float32.

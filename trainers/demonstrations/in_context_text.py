@@ -101,7 +101,7 @@ class TextModel:
 
     @torch.no_grad()
     def option_logps(self, prompts: Sequence[str], options: Sequence[Sequence[str]]) -> list[Tensor]:
-        """Return, for each prompt, the mean log-probabilities per token of its options: (options,).
+        """Return a tensor (options,) per prompt, with the mean log-probability per token of each option.
 
         The model reads each prompt once, padded on the left; the caches are then repeated for the options.
         """

@@ -41,7 +41,7 @@ class VisionModel:
         return divide_questions(range(first), evaluation, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
     def embed(self, items: Tensor) -> Tensor:
-        """Return CLIP's embeddings of image and question, normalised and concatenated: (B, 2 p)."""
+        """Return CLIP's embeddings (B, 2 * p) of images and questions, normalised and concatenated."""
         questions = [self.questions[item] for item in items.tolist()]
         return self.embedder.embed([self._open(question) for question in questions], [q.question for q in questions])
 
@@ -96,7 +96,7 @@ class ClipEmbedder:
 
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image], texts: Sequence[str]) -> Tensor:
-        """Return the normalised embeddings of images and texts, concatenated: (B, 2 p)."""
+        """Return the normalised embeddings of images and texts, concatenated to (B, 2 * p)."""
         longest, device = self.model.config.text_config.max_position_embeddings, self.model.device
         pixels = self.images(images=list(images), return_tensors="pt")["pixel_values"]
         read = self.tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt")

@@ -49,7 +49,7 @@ class Prepared:
         return self.queries[numbers], self.demonstrations[self.pools[numbers]]
 
     def scaled(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of queries and candidates with the demonstrations' mean 0 and standard deviation 1."""
+        """Return the embeddings of queries and candidates, scaled to mean 0 and deviation 1 of the demonstrations."""
         mean, std = self.demonstrations.mean(0), self.demonstrations.std()
         query, candidates = self.of(numbers)
         return (query - mean) / std, (candidates - mean) / std
@@ -84,13 +84,13 @@ class OfflineData:
 
 
 def write_candidates(folder: Path, columns: Mapping[str, Sequence[object]]) -> None:
-    """Write one row per sequence, query by query: query, pointer, scores and the method that proposed it."""
+    """Write one row per sequence, query by query: query, pointer, scores and the method that proposed the sequence."""
     with replacing(folder / CANDIDATES) as temporary:
         pq.write_table(pa.table(dict(columns)), temporary)
 
 
 def read_candidates(folder: Path) -> OfflineData:
-    """Return the sequences that `write_candidates` wrote to `folder`; all queries have equally many."""
+    """Return the sequences that `write_candidates` wrote to `folder`; all queries have the same number of them."""
     table = pq.read_table(folder / CANDIDATES)
     queries = list(dict.fromkeys(table["query"].to_pylist()))
     scores = {name: torch.tensor(table[name].to_numpy()).float().view(len(queries), -1) for name in SCORES}

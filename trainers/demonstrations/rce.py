@@ -26,7 +26,7 @@ from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:
-    """Train a selector for each of the variant's reward modes; a baseline has none."""
+    """Train a selector for each of the variant's reward modes; a baseline has no reward mode."""
     config, modes = stage.config, trained_on(stage.config)
     if not modes:
         stage.log.info("the selector %s is a baseline, so nothing is trained", config.selector.kind)

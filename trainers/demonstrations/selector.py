@@ -102,7 +102,10 @@ class PointerSelector(nn.Module):
 
     @torch.no_grad()
     def select(self, query: Tensor, candidates: Tensor, shots: int) -> Tensor:
-        """Return the most probable candidate of each step, (B, shots) int64; its first k are the k-shot choice."""
+        """Return the most probable candidates (B, shots), int64, step by step.
+
+        The first k of them are the k-shot choice.
+        """
         pointers = torch.zeros(len(query), 1, 0, dtype=torch.int64, device=query.device)
         state, encoded, similarity = self.encode(query, candidates)
         states, inputs = state, self.first_input.expand_as(state)

@@ -151,7 +151,7 @@ def normalise(answer: str) -> str:
 
 
 def _punctuation(text: str) -> str:
-    """Remove marks that touch a space, or all of them if there is a number like 1,000; replace others by spaces."""
+    """Remove punctuation that touches a space, or all if there is a number like 1,000; replace the rest by spaces."""
     result = text
     for mark in _PUNCTUATION:
         touches = f"{mark} " in text or f" {mark}" in text or _COMMA_IN_NUMBER.search(text) is not None

@@ -241,7 +241,7 @@ class Trainer:
         )
 
     def measure(self, rows: list[Problem]) -> dict[str, float]:
-        """Return the mean of each value on rows of the development split, which is for choices."""
+        """Return the mean of each value on rows of the development split, which serves to choose between variants."""
         frame = measure(
             self.student,
             self.tokenizer,
@@ -359,5 +359,5 @@ def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def steps_taken(model: nn.Module) -> int:
-    """Return the number of optimiser steps that the weights of `model` have seen, from its buffer."""
+    """Return the number of optimiser steps that the weights of `model` have seen, as counted in a buffer."""
     return int(model.get_buffer(_BUFFER))

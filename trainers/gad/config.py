@@ -30,7 +30,7 @@ ADVERSARIAL = (
 
 
 class Data(Strict):
-    """Prompts per split. The development split is for choices; only the last stage reads the test split."""
+    """Prompts per split. Choices are made on the development split; only the last stage reads the test split."""
 
     train: int | None = Field(default=2000, ge=1, description="Training prompts; null: the rest of a file.")
     dev: int | float = Field(default=200, gt=0, description="Development prompts; below 1: share of a file's rows.")
@@ -275,7 +275,10 @@ class GadConfig(Strict):
         return self
 
     def without_effect(self) -> dict[str, str]:
-        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        """Return the dotted keys without effect in this configuration, each with the reason.
+
+        A variant may not change them.
+        """
         keys: dict[str, str] = {}
         for name in ("seqkd", "warmup", "gad"):
             part = getattr(self, name)

@@ -22,7 +22,7 @@ Loss = Callable[[Scores, Scores], tuple[Tensor, PairDiagnostics]]
 
 
 def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
-    """Return the loss of the variant's discriminator with its settings."""
+    """Return the loss function of the variant's discriminator, bound to the settings of the discriminator."""
     return partial(discriminator, **config.discriminator.model_dump(exclude={"kind"}))
 
 
@@ -38,7 +38,7 @@ def difference_limit(config: GadConfig) -> float:
 def new_critic(
     settings: Settings, student: Path, reward_model: Path | None, placement: Placement, generator: torch.Generator
 ) -> ValueModel:
-    """Return a new critic: the reward model, or the student's body or a separate one with a new head."""
+    """Return a new critic: the reward model, or a new head on the student's body or on a separate body."""
     if settings.init == "reward_model":
         assert reward_model is not None  # `GadConfig` checks it
         if not is_language_model(reward_model):
@@ -69,7 +69,7 @@ def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, poo
 def teacher_scores_of(
     teacher: Sequences, scores_by_prompt: Scores, student: Sequences, student_scores: Scores, prompts: Tensor
 ) -> Scores:
-    """Return, for each of N responses of the student, the score of the teacher's response to the same prompt: (N,).
+    """Return the scores (N,) of the teacher's responses to the prompts of N responses of the student.
 
     teacher: responses to B prompts, with scores `scores_by_prompt` (B,). prompts: (N,), the prompt's index, below B, of
     each student response. If student and teacher wrote the same, both get the student's score, because scores from
@@ -91,7 +91,7 @@ def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
 
 
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the mean score difference over the pairs with equal texts, of N pairs; no metric if there are none.
+    """Return the mean score difference of those among N pairs whose texts are equal; no metric if there are none.
 
     It is 0 unless the responses differ in tokens that the text does not show.
     """

@@ -78,7 +78,7 @@ def teacher_lengths(folder: Path) -> dict[str, float]:
 
 
 def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
-    """Return the longest response in tokens: length_factor times max_response_length, rounded up.
+    """Return the longest response in tokens: `length_factor * max_response_length`, rounded up.
 
     If max_response_length is null, the teacher's 99th percentile takes its place.
     """

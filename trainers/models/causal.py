@@ -32,7 +32,10 @@ def refuse_pickles(folder: Path) -> None:
 
 
 def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """Return a frozen causal language model in evaluation mode. Raises ValueError if it has no safetensors weights."""
+    """Return a frozen causal language model in evaluation mode.
+
+    Raises ValueError if there are no safetensors weights.
+    """
     refuse_pickles(folder)
     disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
@@ -135,7 +138,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
 
 
 def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
-    """Return weight [V, d] and bias [V] or None, with logits = weight @ (last hidden state of the base model) + bias.
+    """Return weight [V, d] and bias ([V] or None): `logits = weight @ (last hidden state of the base model) + bias`.
 
     The weight includes a constant logit scale (Granite, Cohere). The relation is checked on two tokens. Raises
     ValueError if the logits are not linear in the last hidden state, as with Gemma's soft-capping.

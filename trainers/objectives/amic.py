@@ -1,4 +1,4 @@
-"""The arithmetic sequence ratio s = 1/L sum_t w_t, in a form in which each token keeps its own gradient."""
+"""The arithmetic sequence ratio `s = 1/L * sum_t w_t`, in a form in which each token keeps its own gradient."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from trainers.objectives.policy import Diagnostics, Mean, Variance, sequence_mea
 
 
 def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
-    """Return sg[s] + w_t - sg[w_t] for token ratios w (N, T), which has the value s at every token: (N, T).
+    """Return `sg[s] + w_t - sg[w_t]` (N, T) for token ratios w (N, T); the value is s at every token.
 
     Averaged over the response its gradient is that of s, 1/L sum_t grad w_t. A weight c_t of a token (2.2, 2.5) scales
     the gradient of that token, while with s itself only the mean of the weights, which is 1, would have an effect.

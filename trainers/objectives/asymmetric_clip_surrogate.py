@@ -1,4 +1,4 @@
-"""Innovation 2.6 (the innovations notes): one clip range for positive advantages, another for the rest."""
+"""Innovation 2.6 (the innovations notes): one clip range for positive advantages, another for all others."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from trainers.objectives.policy import Diagnostics, Mean
 def asymmetric_clip_surrogate(
     ratio: Tensor, advantages: Tensor, mask: Tensor, *, pos: float, neg: float, pessimistic: bool = True
 ) -> tuple[Tensor, Diagnostics]:
-    """Return max(-w A, -clip(w, 1 - e, 1 + e) A) with e = pos where A > 0 and e = neg where A <= 0: (N, T).
+    """Return `max(-w * A, -clip(w, 1 - e, 1 + e) * A)`, (N, T), with e = pos if A > 0 and e = neg if A <= 0.
 
     pessimistic: whether the smaller of the two objectives counts, as in PPO. Then only the upper bound has an effect if
     A > 0 and only the lower bound if A < 0, as in `clip_surrogate` with clip_low = neg and clip_high = pos. Otherwise

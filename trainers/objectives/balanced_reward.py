@@ -4,5 +4,5 @@ from torch import Tensor
 
 
 def balanced_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of 0.5 - |lp_anti - lp_stereo|, which is 0.5 if every pair is balanced, else less."""
+    """Return the mean of `0.5 - |lp_anti - lp_stereo|`, which is 0.5 if every pair is balanced and otherwise lower."""
     return 0.5 - (anti_logp - stereo_logp).abs().mean()

@@ -4,5 +4,5 @@ from torch import Tensor
 
 
 def centred_advantages(rewards: Tensor) -> Tensor:
-    """Return rewards (Q, N) minus the mean over each query's sequences: (Q, N)."""
+    """Return the advantages (Q, N): rewards (Q, N) minus the mean over each query's sequences."""
     return rewards - rewards.mean(-1, keepdim=True)

@@ -15,7 +15,7 @@ def clip_surrogate(
     clip_high: float,
     dual: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return the per-token loss max(-w A, -clip(w, 1 - clip_low, 1 + clip_high) A) for ratio w and advantages A (N, T).
+    """Return `max(-w * A, -clip(w, 1 - clip_low, 1 + clip_high) * A)`, (N, T), for the ratio w and the advantages A.
 
     clip_low = clip_high is PPO; clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476, equation 10). `dual`
     bounds the loss of negative advantages by -dual A (arXiv 1912.09729; verl's `clip_ratio_c`, 3 by default; TRL's

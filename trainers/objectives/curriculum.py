@@ -8,7 +8,7 @@ from typing import Any
 
 
 def rcs_alpha(ss_distance: float, thresholds: Sequence[float], alphas: Sequence[float]) -> float:
-    """Return alphas[0] if a batch's |SS - 0.5| is below both thresholds, alphas[1] if it is between, else alphas[2]."""
+    """Return alphas[0] if a batch's |SS - 0.5| is below both thresholds, alphas[1] if between them, else alphas[2]."""
     low, high = thresholds
     if ss_distance < low:
         return alphas[0]
@@ -16,7 +16,7 @@ def rcs_alpha(ss_distance: float, thresholds: Sequence[float], alphas: Sequence[
 
 
 def rcs_weight(reward: float, strength: float) -> float:
-    """Return the weight 1 + strength * max(0, 0.5 - reward); the reward is in nats, 0.5 for a balanced batch."""
+    """Return `1 + strength * max(0, 0.5 - reward)`; the reward is in nats, and 0.5 for a balanced batch."""
     return 1.0 + strength * max(0.0, 0.5 - reward)
 
 

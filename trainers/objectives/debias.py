@@ -10,12 +10,12 @@ from torch import Tensor
 
 # BiasEdit's losses on sequence scores (arXiv 2503.08588, as in its public code).
 def kl_div(input_logp: Tensor, target_p: Tensor) -> Tensor:
-    """Return sum(target * (log target - input)) / B for log scores `input` [B] and scores `target` [B]."""
+    """Return `sum(target * (log(target) - input)) / B` for log scores `input` [B] and scores `target` [B]."""
     return torch.nn.functional.kl_div(input_logp, target_p, reduction="batchmean")
 
 
 def edit_loss(anti_p: Tensor, anti_logp: Tensor, stereo_p: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the symmetric debiasing loss KL(lp_anti, p_stereo) + KL(lp_stereo, p_anti)."""
+    """Return the symmetric debiasing loss `KL(lp_anti, p_stereo) + KL(lp_stereo, p_anti)`."""
     return kl_div(anti_logp, stereo_p) + kl_div(stereo_logp, anti_p)
 
 
@@ -26,7 +26,7 @@ def retention_loss(edited_logp: Tensor, unedited_p: Tensor) -> Tensor:
 
 # The GRPO term that the study adds to BiasEdit: a scaled reward and a KL against the unedited model.
 def mean_token_kl(anti_kl: Tensor, stereo_kl: Tensor) -> Tensor:
-    """Return the mean KL(unedited || edited): over tokens [N] and [M], then over the two sets of sentences.
+    """Return the mean of KL(unedited || edited) over tokens [N] and [M], then over the two sets of sentences.
 
     A token's KL compares next-token distributions (full vocabulary) at the position that predicts the labelled token.
     """
@@ -34,23 +34,23 @@ def mean_token_kl(anti_kl: Tensor, stereo_kl: Tensor) -> Tensor:
 
 
 def grpo_loss(reward: Tensor, kl: Tensor, *, beta: float, gamma: float) -> Tensor:
-    """Return -gamma * reward + beta * KL; a batch is one group, so rewards are not standardised."""
+    """Return `-gamma * reward + beta * KL`. Rewards are not standardised, because a batch is a single group."""
     return beta * kl - gamma * reward
 
 
 def combine(edit_loss: Tensor, grpo: Tensor, *, weight: float) -> Tensor:
-    """Return (1 - weight) * edit_loss + weight * grpo; weight in [0, 1]."""
+    """Return `(1 - weight) * edit_loss + weight * grpo`, with the weight in [0, 1]."""
     return (1.0 - weight) * edit_loss + weight * grpo
 
 
 def fairness_gap(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the fairness term of v10, the mean of |lp_stereo - lp_anti|, which is 0 if every pair is balanced."""
+    """Return the fairness term of v10, the mean of `|lp_stereo - lp_anti|`, which is 0 if every pair is balanced."""
     return (stereo_logp - anti_logp).abs().mean()
 
 
 # Metrics of the mean log-probabilities [B] of each item's sentences.
 def stereotype_preferred(stereo_logp: Tensor, anti_logp: Tensor) -> Tensor:
-    """Return 1.0 for items whose stereotype has a higher mean log-probability than the anti-stereotype, else 0.0: [B].
+    """Return a mask [B]: 1.0 for items whose stereotype has a higher mean log-probability than the anti-stereotype.
 
     The mean over items is the Stereotype Score SS (arXiv 2004.09456). The public BiasEdit code compares mean
     probabilities, which one confident token can decide (docs/studies/debias.md).

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def directional_probability_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of exp(lp_anti) - exp(lp_stereo), in [-1, 1]: P(anti) - P(stereo) of the notes, read literally.
+    """Return the mean of `exp(lp_anti) - exp(lp_stereo)`, in [-1, 1]: P(anti) - P(stereo) of the notes, read literally.
 
     exp(lp) is the geometric mean of the probabilities of a sentence's tokens.
     """

@@ -4,5 +4,5 @@ from torch import Tensor
 
 
 def directional_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of lp_anti - lp_stereo, which is unbounded, so that it also rewards the opposite bias."""
+    """Return the mean of `lp_anti - lp_stereo`. This reward is unbounded, so it also rewards the opposite bias."""
     return (anti_logp - stereo_logp).mean()

@@ -21,7 +21,9 @@ class Scores(NamedTuple):
 
 
 def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
-    """Return the scores of responses whose tokens have `values` (N, T); `mask` (N, T) is 1 at tokens, padding last.
+    """Return the scores of responses with token `values` (N, T).
+
+    `mask` (N, T) is 1 at tokens and 0 at the padding after them.
 
     mean, sum: raw is the sum over the tokens; pooled is raw divided by the length L, or raw itself. last,
     last_per_token: raw is the last token's value, as in GAD's code (arXiv 2511.10643, `last_token_mask` in
@@ -43,7 +45,7 @@ def ranking_loss(diff: Tensor, temperature: float) -> Tensor:
 
 
 def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
-    """Return the diagnostics of every discriminator, (N,) each, from pooled and raw scores.
+    """Return the diagnostics (N,) that all discriminators share, from pooled and raw scores.
 
     Ties count half in accuracies, so that a critic has accuracy 0.5 on a perfect copy of the teacher.
     """
@@ -59,7 +61,7 @@ def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
 
 
 def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
-    """Return the Pearson correlation of scores and quality, both (N,), after subtracting each group's means.
+    """Return the Bradley-Terry loss (N,), `-log sigmoid(clamp(diff / temperature, -10, 10))`; it is log 2 for diff 0.
 
     Differences between prompts do not count, because advantages depend only on those within a group. NaN if no group
     has a spread in both.

@@ -16,11 +16,12 @@ def final_discriminator(
     penalty_threshold: float = 1.5,
     penalty_weight: float = 0.5,
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return the loss (N,), with diff the difference between teacher's and student's pooled scores:
+    """Return the loss (N,): the ranking loss, plus penalties on large scores and on an over-confident critic.
 
-    ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)
-    + penalty_weight * relu(diff - penalty_threshold)^2. The regulariser uses raw scores. With scores of the last token,
-    as in GAD's `dp_critic.py`, these are also compared; with sums it grows with the square of the length.
+    It is ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)
+    + penalty_weight * relu(diff - penalty_threshold)^2, with diff the difference between teacher's and student's pooled
+    scores. The regulariser uses raw scores. With scores of the last token, as in GAD's `dp_critic.py`, these are also
+    compared; with sums it grows with the square of the length.
     """
     diff = teacher.pooled - student.pooled
     ranking = ranking_loss(diff, temperature)

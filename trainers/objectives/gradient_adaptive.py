@@ -7,7 +7,7 @@ from trainers.objectives.policy import Diagnostics, Mean, Variance
 
 
 def gradient_adaptive_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, Diagnostics]:
-    """Return c_t = L softmax_t(|logps_t| / temperature) over each response's L tokens, detached, mean 1: (N, T).
+    """Return `c_t = L * softmax_t(|logps_t| / temperature)` (N, T), detached, with mean 1 over a response's L tokens.
 
     A large temperature gives equal weights. Diagnostics: the mean of |log p| and the variance of the weights.
     """

@@ -8,5 +8,5 @@ SEQUENCE_LOG_BOUND = 10.0  # upper bound of the sequence's log ratio, as in verl
 
 
 def gspo_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Return s = exp(1/L sum_t (logps - old_logps)), the same at every token of the response: (N, T)."""
+    """Return `s = exp(1/L * sum_t (logps - old_logps))`, (N, T), which is the same at every token of a response."""
     return sequence_mean(logps - old_logps, mask).clamp(max=SEQUENCE_LOG_BOUND).exp()[:, None].expand_as(logps)

@@ -11,6 +11,6 @@ from trainers.objectives.policy import sequence_mean
 
 
 def gspo_token_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Return exp(sg[1/L sum_t (logps - old_logps)] + logps - sg[logps]): (N, T)."""
+    """Return `exp(sg[1/L * sum_t (logps - old_logps)] + logps - sg[logps])`, (N, T); sg stops the gradient."""
     sequence = sequence_mean(logps - old_logps, mask).detach()[:, None]
     return (sequence + logps - logps.detach()).clamp(max=SEQUENCE_LOG_BOUND).exp()

@@ -1,4 +1,4 @@
-"""Reward mode `hard_plus_soft` (the notes): positives [1, 2] and negatives [0, 1) at weights of 1."""
+"""Reward mode `hard_plus_soft` (the notes): with weights of 1, positives get [1, 2] and negatives get [0, 1)."""
 
 from typing import Any
 
@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def hard_plus_soft_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return the rewards hard_weight correct + soft_weight acc_score, (Q, N)."""
+    """Return the rewards (Q, N): `hard_weight * correct + soft_weight * acc_score`."""
     return settings.hard_weight * correct + settings.soft_weight * acc_score

@@ -1,4 +1,4 @@
-"""Reward mode `hard_plus_soft_v2` (the notes, scheme 1): positives [2, 3] and negatives [0, 1] at weights of 1."""
+"""Reward mode `hard_plus_soft_v2` (the notes, scheme 1): at weights of 1, positives get [2, 3] and negatives [0, 1]."""
 
 from typing import Any
 
@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def hard_plus_soft_v2_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return the rewards soft_weight acc_score + 2 hard_weight correct, (Q, N)."""
+    """Return the rewards (Q, N): `soft_weight * acc_score + 2 * hard_weight * correct`."""
     return settings.soft_weight * acc_score + 2.0 * settings.hard_weight * correct

@@ -6,7 +6,9 @@ from torch import Tensor
 
 
 def hybrid_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return alpha gain + (1 - alpha) (correct + acc_score / 2), (Q, N), with gain = min(1, info_scale info_score).
+    """Return the rewards (Q, N): `alpha * gain + (1 - alpha) * (correct + acc_score / 2)`.
+
+    The gain is `min(1, info_scale * info_score)`.
 
     The source assumes gains from 0 to 0.1, which info_scale = 10 maps to [0, 1]. Its code has no lower bound of the
     gain; the text of scheme 2 normalises gains to [0, 1] (`normalize_beam_score`), which is info_floor = 0.

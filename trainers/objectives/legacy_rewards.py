@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def legacy_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return the rewards info_weight info_score + correct_weight correct, (Q, N).
+    """Return the rewards (Q, N): `info_weight * info_score + correct_weight * correct`.
 
     The weights are the source's REWARD_ALPHA and REWARD_BETA; 0 and 1 give its scheme 5, correctness only.
     """

@@ -1,4 +1,4 @@
-"""Group-normalised advantages: A_ij = (R_ij - mean_j R_ij) / (std_j R_ij + eps) (GRPO, arXiv 2402.03300)."""
+"""Group-normalised advantages: `A_ij = (R_ij - mean_j R_ij) / (std_j R_ij + eps)` (GRPO, arXiv 2402.03300)."""
 
 import torch
 from torch import Tensor

@@ -7,6 +7,6 @@ from trainers.objectives.discriminators import PairDiagnostics, Scores
 
 
 def original_discriminator(teacher: Scores, student: Scores) -> tuple[Tensor, PairDiagnostics]:
-    """Return the loss -log sigmoid(raw_T - raw_S), (N,), which saturates: at difference 15 its gradient is 3e-7."""
+    """Return the loss (N,), `-log sigmoid(raw_T - raw_S)`, which saturates: at difference 15 its gradient is 3e-7."""
     loss = -functional.logsigmoid(teacher.raw - student.raw)
     return loss, {"critic/ranking_loss": loss}

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
-    """Return penalties in [-1, 0], (N,), of responses with `lengths` (N,) tokens.
+    """Return the penalties (N,), in [-1, 0], of responses with `lengths` (N,) tokens.
 
     The penalty is 0 up to max_length - buffer tokens and falls linearly to -1 at max_length.
     """

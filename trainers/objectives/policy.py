@@ -23,13 +23,13 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over each response's tokens: (N, T), (N, T) -> (N,); 0 for an empty response."""
+    """Return the mean (N,) of (N, T) values over each response's tokens; it is 0 for an empty response."""
     mask = mask.to(values.dtype)
     return torch.where(mask > 0, values, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)
 
 
 def decayed_sum(values: Tensor, decay: float) -> Tensor:
-    """Return y_t = x_t + decay y_{t-1} of `values` x (N, T), 0 <= decay <= 1: (N, T).
+    """Return y (N, T) with `y_t = x_t + decay * y_{t-1}`, for `values` x (N, T) and 0 <= decay <= 1.
 
     A parallel prefix sum (Hillis and Steele 1986) needs log2 T steps, while a loop over tokens would need T.
     """
@@ -63,7 +63,9 @@ def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denomin
 
 # Kullback-Leibler divergence to the reference policy.
 def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
-    """Return the k3 estimate of KL(policy || reference) per token: r - log r - 1, r = reference / policy; (N, T), nats.
+    """Return the k3 estimate of KL(policy || reference) per token, (N, T), in nats.
+
+    With r = reference / policy it is `r - log r - 1`.
 
     It is never negative, and unbiased under the policy's own samples (Schulman 2020, "Approximating KL divergence";
     GRPO, arXiv 2402.03300, equation 4). verl's `low_var_kl` also bounds it at 10. TRL multiplies it by the importance
@@ -74,7 +76,7 @@ def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
 
 
 def k1(logps: Tensor, reference_logps: Tensor) -> Tensor:
-    """Return the k1 estimate of KL(policy || reference) per token: log(policy / reference), (N, T), nats.
+    """Return the k1 estimate (N, T), in nats, of KL(policy || reference) per token: `log(policy / reference)`.
 
     It is unbiased but can be negative. Under the policy's own samples its expected gradient is 0, so as a loss it does
     not keep the policy near the reference.
@@ -86,7 +88,9 @@ ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
 
 
 def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> float:
-    """Return the next KL coefficient, within [0.01, 1]: times 1.5 if the KL is above 2 target, 0.5 below target / 2.
+    """Return the next KL coefficient, within [0.01, 1].
+
+    The coefficient is multiplied by 1.5 if the KL is above `2 * target`, and by 0.5 if the KL is below `target / 2`.
 
     This is the rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with the factors and bounds of the GSPO
     notes.
@@ -105,10 +109,10 @@ def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> f
 # of tokens are in float64 and without gradient. A variance stores the squared distances from its own mean (Chan, Golub
 # and LeVeque 1983), because sums of squares would lose the variance of ratios that are nearly 1.
 class Statistic(Protocol):
-    """Statistic of some values that can be joined with that of others."""
+    """Statistic of some values, which can be joined with the statistic of other values."""
 
     def join(self, other: Self) -> Self:
-        """Return the statistic of the values of both."""
+        """Return the statistic of the values of both statistics together."""
 
     def value(self) -> Tensor | None:
         """Return the statistic as a scalar; None if it is undefined."""
@@ -148,7 +152,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Tensor, mask: Tensor | None = None) -> Self:
-        """Return the mean of `values`, of any shape, where `mask` of the same shape is not 0; 0 if there is none."""
+        """Return the mean of `values`, of any shape, where `mask` of the same shape is not 0; 0 for an empty mask."""
         values, mask = _chosen(values, mask)
         return cls(values.sum(), mask.sum())
 
@@ -161,7 +165,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Maximum:
-    """Largest of values; unlike other statistics, it is not averaged over the minibatches of a step."""
+    """Largest of some values. Unlike other statistics, it is not averaged over the minibatches of a step."""
 
     largest: Tensor
 
@@ -188,7 +192,7 @@ class Variance:
 
     @classmethod
     def of(cls, values: Tensor, mask: Tensor | None = None) -> Self:
-        """Return the variance of `values` where `mask` is not 0; 0 if there is none."""
+        """Return the variance of `values` where `mask` is not 0; 0 for an empty mask."""
         values, mask = _chosen(values, mask)
         count = mask.sum()
         mean = values.sum() / count.clamp(min=1.0)
@@ -207,7 +211,7 @@ class Variance:
 
 @dataclass(frozen=True)
 class VarianceReduction:
-    """1 - Var(after) / Var(raw); undefined if Var(raw) is rounding noise, as for ratios that are all about 1."""
+    """Reduction of variance, `1 - Var(after) / Var(raw)`; undefined if Var(raw) is rounding noise (equal ratios)."""
 
     raw: Variance
     after: Variance
@@ -221,7 +225,7 @@ class VarianceReduction:
 
 
 def group_metrics(rewards: Tensor, group_size: int) -> dict[str, Tensor]:
-    """Return the logged statistics of a step's rewards (N,), including those of groups if G is above 1."""
+    """Return the logged statistics of a step's rewards (N,), including statistics of groups if G is above 1."""
     metrics = {"reward/mean": rewards.mean(), "reward/std": rewards.std(correction=0)}
     if group_size > 1:
         groups = rewards.view(-1, group_size)
@@ -242,7 +246,7 @@ class StepMetrics:
         self._largest: set[str] = set()
 
     def close_minibatch(self, *parts: Mapping[str, Statistic]) -> None:
-        """Join the statistics of a minibatch's micro-batches and of the minibatch as a whole, and add its values."""
+        """Join the statistics of a minibatch's micro-batches with those of the whole minibatch; add the values."""
         joined: dict[str, Statistic] = {}
         for name, statistic in (item for statistics in parts for item in statistics.items()):
             if not hasattr(statistic, "join"):

@@ -29,7 +29,10 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """Return `values` (N, T) scaled to mean 0 and sample variance 1 over the tokens of `mask`, as verl does; else 0."""
+    """Return `values` (N, T) scaled to mean 0 and sample variance 1 over the tokens of `mask`, as in verl.
+
+    Others become 0.
+    """
     count = mask.sum().to(values.dtype)
     centred = values - masked_mean(values, mask)
     variance = masked_mean(centred**2, mask) * count / (count - 1).clamp(min=1.0)
@@ -45,7 +48,7 @@ def value_loss(
     clip: float,
     denominator: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (N, T).
+    """Return `0.5 * mean(max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2))`; all tensors are (N, T).
 
     OpenAI's PPO and verl's `compute_value_loss` use the same loss. Diagnostics: the share of clipped tokens, and the
     explained variance 1 - var(R - v) / var(R), which is undefined if all returns are equal.

@@ -10,7 +10,7 @@ from trainers.objectives.token_ratio import TOKEN_LOG_BOUND
 
 
 def product_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Return s for logps, old_logps, mask (N, T), the same at every token of the response: (N, T).
+    """Return the sequence ratio s (N, T), the same at every token of a response, for logps, old_logps and mask (N, T).
 
     The log-ratio has the bounds of a token's log-ratio, so that the ratio of a long response neither overflows nor
     vanishes.

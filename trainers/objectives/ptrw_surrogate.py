@@ -9,7 +9,7 @@ from trainers.objectives.policy import Diagnostics, Mean
 def ptrw_surrogate(
     ratio: Tensor, advantages: Tensor, mask: Tensor, *, sigma: float, detach_weight: bool = False
 ) -> tuple[Tensor, Diagnostics]:
-    """Return the loss -exp(-(s - 1)^2 / (2 sigma^2)) s A for sequence ratios s and advantages A (N, T).
+    """Return the loss `-exp(-(s - 1)^2 / (2 * sigma^2)) * s * A` for sequence ratios s and advantages A (N, T).
 
     The gradient passes through the Gaussian, so it changes its sign at s (s - 1) = sigma^2 (s = 1.039 for sigma 0.2);
     above, a response is pulled back towards the old policy. With `detach_weight` the Gaussian only scales the gradient.

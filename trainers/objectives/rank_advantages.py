@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def rank_advantages(rewards: Tensor) -> Tensor:
-    """Return 1 - 2 rank / (n - 1) for rewards (Q, N), with rank 0 for the best of a query's n sequences: (Q, N).
+    """Return `1 - 2 * rank / (n - 1)`, (Q, N), for rewards (Q, N), with rank 0 for the best of a query's n sequences.
 
     Equal rewards share the mean of their ranks, so a query with equal rewards gets exactly 0. `position_advantages`
     ranks ties by position instead.

@@ -1,11 +1,11 @@
-"""Group-relative advantages without normalisation: A_ij = R_ij - mean_j R_ij (Dr. GRPO, arXiv 2503.20783)."""
+"""Group-relative advantages without normalisation: `A_ij = R_ij - mean_j R_ij` (Dr. GRPO, arXiv 2503.20783)."""
 
 import torch
 from torch import Tensor
 
 
 def relative_advantages(rewards: Tensor, group_size: int) -> Tensor:
-    """Return rewards (N,), stored group by group, minus the mean of their group: (N,).
+    """Return the advantages (N,): rewards (N,), stored group by group, minus the mean of each group.
 
     A group with equal rewards gets exactly 0, even if its mean is rounded.
     """

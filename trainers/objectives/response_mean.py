@@ -6,7 +6,7 @@ from trainers.objectives.policy import Diagnostics, sequence_mean
 
 
 def response_mean(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
-    """Return the mean of each response's ratios (N, T), with its gradient, at all of its tokens: (N, T).
+    """Return the mean of each response's ratios (N, T), with its gradient, repeated at all tokens of the response.
 
     Unlike in `arithmetic_ratio`, weights of mean 1 on equal ratios have no effect.
     """

@@ -6,14 +6,14 @@ from torch import Tensor
 
 # Each of Q queries has the same number N >= 2 of sequences.
 def positions(values: Tensor, *, descending: bool) -> Tensor:
-    """Return the rank of each of the values (Q, N) in its sorted row, from 0; of equal values the first comes first."""
+    """Return the rank, from 0, of each of the values (Q, N) in its sorted row; equal values keep their order."""
     order = values.argsort(dim=-1, descending=descending, stable=True)
     return order.argsort(dim=-1).to(values.dtype)
 
 
 # Reward-weighted cross-entropy over candidate sequences (RCE): good sequences are imitated more.
 def rce_weights(rewards: Tensor, tau: float) -> Tensor:
-    """Return the weights softmax(rewards / tau) over each query's sequences, (Q, N); tau -> 0 selects the best one."""
+    """Return the weights (Q, N), `softmax(rewards / tau)` over each query's sequences; tau -> 0 selects the best."""
     return (rewards / tau).softmax(-1)
 
 
@@ -28,7 +28,7 @@ def tau_at(step: int, steps: int, start: float, end: float) -> float:
 
 
 def smoothed_cross_entropy(step_logps: Tensor, pointers: Tensor, free: Tensor, smoothing: float) -> Tensor:
-    """Return the label-smoothed cross-entropy of sequences, averaged over their steps: (Q, N).
+    """Return the label-smoothed cross-entropy (Q, N) of sequences, averaged over the steps of each sequence.
 
     The target of a step is 1 - smoothing for the choice, plus smoothing spread evenly over all candidates that are free
     at that step, including the choice (Szegedy et al., arXiv 1512.00567).
@@ -42,13 +42,13 @@ def smoothed_cross_entropy(step_logps: Tensor, pointers: Tensor, free: Tensor, s
 
 
 def rce_loss(weights: Tensor, losses: Tensor) -> Tensor:
-    """Return the mean over queries of sum_n weights_n losses_n, with weights and losses (Q, N)."""
+    """Return the mean over queries of `sum_n (weights_n * losses_n)`, with weights and losses (Q, N)."""
     return (weights * losses).sum(-1).mean()
 
 
 # Ranks as rewards, ties by position: `compute_rce_loss` of `pointer_selector_v3.py` (the notes, cause 3).
 def position_normalised(rewards: Tensor) -> Tensor:
-    """Return rank / (n - 1) for rewards (Q, N): 0 for the worst of a query's n sequences, 1 for the best: (Q, N).
+    """Return `rank / (n - 1)`, (Q, N), for rewards (Q, N): 0 for the worst of a query's n sequences, 1 for the best.
 
     All queries then get the same weights, which the notes criticise. As in the source, of equal rewards the last one
     has the highest rank here, but the first one in the advantages.

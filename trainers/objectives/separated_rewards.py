@@ -7,9 +7,10 @@ from torch import Tensor
 
 
 def separated_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return the rewards (Q, N): max(2, 2 hard_weight + soft_weight acc_score) for positives, else
+    """Return the rewards (Q, N), which are at least 2 for positives and at most 1 for negatives.
 
-    min(1, soft_weight acc_score). With weights of 1 they are those of `hard_plus_soft_v2`.
+    Positives get `max(2, 2 * hard_weight + soft_weight * acc_score)`, negatives `min(1, soft_weight * acc_score)`. With
+    weights of 1 they are those of `hard_plus_soft_v2`.
     """
     positive = correct >= 1
     soft = settings.soft_weight * acc_score

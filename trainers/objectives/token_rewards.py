@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def increments(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return token rewards r_1 = s_1, r_t = s_t - s_{t-1} (N, T), 0 outside `mask`.
+    """Return token rewards (N, T), `r_1 = s_1` and `r_t = s_t - s_{t-1}`; they are 0 outside `mask`.
 
     The score s_t, of scores (N, T), is that of the text up to token t, so the rewards add up to the last token's score.
     """
@@ -19,7 +19,7 @@ def increments(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def returns_to_go(rewards: Tensor, mask: Tensor) -> Tensor:
-    """Return the sums sum_{u >= t} r_u of this and later tokens' rewards (N, T): (N, T), 0 outside `mask`."""
+    """Return, at each token, the sum `sum_{u >= t} r_u` of its reward and all later ones, (N, T); 0 outside `mask`."""
     rewards = torch.where(mask > 0, rewards, 0.0)
     return torch.where(mask > 0, rewards.flip(1).cumsum(1).flip(1), 0.0)
 

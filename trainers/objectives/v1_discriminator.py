@@ -9,7 +9,7 @@ from trainers.objectives.discriminators import PairDiagnostics, Scores, ranking_
 def v1_discriminator(
     teacher: Scores, student: Scores, *, margin: float = 1.0, temperature: float = 2.0, ranking_weight: float = 0.5
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return the loss relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature)), (N,).
+    """Return the loss (N,), `relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature))`.
 
     diff is the difference between teacher's and student's pooled scores. It has no upper bound: the ranking term
     rewards its growth up to the clamp at 10 * temperature.

@@ -19,7 +19,7 @@ def v2_discriminator(
     temperature: float = 2.0,
     ranking_weight: float = 0.5,
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return the loss d-v1 + relu(diff - max_margin), (N,).
+    """Return the loss (N,): that of d-v1 plus `relu(diff - max_margin)`.
 
     upper_on: whether the upper hinge bounds the difference of pooled scores (section 12 of the notes) or of raw scores
     (section 21.2, because sums drifted to a difference of 335 while their means stayed within the bound).

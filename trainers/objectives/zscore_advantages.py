@@ -7,7 +7,7 @@ MIN_STD = 0.1  # a smaller standard deviation is noise, which dividing by it wou
 
 
 def zscore_advantages(rewards: Tensor) -> Tensor:
-    """Return (R - mean) / max(std, 0.1) over each query's sequences, for rewards R (Q, N): (Q, N).
+    """Return `(R - mean) / max(std, 0.1)`, (Q, N), over each query's sequences, for rewards R (Q, N).
 
     std is the sample standard deviation (n - 1), as in the source. Equal rewards give exactly 0.
     """

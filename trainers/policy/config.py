@@ -92,7 +92,7 @@ class Memory(Strict):
 
 
 class Data(Strict):
-    """Problems per split. The development split is for choices; only the last stage reads the test split."""
+    """Problems per split. Choices are made on the development split; only the last stage reads the test split."""
 
     warm: int = Field(default=2000, ge=1, description="Problems with worked responses.")
     train: int = Field(default=2000, ge=1, description="Problems for reinforcement.")
@@ -499,7 +499,10 @@ class PolicyConfig(Strict):
             yield f"warm_start.until.problems {until.problems} exceeds data.train {self.data.train}; lower it"
 
     def without_effect(self) -> dict[str, str]:
-        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        """Return the dotted keys without effect in this configuration, each with the reason.
+
+        A variant may not change them.
+        """
         keys: dict[str, str] = {}
         if self.kl.kl_coef == 0 or not self.kl.adaptive:
             reason = "there is no KL at kl.kl_coef 0" if self.kl.kl_coef == 0 else "kl.adaptive is false"
