@@ -84,7 +84,7 @@ def _signed(claim: Claim) -> str:
 
 
 def best_case_p(net_items: float) -> float:
-    """Return the smallest possible two-sided sign-test p: exactly `net_items` items differ, all in one direction."""
+    """Return the smallest possible two-sided sign-test p, which is that of `net_items` items in one direction."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 

@@ -178,7 +178,10 @@ class Evaluation:
         return any(self._rates.can_be_mean(*side, runs) for side in sides)
 
     def fewest_runs_of_mean(self, number: Printed) -> int | None:
-        """Return the fewest runs whose mean rate, or this mean's distance from a target, can print as `number`."""
+        """Return the fewest runs whose mean rate, or this mean's distance from a target, can print as `number`.
+
+        None if no number of runs up to MOST_RUNS does.
+        """
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
 
 
 def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
-    """Return, in words, the fewest runs that could give the number, and whether any could."""
+    """Return, in words, the fewest runs that could give the number, and whether any number of runs could."""
     what = "rates" if evaluation.target is None else "per-run distances"
     said, possible = [], False
     lattices = {"": evaluation.plain} | ({" over batches": evaluation.batched} if evaluation.has_uneven_batches else {})

@@ -185,7 +185,7 @@ class Campaign:
         return max(self.seconds() / max(1, len(self.known)), 1e-3)
 
     def left(self) -> float:
-        """Return the number of runs that are left in the budget; infinite without a budget."""
+        """Return the number of runs that are left in the budget; without a budget, it is infinite."""
         budget = math.inf if self.settings.budget is None else 3600 * self.settings.budget
         return max(0.0, (budget - self.seconds()) / self.of_a_run())
 
@@ -242,7 +242,7 @@ class Campaign:
 
 
 def machine() -> str:
-    """Return the host and processor of this machine, by which a change of machines is noticed."""
+    """Return the host and processor of this machine, so that a change of machines is noticed."""
     from ablation.runner.provenance import describe_hardware
 
     hardware = describe_hardware()

@@ -205,11 +205,11 @@ class Pool:
         self._seen.add((variant, value))
 
     def noise(self) -> tuple[float, int]:
-        """Return the variance of one run, pooled over variants, and its degrees of freedom."""
+        """Return the variance of one run, pooled over variants, and the degrees of freedom of this variance."""
         return self._squares / self._freedom, self._freedom
 
     def variance(self, variant: str, prior: int) -> tuple[float, float]:
-        """Return the variance of a run of one variant, shrunk towards the pooled one, and its degrees of freedom."""
+        """Return the variance of a variant's runs, shrunk towards the pooled variance, and its degrees of freedom."""
         pooled, freedom = self.noise()
         runs, prior = self.runs.get(variant, _Runs(1)), min(prior, freedom)
         return (prior * pooled + runs.squares) / (prior + runs.n - 1), prior + runs.n - 1
@@ -357,7 +357,7 @@ class Referee:
         return above <= 0 if self.exact else above < threshold * self._sd()
 
     def _sd(self) -> float:
-        """Return the standard deviation of a run of the champion, mostly from its own runs."""
+        """Return the standard deviation of the champion's runs, mostly from these runs themselves."""
         return math.sqrt(self.pool.variance(self.provisional, self.rules.near)[0])
 
     def _step(self, variant: str, values: Sequence[float], *, simplified: bool = False) -> None:
@@ -370,7 +370,7 @@ class Referee:
         self.provisional = variant
 
     def pairs_for(self, gain: float, tests: int = 1) -> int:
-        """Return the number of pairs that show a gain in each of `tests` tests, with the policy's power."""
+        """Return the number of pairs of runs with which each of `tests` tests shows a gain, with the policy's power."""
         sides = [self._verifying.variance(each, self.rules.prior) for each in (self.verified, self.provisional)]
         freedom = max(2, int(sum(nu for _, nu in sides)))
         z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(1 - (1 - self.rules.power) / tests)
@@ -391,7 +391,7 @@ class Referee:
         return self.pool.runs[self.provisional].mean - self.pool.runs[self.verified].mean
 
     def closing(self, left: float) -> int:
-        """Return the number of pairs of a last verification if the budget allows no further trial before it, else 0."""
+        """Return the number of pairs of a last verification, or 0 if the budget allows another trial before it."""
         rules = self.rules
         if self.exact or self.provisional == self.verified or left > 2 * rules.most + rules.again + 1:
             return 0

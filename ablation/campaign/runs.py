@@ -109,7 +109,7 @@ def run_once(
 
 
 def _locked(place: Path, locked: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the files of each locked path in a worktree. Raises Refused or ConfigError if they have changed."""
+    """Return the files of each locked path in a worktree. Raises Refused or ConfigError if any file has changed."""
     found = {path: files_below(place / path) for path in locked}
     for path, files in found.items():
         if digest_of(files) != locked[path]:

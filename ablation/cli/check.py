@@ -143,7 +143,7 @@ def _found(store: Store) -> Iterator[str]:
 
 
 def _memory(states: Mapping[str, StageState]) -> str:
-    """Return a line with the peak memory of each stage: on the device or, if none was used, in the process."""
+    """Return a line with each stage's peak memory: that of the device or, if no device was used, of the process."""
     peaks = [
         f"{id} {state.device_memory_mb:,.0f} MB on the device"
         if state.device_memory_mb

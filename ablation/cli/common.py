@@ -93,7 +93,10 @@ def reports_folder(arguments: Namespace) -> Path:
 
 
 def claimed_reports(arguments: Namespace) -> Path:
-    """Return the reports folder. Raises ConfigError if it already holds the reports of another results folder."""
+    """Return the reports folder.
+
+    Raises ConfigError if the folder already holds the reports of another results folder.
+    """
     from ablation.plan.collected import claim_reports
 
     reports = reports_folder(arguments)

@@ -99,9 +99,10 @@ def studies_having(settings: Settings, variants: Sequence[str], study: str | Non
 
 
 def study_with(settings: Settings, *variants: str) -> str:
-    """Return the only study that has all these variants. Raises ConfigError if there is none or more than one.
+    """Return the only study that has all these variants.
 
-    Studies that the settings list come before others.
+    Raises ConfigError if no study, or more than one, has all of them. Studies that the settings list come before
+    others.
     """
     having = studies_having(settings, variants)
     listed = [name for name in having if name in settings.studies] or having
@@ -257,7 +258,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _marked(config: Mapping[str, Any], defaults: Any, depth: int = 0) -> Iterator[str]:
-    """Yield YAML lines, with a comment at each leaf that differs from its default."""
+    """Yield the lines of a configuration as YAML, with a comment at each leaf that differs from its default."""
     for key, value in config.items():
         indent = "  " * depth
         default = dotted.get(defaults, key, None)

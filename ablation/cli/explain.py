@@ -39,7 +39,7 @@ def declare_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
-    """Print the variants between A and B and their cost or, once they have run, the effect of each change."""
+    """Print the variants between A and B and their cost or, once the variants have run, the effect of each change."""
     only, wanted = named_pair("explain", arguments)
     if not CONFIGS.exists():
         problem = "is not a variant of the project in this folder, so `explain` cannot add variants between A and B"

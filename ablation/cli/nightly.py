@@ -125,7 +125,7 @@ def _name(run: ImportedRun, place: Path) -> str:
 def _past(
     path: Path, names: Sequence[str], window: Window, *, new: Set[str], note: Problem
 ) -> tuple[dict[str, list[Value]], str]:
-    """Return {metric: the value of each past run}, and a name for the source of their order.
+    """Return {metric: the value of each past run}, and what the order of the runs is taken from.
 
     New runs, copies, and runs that failed or ended early are left out. The order is empty if it is not certain or if
     the new run is not the last. `new`: digests of the new runs.

@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
     """Parser that reports bad arguments in one line, as other bad input is reported."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2. If an unknown choice is close to a known one, the message names only that one."""
+        """Exit with status 2. If an unknown choice is close to a known one, the message names only the known one."""
         match = re.fullmatch(r"(.*invalid choice: '(.*)') \(choose from (.*)\)", message, re.DOTALL)
         choices = re.findall(r"[\w-]+", match[3]) if match else []
         if match and (close := difflib.get_close_matches(match[2][:200], choices, n=1)):

@@ -220,7 +220,7 @@ def _smallest(search: Search) -> Iterator[str]:
 
 
 def _of_one_run(search: Search) -> Iterator[str]:
-    """Yield lines on the items that detect the effect between two runs, and on the seeds for several noise levels."""
+    """Yield lines on the items that detect an effect between two runs, and on the seeds for several noise levels."""
     items, name = search.enough_items(), search.middle.name
     enough = "even a million items would not" if items is None else f"{items:,} items"
     yield f"{name}: {enough} detect {_wanted(search)} between these two runs"

@@ -57,7 +57,7 @@ class Between:
         return list(self.changes)
 
     def variant(self, chosen: frozenset[int]) -> Variant:
-        """Return A with the chosen factors of B: a variant of the study with this configuration, or else a new one.
+        """Return A with the chosen factors of B: the study's variant with this configuration, or else a new variant.
 
         Keys without effect in this configuration keep the values of A.
 

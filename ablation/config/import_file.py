@@ -121,7 +121,7 @@ class ImportFile(Strict):
 
 
 def read_import_file(path: Path) -> tuple[str, ImportFile]:
-    """Return the study's name and the content of its file. Raises ConfigError."""
+    """Return the study's name and the content of its file. Raises ConfigError if the file is not valid."""
     written = validate(ImportFile, load_yaml(path), path)
     name = written.name or (path.resolve().parent.name if path.stem in ("study", "_study") else path.stem)
     for variant in written.variants:
@@ -130,7 +130,7 @@ def read_import_file(path: Path) -> tuple[str, ImportFile]:
 
 
 def checked_name(name: str, where: Path | str, key: str = "name", kind: str = "study") -> str:
-    """Return the name if it is valid for a study, or for a variant. Raises ConfigError if it is not."""
+    """Return the name if it is valid for a study, or for a variant. Raises ConfigError for an invalid name."""
     if not is_safe_name(name):
         raise ConfigError(where, key, name, f"is not a valid {kind} name", "use letters, digits, '.', '-' and '_'")
     return name

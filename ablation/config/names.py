@@ -79,7 +79,7 @@ def check_name(name: str, known: Iterable[str], file: Path | str, key: str, prob
 
 
 def distinct(values: tuple[_Each, ...]) -> tuple[_Each, ...]:
-    """Return the values. Raises ValueError if two are equal."""
+    """Return the values unchanged. Raises ValueError if two of them are equal."""
     if len(set(values)) != len(values):
         raise ValueError("contains a value twice; list each value once")
     return values

@@ -69,7 +69,10 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
 
 
 def import_model(path: str, file: Path) -> type[BaseModel]:
-    """Return the config model that the study file names as `module:Class`. Raises ConfigError if it cannot be used."""
+    """Return the config model that the study file names as `module:Class`.
+
+    Raises ConfigError if the model cannot be used.
+    """
     model = imported(path, file, "config", "Class")
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
         raise ConfigError(file, "config", path, "is not a strict pydantic model", 'use BaseModel with extra="forbid"')

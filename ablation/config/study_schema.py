@@ -313,12 +313,12 @@ class Analysis(Strict):
 
     @property
     def k(self) -> int:
-        """Number of samples that pass@k or cons@k draws; 0 if the mean of all samples is compared."""
+        """Number of samples that pass@k or cons@k draws; 0 if means of samples are compared."""
         return self.pass_at or self.cons_at or 0
 
     @property
     def outcome(self) -> str:
-        """Outcome of an item's samples that is compared, such as `pass@4`; empty if their mean is compared."""
+        """Outcome of an item's samples that is compared, such as `pass@4`; empty if means of samples are compared."""
         return f"{'pass' if self.pass_at else 'cons'}@{self.k}" if self.k else ""
 
     @property

@@ -40,7 +40,7 @@ def load_studies(settings: Settings) -> dict[str, Study]:
 
 
 def _part(study: Study, planned: Iterable[str]) -> Study:
-    """Return the study with the planned variants and their ancestors; if no variant is planned by name, with all."""
+    """Return the study with the planned variants and their ancestors, or with all if the settings name none."""
     parents = {name: variant.parent for name, variant in study.variants.items()}
     kept = {above for name in planned for above in (name, *ancestors(name, parents))}
     return replace(study, variants={name: each for name, each in study.variants.items() if name in kept or not kept})

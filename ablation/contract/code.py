@@ -142,7 +142,7 @@ class Sources:
         self._modules: dict[tuple[str, str], list[str]] = {}
 
     def read(self, file: str) -> "_File":
-        """Return the parts of a file that count for keys. Raises OSError."""
+        """Return the parts of a file that count for keys. Raises OSError if the file cannot be read."""
         if file not in self._read:
             self._read[file] = _read(self.root / file)
         return self._read[file]
@@ -174,7 +174,7 @@ class Sources:
         return self.modules(module, [""])
 
     def modules(self, name: str, folders: Iterable[str]) -> list[str]:
-        """Return the files of a module and of the packages above it, from the first folder that has any of them."""
+        """Return the files of a module and of the packages above it, from the first folder that has any such file."""
         for folder in dict.fromkeys(folders) if "/" not in name else ():
             if (name, folder) not in self._modules:
                 parts = name.split(".")
@@ -187,7 +187,10 @@ class Sources:
         return []
 
     def files(self, code: Code) -> dict[str, str]:
-        """Return the digest of each file that the code begins with or imports. Raises OSError."""
+        """Return the digest of each file that the code begins with or imports.
+
+        Raises OSError if a file cannot be read.
+        """
         mentioned = mentions(code.words)
         scripts = [os.path.dirname(name) for name in named_files(code.words, self.root) if name.endswith(".py")]
         first = [*scripts, *([""] if mentioned.modules else [])]

@@ -24,7 +24,7 @@ def json_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in types that JSON has: NaN becomes null, times ISO 8601 text, NumPy's numbers Python's."""
+    """Return a value in types that JSON has: NaN as null, times as ISO 8601 text, NumPy's numbers as Python's."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):

@@ -169,7 +169,7 @@ class _Watch:
         self._worst = nan
 
     def update(self, step: int, value: float, reference: float | None) -> Event | None:
-        """Check a value; return the stretch outside the range if it is as long as the window, else None."""
+        """Check a value; return the stretch outside the range if it is at least as long as the window, else None."""
         rule = self.rule
         if rule.after is not None and step <= rule.after:
             return None
@@ -187,7 +187,7 @@ class _Watch:
         return Event(rule, self.metric, self._first_step, step, self._worst)
 
     def _measure(self, value: float, reference: float | None) -> float | None:
-        """Return the change from the reference, or the ratio to it; None without a reference.
+        """Return the change from the reference, or the ratio to the reference; None without a reference.
 
         The ratio to a reference of zero is not finite.
         """

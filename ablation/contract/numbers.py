@@ -86,7 +86,7 @@ def half(low: Any, high: Any) -> float:
 
 
 def estimate(value: Any, low: Any, high: Any, decimals: int | None = None, sign: str = "+") -> tuple[str, str]:
-    """Return the texts of an estimate and its interval; by default the width of the interval gives the decimals."""
+    """Return an estimate and its interval as texts; by default the interval's width decides the number of decimals."""
     if decimals is None:
         decimals = decimals_for((value, low, high), [half(low, high)])
     return fixed(value, decimals, sign), interval(low, high, decimals, sign)

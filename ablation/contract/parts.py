@@ -25,7 +25,7 @@ def load(names: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Absent:
-    """Marks a new field of a config model with a value: before the field existed, all stages ran as with this value.
+    """Marks a new field of a config model with the value that all stages used before the field existed.
 
     A stage's key holds all values that the stage reads, so a new field gives every reader a new key. With this mark, as
     in `smoothing: Annotated[float, Absent(0.0)] = Field(default=0.0, ...)`, a field of this value is left out of the

@@ -95,7 +95,7 @@ def left_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
-    """Return an error about the first file that is not as the stage left it; empty if all files are.
+    """Return an error about the first file that differs from what the stage left; empty if no file does.
 
     Files are read as a whole, because most damage that keeps the length still decodes.
     """

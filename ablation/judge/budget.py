@@ -48,7 +48,7 @@ class Rule:
 
 
 def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
-    """Return the chances of the undecided comparisons at the remaining interim analyses; empty after the last one."""
+    """Return the chances of the undecided comparisons at the remaining interim analyses; empty if none remains."""
     analysis = study.analysis
     weights = interim_weights(analysis.interim_analyses)
     left = level_left(study, comparisons)
@@ -237,7 +237,7 @@ def choose(
     waiting = dict(chances)
 
     def offers(comparison: tuple[str, str]) -> list[Offer]:
-        """Return a comparison's offers, one for each remaining interim analysis, at the cost that is still to pay."""
+        """Return a comparison's offers, one for each remaining interim analysis, with the cost that is still to pay."""
         first = min(waiting[comparison], default=0)
         return [
             Offer(*comparison, taken[comparison], interim, first, chance, prices.missing(comparison, interim, paid))

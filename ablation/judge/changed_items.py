@@ -62,7 +62,7 @@ class ChangedItems:
     lost: list[ChangedItem]
 
     def most(self, count: int) -> list[ChangedItem]:
-        """Return the items with the largest changes, in either direction."""
+        """Return the items with the largest changes, whether improvements or not."""
         return sorted([*self.gained, *self.lost], key=lambda changed: changed.order)[:count]
 
 

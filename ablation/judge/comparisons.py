@@ -148,7 +148,7 @@ class Comparison(Judged):
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
 
     def _in_how_many(self, verdict: str, interim: Interim) -> str:
-        """Return, as a clause, the number of seeds in which the verdict holds; empty if it is all seeds."""
+        """Return, as a clause, the number of seeds in which the verdict holds; empty if it holds in all seeds."""
         apart = np.sign(interim.estimate.per_seed) == (1 if verdict == "better" else -1)
         if verdict not in ("better", "worse") or not len(apart) or apart.all():
             return ""
@@ -285,7 +285,7 @@ class Comparison(Judged):
 
     @property
     def identical(self) -> bool:
-        """Whether the two given evaluations have identical values, as a file and its copy would."""
+        """Whether the two given evaluations have identical values, as if one file were a copy of the other."""
         given = not self.measurements.planned and "identical" not in self.measurements.allowed
         return given and self.estimate is not None and _no_difference(self.estimate)
 
@@ -314,7 +314,7 @@ class Comparison(Judged):
 
     @cached_property
     def seeds_needed(self) -> int | None:
-        """Seeds that detect the observed effect with 80% power."""
+        """Number of seeds that detect the observed effect with 80% power."""
         if self.latest is None or self.estimate is None or self.measurements.design.claim == "checkpoints":
             return None
         latest = self.latest
@@ -470,6 +470,6 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
 
 
 def factor_among(key: str, factors: Mapping[str, str]) -> str:
-    """Return the factor of a key, given a study's {changed key: factor}; the key itself if no factor covers it."""
+    """Return the factor of a key, given a study's {changed key: factor}; without a factor, return the key itself."""
     above = [changed for changed in factors if dotted.covers(changed, key)]
     return factors[max(above, key=len)] if above else key

@@ -44,7 +44,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of `decide`: why it ended, the comparisons, and the counts before and after."""
+    """Result of `decide`: why the rounds ended, the comparisons, and the counts before and after."""
 
     why: str
     comparisons: list[Comparison]
@@ -138,7 +138,7 @@ def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) 
 
 
 def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
-    """Return the judged study, the interim analyses that it declares, and the cost of more seeds."""
+    """Return the judged study, the interim analyses that the study declares, and the cost of more seeds."""
     with Store(database) as store:
         if study not in store.studies():
             raise ConfigError(

@@ -174,7 +174,7 @@ class _Contrasts:
 
 
 def explain(study: Measurements, runs: Mapping[Corner, str], n: int) -> Explanation:
-    """Explain the effect of n factors by the variants {factors as in B: variant} of a factorial design.
+    """Explain the effect of n factors by {factors as in B: variant}, the variants of a factorial design.
 
     The chance that any factor without effect is named is at most alpha, and so is the chance of any false interaction
     (Holm 1979).

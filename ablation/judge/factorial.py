@@ -36,7 +36,7 @@ def design(n: int) -> list[Corner]:
 
 
 def runs_of(n: int) -> int:
-    """Return the number of runs that separate n factors; with more than eight factors, the smallest number."""
+    """Return the number of runs that separate n factors; for more than eight factors, the smallest possible number."""
     return 2 ** min(n, FULL) if n <= FRACTION else 2 + (n - 1).bit_length()
 
 
@@ -70,7 +70,7 @@ def shapley_weights(n: int, runs: Sequence[Corner]) -> Array:
 
 
 def joint_effects(n: int, runs: Sequence[Corner]) -> dict[tuple[Corner, ...], Array]:
-    """Return the weights of main effects and interactions; effects that the runs cannot separate share one entry.
+    """Return the weights of main effects and interactions; effects that the runs cannot separate share an entry.
 
     The interaction of two factors is the effect of one if the other is as in B, minus its effect if the other is as in
     A, on average over further factors. That of three is the difference of two such interactions, and so on.

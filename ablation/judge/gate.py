@@ -80,7 +80,7 @@ def compared_with(ancestor: str, study: Measurements) -> Measurements:
 def answers(
     study: Measurements, comparisons: Sequence[Comparison], required: str, asked: Sequence[Comparison]
 ) -> list[Answer]:
-    """Return an answer for each comparison in `asked`; `comparisons` are all that the study judges."""
+    """Return an answer for each comparison in `asked`; `comparisons` are all comparisons that the study judges."""
     # Without a margin there is no bound to test, so only the verdicts answer.
     testable = required in ("not-worse", "better") and study.analysis.margin is not None
     tests, correction = not_worse(study, comparisons) if testable else ({}, "")
@@ -158,7 +158,7 @@ def _answer(
 
 
 def _unless_other_units(answer: Answer) -> Answer:
-    """Return the answer, or an invalid one if it passed but the runs seem to be on different scales."""
+    """Return the answer, or an invalid answer if the comparison passed but the runs seem to be on different scales."""
     comparison = answer.comparison
     why = unlike_units(comparison.measurements, comparison.compared_runs) if answer.outcome == "passed" else ""
     remedy = "convert them to one unit, leave out some runs, or pass --allow scale"
@@ -204,7 +204,7 @@ Pair = tuple[str, str]  # child, parent
 
 
 def read_guardrails(store: Store, name: str) -> list[Measurements]:
-    """Read the measurements of each guardrail of a study, with its own analysis plan."""
+    """Read the measurements of each guardrail of a study, with the guardrail's own analysis plan."""
     guardrails = store.study(name).analysis.guardrails
     return [as_guardrail(read_measurements(store, name, rail.metric), rail, len(guardrails)) for rail in guardrails]
 

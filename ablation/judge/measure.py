@@ -34,7 +34,7 @@ class Interim:
 
 @dataclass(frozen=True)
 class Measured:
-    """One comparison before any correction; numbers are in units of the statistic, and positive is an improvement."""
+    """One comparison before any correction, in units of the statistic; a positive effect is an improvement."""
 
     measurements: Measurements = field(repr=False, compare=False)
     parent: str
@@ -107,7 +107,7 @@ class Measured:
 
     @property
     def seeds(self) -> int:
-        """Number of runs of the variant that has fewer."""
+        """Number of runs of the variant that has fewer runs."""
         return min(map(len, self.runs))
 
     @property

@@ -104,7 +104,7 @@ class Measurements:
 
     @cached_property
     def design(self) -> Design:
-        """The analysis plan's choice whether seeds are paired and whether verdicts are about recipe or checkpoints."""
+        """Whether, by the analysis plan, seeds are paired, and whether verdicts are about recipe or checkpoints."""
         return Design(self.analysis.seeds or "paired", self.analysis.claim or "recipe")
 
     @cached_property
@@ -130,7 +130,7 @@ class Measurements:
 
     @cached_property
     def item_lists(self) -> dict[Run, int]:
-        """A number for each sound run; runs with the same items in the same order have the same number."""
+        """A number for each sound run, equal for runs that have the same items in the same order."""
         lists: list[list[pd.Index]] = []
         numbers: dict[Run, int] = {}
         for run in (run for run in self.states if not self.faults[run]):
@@ -142,7 +142,7 @@ class Measurements:
 
     @cached_property
     def item_clusters(self) -> dict[Run, Clusters]:
-        """Clusters of each sound run's items; runs with the same items share one object."""
+        """Clusters of each sound run's items, as one object for all runs with the same items."""
         clusters: dict[int, Clusters] = {}
         for run, number in self.item_lists.items():
             if number not in clusters:
@@ -231,7 +231,7 @@ def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dic
 
 
 def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
-    """Replace the items' means by the plan's outcome, such as pass@4; return {run: reason} for runs without it."""
+    """Replace the items' means by the plan's outcome, such as pass@4; return {run: reason} if that is impossible."""
     if not analysis.k:
         return {}
     outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
@@ -255,7 +255,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
 
 
 def _logarithms(values: dict[Run, dict[str, Column]], analysis: Analysis) -> dict[Run, str]:
-    """Replace the items' values by their logarithms; return {run: message} for runs with a value that has none."""
+    """Replace the items' values by their logarithms; return {run: message} for runs with a value without logarithm."""
     faults = {}
     for run, by_subset in values.items():
         for subset, series in by_subset.items():

@@ -98,7 +98,7 @@ class SeedPrior:
 
 
 def trigamma_inverse(value: float) -> float:
-    """Return the y with trigamma(y) = value, by Newton's method on 1 / trigamma (Smyth 2004, appendix)."""
+    """Return the y with `trigamma(y) == value`, by Newton's method on `1 / trigamma` (Smyth 2004, appendix)."""
     if value > 1e7:
         return 1 / float(np.sqrt(value))
     if value < 1e-6:
@@ -114,7 +114,7 @@ def trigamma_inverse(value: float) -> float:
 
 
 def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
-    """Return the prior variance and its degrees of freedom (infinite if the variances do not differ), by log moments.
+    """Return the prior variance and its degrees of freedom, infinite for equal variances, by log moments.
 
     As limma's fitFDist (Smyth 2004, section 6.2): log variances have the variance trigamma(df / 2) + trigamma(prior df
     / 2). Where they vary less than by chance the prior variance is the plain mean.
@@ -128,7 +128,7 @@ def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
 
 
 def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array:
-    """Return posterior variances, weighted means as in limma's squeezeVar (Smyth 2004, equation 5)."""
+    """Return posterior variances, which are weighted means as in limma's squeezeVar (Smyth 2004, equation 5)."""
     if prior_df == inf:
         return np.full_like(variances, prior)
     return (prior_df * prior + df * variances) / (prior_df + df)

@@ -11,7 +11,7 @@ from ablation.judge.significance import Array
 
 @dataclass(frozen=True)
 class Outcome:
-    """`pass`, `cons` or `all` of k samples drawn without replacement from an item's samples: exact and unbiased.
+    """`pass`, `cons` or `all` of k samples drawn without replacement from an item's samples, exact and unbiased.
 
     pass@k: the chance that any is right, 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, arXiv 2107.03374);
     cons@k: the chance that most are; a tie counts half;

@@ -200,7 +200,7 @@ class Cost:
         return cls(prices, evaluations, bool((stages["stage"] != last).any()), paid, names, evaluated)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float | None:
-        """Return the device-hours, all or still to run, of seeds with an evaluation of this size; None if unknown."""
+        """Return the device-hours of seeds with an evaluation of this size, all or still to run; None if unknown."""
         if not self.apart and evaluated != self.evaluated:
             return None
         hours = 0.0

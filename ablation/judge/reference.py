@@ -196,7 +196,7 @@ def _of_nights(past: NDArray[np.float64]) -> _Prediction:
 
 @dataclass(frozen=True)
 class _Interval:
-    """A prediction interval for the mean of new runs, `value`; the default has no bounds and no p."""
+    """A prediction interval for `value`, the mean of new runs; the default has no bounds and no p."""
 
     value: float
     low: float = -math.inf

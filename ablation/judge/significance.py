@@ -56,7 +56,7 @@ class Noise:
 
     @classmethod
     def independent(cls, groups: Sequence[GroupNoise], item_variance: float = 0.0, item_df: float = inf) -> "Noise":
-        """Return the noise of a contrast of groups with independent runs.
+        """Return the noise of a contrast of groups whose runs are independent.
 
         Satterthwaite's degrees of freedom are too many for few and unequal numbers of runs, so they are limited to
         those of as many groups with the fewest runs.
@@ -279,7 +279,7 @@ def _tail(size: Array, observed: float) -> float:
 
 
 def _signs(count: int) -> Iterator[Array]:
-    """Yield blocks [flips, count] of signs: all flips of up to 16 values, else random ones."""
+    """Yield blocks [flips, count] of signs: all flips of at most 16 values, or random flips of more values."""
     exact, generator, rows = count <= EXACT_FLIPS, np.random.default_rng(0), max(1, _MOST_SIGNS // count)
     total = 2 ** min(count, EXACT_FLIPS)
     for start in range(0, total, rows):

@@ -64,7 +64,7 @@ class Request:
     family: int = 1  # comparisons, with stated noise
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a value that is not a valid number."""
+        """Raise ConfigError for a value that is out of range, such as a negative number."""
         tiny, huge = math.ulp(0.0), sys.float_info.max
         for option, least, most, wanted in (
             ("effect", tiny, huge, "a finite number above 0"),
@@ -149,7 +149,7 @@ class Search:
         return middle(self.pilots)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool = False) -> float | None:
-        """Return the device-hours that are still to run, or all of them; None if unknown."""
+        """Return the device-hours that are still to run, or those of all runs; None if unknown."""
         return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -139,7 +139,7 @@ class Estimate:
 
     @cached_property
     def item_draws(self) -> Array:
-        """Bootstrap draws over the items; only a family of comparisons needs them."""
+        """Bootstrap draws over the items, which only a family of comparisons needs."""
         return self.draw_items()
 
     def interval(self, alpha: float) -> tuple[float, float]:
@@ -249,7 +249,7 @@ class Group:
 
     @cached_property
     def copy(self) -> tuple[int, int] | None:
-        """Positions of two runs with the same values although other runs differ on many items, or None."""
+        """Positions of two runs that have the same values although other runs differ on many items, or None."""
         if self.planned or self.copied:
             return None
         first: dict[bytes, int] = {}
@@ -317,7 +317,7 @@ class Group:
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
-        """Smallest and largest value of each subset."""
+        """Smallest and largest value of the items of each subset."""
         return [(float(subset.min()), float(subset.max())) for subset in self.values]
 
     @cached_property

@@ -57,7 +57,9 @@ def judge_study(
     allow: frozenset[str] = frozenset(),
     since: str | None = None,
 ) -> JudgedStudy:
-    """Read one study from the database and judge it. Raises ConfigError.
+    """Read one study from the database and judge it.
+
+    Raises ConfigError if the study, or a named run, does not exist.
 
     without: runs that may be missing or have failed.
     allow: what a gate does not reject: imported variants with the same values (`identical`), or values on different

@@ -45,7 +45,7 @@ class Sources(NamedTuple):
         return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:16]
 
     def lost(self, earlier: "Sources") -> list[str]:
-        """Return the keys of planned stages that had ended before but were deleted or will run again."""
+        """Return the keys of planned stages that had ended at the time of `earlier` but have no result now."""
         return [key for key, signature in self.stages.items() if not signature and earlier.stages.get(key)]
 
 
@@ -99,7 +99,7 @@ def note_collected(folder: Path, sources: Sources, corrupt: Mapping[str, str]) -
 
 
 def read_collected(folder: Path) -> dict[str, Any]:
-    """Return the content of collected.json; {} if it is missing or cannot be read."""
+    """Return the content of collected.json; {} if the file is missing or cannot be read."""
     try:
         content = read_json(folder / COLLECTED, _MAX_BYTES)
     except (OSError, ValueError):

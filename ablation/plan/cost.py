@@ -35,7 +35,7 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
 
 
 def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> States:
-    """Return the states of stages of the same kinds that are not in the plan, or belong to `ablation check`."""
+    """Return the states of stages of these kinds that are not in the plan, or that `ablation check` ran."""
     results = plan.settings.results
     kinds = {stage.id: stage.dir.parent for stage in stages}
     folders = [

@@ -25,7 +25,7 @@ _KNOWN_TRIGGERS = {"mtime", "params"}  # Snakemake's rerun triggers that the pla
 
 
 class Jobs:
-    """Jobs of a plan as this Snakemake runs them; `states` are the stages' states if they have been read already."""
+    """The jobs of a plan as this Snakemake runs them; `states` are the states of the stages, if already read."""
 
     def __init__(self, plan: Plan, workflow: Any, states: States | None = None) -> None:
         self.plan, self.workflow = plan, workflow

@@ -28,7 +28,7 @@ _WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # keys of a health 
 
 
 def canonical(value: Any) -> str:
-    """Return canonical JSON, which is the same for equal values. Raises ValueError for NaN."""
+    """Return a value as canonical JSON, which is the same text for equal values. Raises ValueError for NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -83,7 +83,7 @@ def config_modules(model: type[BaseModel]) -> frozenset[str]:
 
 
 def file_digest(path: Path) -> str:
-    """Return the sha256 of a file. Raises ConfigError if it cannot be read."""
+    """Return the sha256 of a file. Raises ConfigError if the file cannot be read."""
     try:
         return sha256(path)
     except OSError as error:

@@ -132,7 +132,7 @@ def digest_of_plan(text: str) -> str:
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Return the content of plan.json. Raises ConfigError if it is missing or cannot be read."""
+    """Return the content of plan.json. Raises ConfigError if the file is missing or cannot be read."""
     try:
         return PlanFile.model_validate_json(read_bytes(path, _MAX_BYTES))
     except FileNotFoundError:
@@ -261,7 +261,7 @@ class Plan:
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
-    """Return {study: {variant: number of seeds}} from the file of added seeds; {} if there is none.
+    """Return {study: {variant: number of seeds}} from the file of added seeds; {} if there is no such file.
 
     Raises ConfigError if the file is damaged, because planning fewer seeds would undo decisions.
     """
@@ -289,7 +289,7 @@ def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> No
 
 
 def extended(seeds: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return `count` seeds: the given ones, followed by the smallest integers that are not among them."""
+    """Return `count` seeds: the given seeds, followed by the smallest integers that are not among these."""
     result, candidate = list(seeds), 0
     while len(result) < count:
         if candidate not in seeds:

@@ -1,4 +1,4 @@
-"""Start of the workflow, which imports this module; it runs once before the first job.
+"""Start of the workflow, which imports this module; the code runs once, before the first job.
 
 load_jobs(workflow, config, scheduler) -> the jobs, in which rules look up their files and resources.
 prepare(plan, states) -> lines to print, after it has checked everything and written the plan's files.
@@ -107,7 +107,7 @@ def hold(results: Path) -> int:
 
 
 def end_within(seconds: float, scheduler: type) -> None:
-    """Let SIGTERM end Snakemake: it starts no more jobs, and after this many seconds ends those that still run.
+    """Let SIGTERM end Snakemake: no more jobs start, and after this many seconds those that still run are ended.
 
     Snakemake's own handler runs in the main thread and takes a lock that this thread may already hold, so it could wait
     forever. Here it runs in a separate thread.

@@ -192,7 +192,7 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Return a score as a number if it is a number or stands for one (`C`, `yes`); otherwise return it unchanged."""
+    """Return a score as a number if it is one or stands for one (`C`, `yes`), else return the score unchanged."""
     if not isinstance(value, str):
         return value
     from_word = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)

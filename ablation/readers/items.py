@@ -32,7 +32,10 @@ _EACH = "write a number for each item; if the column holds words, rename it to `
 def read(
     path: Path, problem: Problem, columns: Mapping[str, str] = NOTHING, values: Sequence[str] = ()
 ) -> Iterator[ImportedRun]:
-    """Yield one run with the evaluation items of a file, or of `items.*` in a folder. Raises ConfigError."""
+    """Yield one run with the evaluation items of a file, or of `items.*` in a folder.
+
+    Raises ConfigError if the file is missing or invalid.
+    """
     file = file_at(path, "items")
     item_columns: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
     rows = list(renamed(file, columns, values))

@@ -124,7 +124,10 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _chosen(path: Path, kind: str, wanted: str | None, names: Sequence[str]) -> str:
-    """Return the wanted metric or filter, else the first one. Raises ConfigError if the file does not have it."""
+    """Return the wanted metric or filter, else the first one.
+
+    Raises ConfigError if the file does not have the wanted one.
+    """
     name = wanted or next(iter(names), "")
     if name not in names:
         problem = f"the file has no {kind} of this name"
@@ -296,7 +299,7 @@ def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str,
 
 
 def _number(value: Any) -> float | None:
-    """Return a number as lm-eval writes it; None for its `N/A`."""
+    """Return a number that lm-eval wrote; None for `N/A`, which lm-eval writes for a missing number."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 

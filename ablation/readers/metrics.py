@@ -23,7 +23,10 @@ _REMEDY = "write a step in each row"
 def read(
     path: Path, problem: Problem, columns: Mapping[str, str] = NOTHING, values: Sequence[str] = ()
 ) -> Iterator[ImportedRun]:
-    """Yield one run with the metrics of a file, or of `metrics.*` in a folder. Raises ConfigError."""
+    """Yield one run with the metrics of a file, or of `metrics.*` in a folder.
+
+    Raises ConfigError if the file is missing or invalid.
+    """
     file = file_at(path, "metrics")
 
     def refuse(names: Mapping[str, str], line: int, column: str, cell: Any) -> None:

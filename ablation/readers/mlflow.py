@@ -141,7 +141,7 @@ def _imported(
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
-    """Return the names of the runs around a nested run, the outermost first; a missing run is named by its id."""
+    """Return the names of the runs around a nested run, the outermost first; a missing run is named by the run's id."""
     names: list[str] = []
     seen = {run.key}
     key = run.tags.get(_PARENT)

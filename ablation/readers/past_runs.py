@@ -114,7 +114,7 @@ def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _marked(run: ImportedRun) -> ImportedRun:
-    """Return a run, marked as not ended if the last line of its CSV file was cut off."""
+    """Return a run, marked as not ended if the last line of the run's CSV file was cut off."""
     cut = run.source.suffix == ".csv" and not read_text(run.source).endswith("\n")
     return replace(run, state="running") if cut else run
 

@@ -31,7 +31,7 @@ Problem = Callable[[str], None]
 
 
 class ItemsLost(str):
-    """A problem that leaves out a whole file of items; the stage of a command fails because of it."""
+    """A problem because of which a whole file of items is left out, and the stage of a command fails."""
 
 
 State = Literal["finished", "running", "failed"]
@@ -143,7 +143,7 @@ def as_step(value: Any) -> int | None:
 
 
 def name_below(root: Path, place: Path) -> str:
-    """Return a run's name: its path below `root`, or the last two parts of the path of `root` itself.
+    """Return a run's name: the run's path below `root`, or the last two parts of `root` for a run at `root`.
 
     A folder `seed_1` directly below `root` names no variant, so the name of `root` is put before it.
     """
@@ -231,7 +231,7 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
 
 
 def load_reader(name: str, use: str = "import") -> Reader:
-    """Return the function `read` of a format. Raises ConfigError if the command `use` does not read the format."""
+    """Return the function `read` of a format. Raises ConfigError if the command `use` does not read this format."""
     if name not in formats_of(use):
         raise ConfigError(use, "FORMAT", name, "is not a format", suggest(name, formats_of(use)))
     read: Reader = import_module(f"ablation.readers.{name}").read

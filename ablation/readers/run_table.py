@@ -343,7 +343,10 @@ def _is_number(cell: Any) -> bool:
 
 
 def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterator[ImportedRun]:
-    """Yield the runs of a table, and report to `problem` how its columns were read. Raises ConfigError."""
+    """Yield the runs of a table, and report to `problem` how the columns were read.
+
+    Raises ConfigError if the table cannot be read as one of runs.
+    """
     table = read_table(path, named)
     problem(table.note())
     alone = len(table.runs) > 1 and len({run.variant for run in table.runs}) == len(table.runs)

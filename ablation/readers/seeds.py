@@ -32,7 +32,7 @@ def seed_in(name: str, *, only_seed: bool = False) -> re.Match[str] | None:
 
 
 def without_seed(name: str, seed: re.Match[str] | None) -> str:
-    """Return a name without the seed that `seed_in` found in it."""
+    """Return a name without the seed that `seed_in` finds in this name."""
     if seed:
         name = name[: seed.start()] + name[seed.end() :]
     return re.sub(r"[-_./ ]{2,}", "-", name).strip("-_./ ")

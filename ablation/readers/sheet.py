@@ -111,7 +111,7 @@ class Sheet:
     unscored: Mapping[str, str] = field(default_factory=dict)  # items without a value, which are in none of the above
 
     def only(self, items: pd.Index) -> "Sheet":
-        """Return the sheet with only these of its items."""
+        """Return the sheet with only these items."""
         places = self.items.get_indexer(items)
         asked = {name: digests[places] for name, digests in self.asked.items()}
         kept = {item: cluster for item, cluster in self.clusters.items() if item in items}

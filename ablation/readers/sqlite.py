@@ -72,7 +72,7 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
 
 
 def _check_length(path: Path, header: bytes) -> None:
-    """Raise sqlite3.DatabaseError if a database is shorter than its header says."""
+    """Raise sqlite3.DatabaseError if a database is shorter than the database's header says."""
     if len(header) < 100:
         raise sqlite3.DatabaseError("its end is missing")
     size, changes, pages, valid = (
@@ -109,7 +109,7 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def rows(
     connection: sqlite3.Connection, query: str, parameters: Sequence[Any], where: str, problem: Problem
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; if an error ends it, report the error to `problem`."""
+    """Yield the rows of a query; if an error ends the query, report the error to `problem`."""
     try:
         yield from connection.execute(query, parameters)
     except _DAMAGE as error:

@@ -150,7 +150,7 @@ def _line(folder: str, tag: str) -> str:
 
 
 def _first_tag(file: Path) -> str:
-    """Return the tag of the first value in a file; "" if it has no value."""
+    """Return the tag of the first value in a file; "" if the file has no value."""
     events = filter(None, map(_parsed, read_events(file, lambda _: None)))
     return next((event.numbers[0][0] for event in events if event.numbers), "")
 
@@ -201,7 +201,7 @@ class _Kept:
             self.files.append((max(before, int(columns[0].max())), columns))
 
     def cut(self, step: int) -> None:
-        """Remove the values from a step on; files that ended before that step are not looked at."""
+        """Remove the values from a step on; leave files that ended before this step as they are."""
         late = []
         while self.files and self.files[-1][0] >= step:
             late.append(self.files.pop()[1])

@@ -53,7 +53,7 @@ from ablation.store.database import Run
 
 @dataclass(frozen=True)
 class QuotedItem:
-    """A changed item, with its texts in the pair of runs in which it changed most."""
+    """A changed item, with its texts in the pair of runs in which the item changed most."""
 
     changed: ChangedItem
     seed: int  # of the candidate's run
@@ -62,7 +62,7 @@ class QuotedItem:
 
 
 def _quoted(parent: Group, child: Group, changes: Sequence[ChangedItem]) -> tuple[QuotedItem, ...]:
-    """Return changed items with their texts; each file is read once for all of its items."""
+    """Return changed items with their texts; each file is read only once."""
     pairs = [changed.telling()[0] for changed in changes]
     places: dict[tuple[int, int, str], list[str]] = {}
     for changed, beside in zip(changes, pairs, strict=True):
@@ -157,7 +157,7 @@ class Compared:
 
     @property
     def stderr(self) -> float:
-        """Standard error of the effect, from seeds and items (items alone with one seed); NaN if it is unknown."""
+        """Standard error of the effect, from seeds and items (items alone with one seed); NaN if it cannot be known."""
         noise, estimate = self.comparison.noise, self.comparison.estimate
         if estimate is None or (estimate.items_only and not noise.seeds_known):
             return float("nan")
@@ -409,7 +409,7 @@ def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Yield a note if the number that a file reports is not the mean of its items."""
+    """Yield a note if the number that a file reports is not the mean of the file's items."""
     for sheet in sheets:
         said, mean = sheet.facts.reported, float(sheet.values.mean())
         if said is not None and abs(said - mean) > 1e-6 * max(1.0, abs(said)):
@@ -446,7 +446,7 @@ def _as_judged(sheet: Sheet, analysis: Analysis) -> Sheet:
 def plan_analysis(
     sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
 ) -> tuple[Analysis, list[str], list[ConfigError]]:
-    """Return the analysis plan of sheets, notes on assumptions, and the errors that a gate raises for them.
+    """Return the analysis plan for sheets, notes on assumptions, and the errors for which a gate refuses the sheets.
 
     Raises:
         ConfigError: metrics differ, or have different directions.
@@ -563,7 +563,7 @@ def _changes(parent: Group, child: Group) -> list[Change]:
 
 
 def _clusters(runs: Mapping[Run, Mapping[str, Sheet]]) -> Iterator[tuple[str, str, str]]:
-    """Yield (subset, item, cluster) of all sheets, once for sheets of one file, which share their mapping."""
+    """Yield (subset, item, cluster) of all sheets, but only once for sheets of one file, as these share clusters."""
     named = {id(s.clusters): (s.subset, s.clusters) for run in runs.values() for s in run.values()}
     yield from ((subset, *pair) for subset, clusters in named.values() for pair in clusters.items())
 

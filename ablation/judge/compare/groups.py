@@ -250,7 +250,7 @@ def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
 
 
 def _one_of(sources: Sequence[Path]) -> str:
-    """Return the remedy for several evaluations of one run: choose one of them, or say what their seeds are."""
+    """Return the remedy for several evaluations of one run: choose one evaluation, or say what the seeds are."""
     sources = list(dict.fromkeys(sources))
     if len(sources) < 2:
         return REPEATED

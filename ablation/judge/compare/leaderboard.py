@@ -27,7 +27,7 @@ class Standing:
 
 
 def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[Standing, ...]:
-    """Return the systems, the best first; `pairs`: (child, parent) for every two systems.
+    """Return the systems, the best first; `pairs` holds (child, parent) for every two systems.
 
     Intervals are at 1 - alpha / n for n systems (Bonferroni). Pairs are judged by the rules of the study, with a
     correction for all pairs.
@@ -52,7 +52,7 @@ def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[St
 
 
 def letters_of(names: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
-    """Return {name: its letters}, so that two names share a letter if and only if they are not `apart`.
+    """Return {name: letters}, such that two names share a letter if and only if they are not `apart`.
 
     Insert and absorb (Piepho, 2004, Journal of Computational and Graphical Statistics 13, 456-466).
     """
