@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def join(device: "torch.device", halvings: int = 0) -> Ranks:
-    """Join the other ranks of the stage. halvings: how often an earlier start ran out of memory."""
+    """Join the other ranks of the stage; `halvings` is how often an earlier start ran out of memory."""
     from trainers.parallel.group import Group
 
     return Group.join(device, halvings)

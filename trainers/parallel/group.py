@@ -1,4 +1,4 @@
-"""One of several ranks of a stage, on torch.distributed.
+"""One rank of a stage that has several; the ranks communicate by torch.distributed.
 
 FSDP2 shards weights, gradients and optimiser states (`torch.distributed.fsdp.fully_shard`; Zhao et al. 2023, arXiv
 2304.11277; ZeRO stage 3 of Rajbhandari et al. 2020, arXiv 1910.02054). Losses of micro-batches are divided by the
@@ -63,7 +63,7 @@ class Group(Ranks):
     def in_parts(
         self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
     ) -> list[T]:
-        """Apply `work` to this rank's rows, as often as all ranks do; return the results of all ranks.
+        """Apply `work` to this rank's rows in as many parts as on every other rank; return the results of all ranks.
 
         A rank without rows processes one row whose result and gradient do not count, because collective operations need
         all ranks.
@@ -77,7 +77,7 @@ class Group(Ranks):
         return self._results([part.start < part.stop for part in every], results)
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a part's loss; a row that does not count has zero gradient."""
+        """Add the gradient of a part's loss, or a zero gradient if the part's rows do not count."""
         (loss if self._counts else 0 * loss).backward()
 
     def _every_part(self, rows: int, size: int) -> list[slice]:

@@ -1,4 +1,4 @@
-"""Starts the ranks of a stage and waits for them; run as a module it is the launcher, torchrun.
+"""Starts the ranks of a stage and waits for them. Run as a module, this file is the launcher, torchrun.
 
     stage's process (lock, leases, status)  ->  launcher (torchrun's)  ->  one worker per device
 
@@ -67,7 +67,7 @@ def _launcher(job: Job, environment: dict[str, str], terminal: TextIO, count: in
 
 
 def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, over: bool = False) -> None:
-    """Write how the ranks ended to `ranks.json`, unless another rank has done so, whose error caused this one.
+    """Write how the ranks ended to `ranks.json`, unless another rank, whose error came first, has already done so.
 
     over: whether to replace what another rank wrote. If a rank was killed, others report only that it is gone.
     """

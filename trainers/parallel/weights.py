@@ -23,7 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 @contextmanager
 def without_weights() -> Iterator[None]:
-    """Within the block, put the parameters of new modules on the meta device."""
+    """Within the `with` block, put the parameters of new modules on the meta device."""
     register, to = nn.Module.register_parameter, nn.Module.to
 
     def on_meta(module: nn.Module, name: str, value: nn.Parameter | None) -> None:
@@ -88,7 +88,7 @@ LINEAR = (nn.Linear, Conv1D)  # modules that use weight and bias only in product
 
 
 def rollout_copy(model: nn.Module, full_tensor: FullTensor) -> Any:
-    """Return an unsharded copy of a model's current weights, without hooks, which needs no other rank.
+    """Return an unsharded copy of a model with its current weights and no hooks, which runs without other ranks.
 
     full_tensor: returns the unsharded tensor. Tensors are gathered one by one, those of linear layers in bfloat16. A
     tied output matrix in float32 becomes two tensors: an embedding, and a bfloat16 matrix.

@@ -60,7 +60,7 @@ def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizer
 
 
 def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], responses: Sequence[str]) -> list[str]:
-    """Return the texts that a reward model reads: chats in its template, or `prompt response` if it has none."""
+    """Return the texts that a reward model reads: chats in its template, or `prompt response` without a template."""
     pairs = list(zip(prompts, without_special_tokens(tokenizer, responses), strict=True))
     if tokenizer.chat_template is None:
         return [f"{prompt} {response}" for prompt, response in pairs]

@@ -67,7 +67,7 @@ class Sampled(Strict):
 
 
 class Lora(Strict):
-    """Low-rank adapters (arXiv 2106.09685) on frozen weights; needs peft, the extra `lora`. Their dropout is 0."""
+    """Low-rank adapters (arXiv 2106.09685) without dropout on frozen weights; they need peft, the extra `lora`."""
 
     rank: int = Field(default=16, ge=1, description="Rank of the adapters.")
     alpha: float = Field(default=32.0, gt=0, description="Scale: the update is alpha / rank times B A.")
@@ -136,7 +136,7 @@ class WarmStart(Strict):
 
 
 class Sampling(Strict):
-    """Sampling in training; evaluation uses the same longest response but its own temperature."""
+    """Sampling in training. Evaluation has the same limit on the length of responses but its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
     temperature: float = Field(default=1.0, gt=0, description="Temperature of sampling and of all log-probabilities.")
@@ -187,7 +187,7 @@ class Reward(Strict):
 
 
 class RewardTraining(Strict):
-    """Training of a reward model, a new head on the warm start, with the rule's rewards of its responses."""
+    """Training of a reward model, a new head on the warm start, with the rule's rewards for responses."""
 
     enabled: bool = Field(
         default=False, description="Whether a reward model is trained instead of loading `reward_model`."
@@ -206,7 +206,7 @@ class RewardTraining(Strict):
 
 
 class UpdateSettings(Strict):
-    """Updates of a policy by a batch of responses, in every study."""
+    """Settings of a policy's updates by batches of responses, which all studies share."""
 
     epochs: int = Field(default=2, ge=1, description="Passes over a step's responses.")
     minibatches: int = Field(default=2, ge=1, description="Optimizer steps per pass.")
@@ -296,25 +296,28 @@ class ClipRange(Strict):
 
 
 class Clip(ClipRange):
-    """PPO's clipping, to [1 - clip_low, 1 + clip_high]."""
+    """PPO's clipping of the ratio to [1 - clip_low, 1 + clip_high]."""
 
     kind: Literal["clip"] = "clip"
 
 
 class EmaSmoothing(Strict):
-    """2.1: w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1}."""
+    """Innovation 2.1: `w'_1 = w_1`, `w'_t = beta * w_t + (1 - beta) * w'_{t-1}`."""
 
     beta: float = Field(default=0.9, gt=0, le=1, description="Weight of the present token.")
 
 
 class GradientAdaptive(Strict):
-    """2.2: token weight L softmax_t(|log p_t| / temperature)."""
+    """Innovation 2.2: the token weights are `L * softmax_t(|log p_t| / temperature)`."""
 
     temperature: float = Field(default=1.0, gt=0, description="Temperature; larger values make the weights more equal.")
 
 
 class Ptrw(Strict):
-    """2.4: Gaussian trust region, loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio s."""
+    """Innovation 2.4: a Gaussian trust region.
+
+    The loss is `-exp(-(s - 1)^2 / (2 * sigma^2)) * s * A` for the sequence ratio s.
+    """
 
     kind: Literal["ptrw"] = "ptrw"
     sigma: float = Field(default=0.2, gt=0, description="Width of the trust region.")
@@ -322,7 +325,10 @@ class Ptrw(Strict):
 
 
 class AsymmetricClip(Strict):
-    """2.6: clip range that depends on the advantage's sign; `pos` and `neg` are named as in the source."""
+    """Innovation 2.6: a clip range that depends on the advantage's sign.
+
+    The source also calls the bounds `pos` and `neg`.
+    """
 
     kind: Literal["asymmetric_clip"] = "asymmetric_clip"
     pos: float = Field(default=0.3, gt=0, description="Clip range [1 - pos, 1 + pos] if A > 0.")
@@ -341,7 +347,7 @@ class Lspd(Strict):
 
 
 class TemporalDecay(Strict):
-    """2.5: token weight gamma^(t-1)."""
+    """Innovation 2.5: the token weights are `gamma^(t-1)`."""
 
     gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token.")
     normalize: Literal["mean", "sum", "none"] = Field(
@@ -360,7 +366,7 @@ class DynamicSampling(Strict):
 
 
 class OverlongPenalty(Strict):
-    """DAPO: reward minus up to 1 over the last tokens before max_new_tokens."""
+    """DAPO's penalty: over the last tokens before max_new_tokens, up to 1 is subtracted from the reward."""
 
     share: float = Field(
         default=0.2, gt=0, lt=1, description="Penalised share of max_new_tokens (DAPO: 4,096 of 20,480)."
@@ -475,7 +481,7 @@ class PolicyConfig(Strict):
             yield f"evaluate.checkpoints {checkpoints} exceeds steps {self.steps}; lower it"
 
     def _unanswered(self) -> Iterator[str]:
-        """Yield the settings' conflicts with prompts without answers."""
+        """Yield the settings that conflict with prompts that have no answers."""
         if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
             return
         condition = "with task.answer null there are no"
@@ -489,7 +495,7 @@ class PolicyConfig(Strict):
             yield f"{condition} right or wrong responses; set dynamic_sampling to null"
 
     def _unmeasured(self) -> Iterator[str]:
-        """Yield the settings' conflicts with a warm start that ends at an accuracy."""
+        """Yield the settings that conflict with a warm start that ends at an accuracy."""
         until, steps = self.warm_start.until, self.warm_start.steps
         if until is None:
             return
@@ -531,7 +537,7 @@ class PolicyConfig(Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the keys of token weights without effect: those of mean 1, if a response has one ratio and advantage.
+        """Return the keys of token weights without effect: weights of mean 1 if a response has one ratio and advantage.
 
         Two kinds of weights together have an effect, because the mean of their product is not 1.
         """

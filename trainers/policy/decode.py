@@ -62,14 +62,14 @@ class ModelDecoder:
         self.mask, self.position = mask, last[:, None]
 
     def keep(self, rows: Tensor) -> None:
-        """Keep these row numbers, in this order; a row may occur several times."""
+        """Keep the rows with these numbers, in this order; a row may occur several times."""
         if _is_each(rows, self.position):
             return
         self.mask, self.position = self.mask[rows], self.position[rows]
         self.cache.batch_select_indices(rows)
 
     def next_logits(self, tokens: Tensor) -> Tensor:
-        """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
+        """Append a token (R,) to each row; return the logits (R, V) of the next token."""
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], 1)
         self.position = self.position + 1
         return self.model(
@@ -101,7 +101,7 @@ class ModuleDecoder:
         self.cos, self.sin = rotations(body, self.keys[0], torch.arange(self.length + room, device=mask.device))
 
     def keep(self, rows: Tensor) -> None:
-        """Keep these row numbers, in this order; a row may occur several times."""
+        """Keep the rows with these numbers, in this order; a row may occur several times."""
         if _is_each(rows, self.position):
             return
         self.position = self.position[rows]
@@ -111,7 +111,7 @@ class ModuleDecoder:
             self.mask = self.mask[rows]
 
     def next_logits(self, tokens: Tensor) -> Tensor:
-        """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
+        """Append a token (R,) to each row; return the logits (R, V) of the next token."""
         self.position = self.position + 1
         rotation = self.cos[self.position][:, None], self.sin[self.position][:, None]
         hidden = functional.embedding(tokens, self.embedding)

@@ -53,7 +53,7 @@ class Quotes:
     def keep(
         self, protocol: str, distinct: Distinct, texts: Sequence[str], values: Mapping[str, Sequence[float]]
     ) -> None:
-        """Keep the most common response to each prompt, and a second one, with another outcome if there is one."""
+        """Keep the most common response to each prompt, and a second one, if possible with another outcome."""
         shares = distinct.shares.tolist()
         prompts = distinct.prompts.tolist()
         outcomes = values.get(self.outcome)
@@ -69,7 +69,7 @@ class Quotes:
 
 
 def telling(responses: Sequence[int], shares: Sequence[float], outcomes: Sequence[float] | None) -> list[int]:
-    """Return the number of the response with the largest share, then that of a second response if there is one.
+    """Return the number of the response with the largest share and, if there is a second response, the number of that.
 
     The second has the largest share among those with another outcome; if there is none, among all others.
     """

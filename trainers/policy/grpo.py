@@ -355,7 +355,7 @@ class Batch:
     needed: Tensor | None = None
 
     def select(self, rows: Tensor) -> "Batch":
-        """Return the rows, without columns that are padding in all of them."""
+        """Return the rows with these numbers, without columns that are padding in all of them."""
         rows = rows.to(self.sequences.completion_mask.device)
         sequences = self.sequences.select(rows)
         width = sequences.completion_mask.shape[1]
@@ -407,13 +407,13 @@ class Actor:
         return Batch(sequences, advantages.to(self.placement.device), old_logps, ref_logps, needed)
 
     def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
-        """Return the log-probabilities (N, T) of the responses under `model`; None: under the policy."""
+        """Return the log-probabilities (N, T) of the responses under `model`, or under the policy for None."""
         model = self.learner.model if model is None else model
         with self.placement.autocast():
             return batched_logps(model, sequences, self.temperature, self.learner.micro_batch)
 
     def learn(self, batch: Batch, *, kl_coef: float, generator: torch.Generator) -> dict[str, float]:
-        """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
+        """Minimise `policy loss + kl_coef * KL - entropy_coef * entropy`; return the step's losses and diagnostics.
 
         The loss of a micro-batch is divided by the number of tokens or responses in the whole minibatch, including
         responses that are not needed, so that neither accumulation nor leaving those out changes the gradient.
@@ -493,7 +493,7 @@ LIMITS: dict[str, float] = {"float32": 1e-3, "tf32": 0.02, "bfloat16": 0.05}  # 
 
 
 def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32", "bfloat16"]) -> dict[str, float]:
-    """Return `rollout/logp_gap`, the mean over tokens of |log p of the sampler - log p of the policy|, and its limit.
+    """Return `rollout/logp_gap`, the mean over tokens of |log p of the sampler - log p of the policy|, and a limit.
 
     In nats, before the update; over all responses if the old log-probabilities are recomputed, else over `COMPARED`.
     """
@@ -508,13 +508,16 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32
 
 
 def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
-    """Return `count` random numbers below `problems`; the most frequent occurs at most once more than the least."""
+    """Return `count` random numbers below `problems`; their numbers of occurrences differ by at most 1."""
     rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
     return torch.cat(rounds)[:count].tolist()
 
 
 def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:
-    """Return positions `start` to `start + count` of repeated passes over `problems`, each in its own random order."""
+    """Return the numbers at `start` to `start + count - 1` in repeated passes over `problems`.
+
+    Each pass has a random order.
+    """
     first, last = start // problems, (start + count - 1) // problems
     orders = [
         torch.randperm(problems, generator=torch.Generator().manual_seed(bucket(f"pass {number} {seed}", 2**62)))

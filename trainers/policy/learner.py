@@ -29,7 +29,7 @@ def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
 def per_token_logps(
     model: Any, sequences: Sequences, temperature: float = 1.0, *, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities of the responses' tokens and the entropies there, both (N, T), 0 at padding.
+    """Return the log-probabilities and the entropies at the responses' tokens, both (N, T), 0 at padding.
 
     entropy_gradient: whether the entropies have a gradient, for which torch keeps a graph over the vocabulary.
     """
@@ -48,7 +48,7 @@ def per_token_logps(
 
 
 def token_entropy(logits: Tensor) -> Tensor:
-    """Return the exact entropies -sum_v p_v log p_v (...) of logits (..., V), in nats."""
+    """Return the exact entropies (...), `-sum_v p_v log p_v`, of logits (..., V), in nats."""
     return torch.logsumexp(logits, -1) - (logits.softmax(-1) * logits).sum(-1)
 
 
@@ -109,7 +109,7 @@ class Learner:
             group["lr"] = lr
 
     def warm_up(self, step: int, steps: int) -> None:
-        """Set the learning rate of a step, numbered from 0: it rises linearly over the first `steps`."""
+        """Set the learning rate of a step, numbered from 0. The rate rises linearly over the first `steps` steps."""
         self.set_rate(self.optimizer.defaults["lr"] * min(1.0, (step + 1) / max(1, steps)))
 
     def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:

@@ -41,7 +41,10 @@ class Placement:
 
     @property
     def before_sharding(self) -> torch.device:
-        """Return the device on which a model is loaded: the CPU for several ranks, which then move parts of it."""
+        """Return the device on which a model is loaded.
+
+        With several ranks it is the CPU, from which each moves its part.
+        """
         return self.device if self.ranks.size == 1 else torch.device("cpu")
 
     def shard(self, model: Any) -> Any:
@@ -113,7 +116,10 @@ def learning(model: nn.Module) -> nn.Module:
 
 
 def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in `folder`. Raises ValueError if it `generates` but has no end-of-sequence token."""
+    """Return the tokenizer in `folder`.
+
+    Raises ValueError if the model `generates` but there is no end-of-sequence token.
+    """
     # AutoTokenizer chooses by the model's type, so it would read a word-level vocabulary as Qwen2's byte-level one.
     declared = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("tokenizer_class")
     cls = PreTrainedTokenizerFast if declared in _GENERIC else AutoTokenizer

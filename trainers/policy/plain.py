@@ -19,7 +19,7 @@ KINDS = (Qwen2ForCausalLM, LlamaForCausalLM, Qwen2Model, LlamaModel)
 
 
 def is_plain(model: Any) -> bool:
-    """Return whether `Layer` computes the same as a model, given its type, precision, attention and hooks."""
+    """Return whether `Layer` gives the results of a model, judged by its type, precision, attention and hooks."""
     if type(model) not in KINDS:
         return False
     config, body = model.config, getattr(model, "model", model)
@@ -81,7 +81,7 @@ class Layer:
 
 
 def rotations(body: Any, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines (R, D) of positions (R,), so that x cos + roll(x, D / 2) sin is a rotated head x.
+    """Return cosines and sines (R, D) of positions (R,): `x * cos + roll(x, D / 2) * sin` is a rotated head x.
 
     like: a tensor with the device and type of the result.
     """
@@ -91,7 +91,7 @@ def rotations(body: Any, like: Tensor, positions: Tensor) -> tuple[Tensor, Tenso
 
 
 def norm(module: Any) -> Callable[[Tensor], Tensor]:
-    """Return RMSNorm with the module's weight."""
+    """Return a function that applies RMSNorm with the module's weight to hidden states."""
     weight, epsilon = module.weight, module.variance_epsilon
     return lambda hidden: functional.rms_norm(hidden, weight.shape, weight, epsilon)
 
@@ -170,7 +170,7 @@ class Packing:
 
 
 def packs(model: Any) -> bool:
-    """Return whether `states` computes the same as the body of `model`, which is a body or a causal model."""
+    """Return whether `states` gives the results of the body of `model`, which is a body or a causal model."""
     if not is_plain(model) or model.device.type != "cpu":
         return False
     body = getattr(model, "model", model)
@@ -178,7 +178,7 @@ def packs(model: Any) -> bool:
 
 
 def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
-    """Return a last hidden state for each token of all N responses, response by response: (tokens, H).
+    """Return a last hidden state for each token of all N responses, (tokens, H), response by response.
 
     body: a Qwen2Model or LlamaModel for which `packs` is true. last: whether the state is the one after the token, as
     critics need it, or the one before the token, which predicts it.

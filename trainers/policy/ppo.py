@@ -24,7 +24,7 @@ from trainers.running.stage import Stage
 
 @dataclass(frozen=True)
 class PpoRun(Run):
-    """Training with a critic."""
+    """Training of one variant with one seed and a critic."""
 
     critic: "Critic"
 

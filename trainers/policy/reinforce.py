@@ -54,7 +54,7 @@ def timed_step(training: Run, number: int) -> dict[str, float]:
 
 
 def development(training: Run, problems: list[Problem], micro_batch: MicroBatch) -> dict[str, float]:
-    """Return accuracy and model reward, if they are defined, on the development split, which is for choices."""
+    """Return accuracy and model reward, if they are defined, on the development split."""
     results = measure(training.sampler, problems, training.config.evaluate, micro_batch, training.rewards.model)
     return {
         f"dev/{protocol}_{name}": sum(values[name]) / len(values[name])

@@ -111,7 +111,7 @@ class Responder:
         micro_batch: MicroBatch,
         draw: Callable[[PreTrainedModel, Tensor, Tensor, slice, int], T],
     ) -> list[tuple[int, T]]:
-        """Return, for each rank that has prompts, the number of its first prompt and what `draw` returns for them.
+        """Return, for each rank that has prompts, the number of the first prompt and the result of `draw`.
 
         draw: takes a model, ids and mask (B, P) of this rank's prompts, their row numbers, and how many responses to
         sample at once. responses: number per prompt. Raises ValueError if the model has too few positions.

@@ -61,7 +61,7 @@ def worked_examples(tokenizer: PreTrainedTokenizerBase, task: Task, problems: Se
 
 @dataclass(frozen=True)
 class Schedule:
-    """Schedule of AdamW's steps.
+    """Schedule of AdamW's steps: their examples, number and learning rates.
 
     rows: returns the example numbers of a step; with checkpoints they must depend on the step alone. lr: peak learning
     rate. rate: returns the share of the peak rate at a step. micro_batch: examples per forward and backward pass;

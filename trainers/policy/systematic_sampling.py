@@ -48,7 +48,7 @@ class Distinct:
         )
 
     def mean(self, values: Tensor) -> Tensor:
-        """Return the mean of values (M,) over the samples of each prompt: (B,), float64, on the CPU."""
+        """Return the means (B,) of values (M,) over the samples of each prompt, in float64 on the CPU."""
         prompts, shares = self.prompts.cpu(), self.shares.cpu()
         means = torch.zeros(int(prompts.max()) + 1, dtype=torch.float64)
         return means.index_add_(0, prompts, shares * values.detach().cpu().double())
@@ -109,7 +109,7 @@ def sample_evenly(
 def _grow(
     model: nn.Module, prompts: tuple[Tensor, Tensor], uniforms: Tensor, *, eos: int, pad: int, temperature: float
 ) -> _Rows:
-    """Return the distinct responses of a batch; their lengths are in `first`."""
+    """Return the distinct responses of a batch, with their lengths in the field `first`."""
     device, (count, samples, limit) = uniforms.device, uniforms.shape
     logits, decoder = read_prompts(model, *prompts, room=limit)
     numbers = torch.arange(count, device=device)

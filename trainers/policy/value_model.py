@@ -89,7 +89,10 @@ class ValueModel(nn.Module):
         return made
 
     def with_adapters(self, memory_settings: Memory, seed: int | None) -> Self:
-        """Add adapters to the body if `memory_settings` asks for them; the head stays fully trainable. Return self."""
+        """Add adapters to the body if `memory_settings` asks for them; the head stays fully trainable.
+
+        Return the value model.
+        """
         if memory_settings.lora is not None:
             self.placement.adapters.adapt(self.body, memory_settings.lora, self.placement.precision, seed=seed or 0)
         return self
@@ -110,7 +113,7 @@ class ValueModel(nn.Module):
         return made
 
     def forward(self, sequences: Sequences) -> Tensor:
-        """Return the numbers of the responses' tokens, (N, T), float32, 0 at padding."""
+        """Return the numbers (N, T) of the responses' tokens, in float32, 0 at padding."""
         keep = sequences.completion_mask.bool()
         width = keep.shape[1]
         with self.placement.autocast():
@@ -161,7 +164,7 @@ class TokenRewardModel:
         return torch.cat(self.micro_batch.run(torch.arange(len(sequences)), judge))
 
     def _in_chats(self, prompts: Sequence[str], ids: Tensor, inside: Tensor) -> Tensor:
-        """Return the rewards (N, T) of response tokens; `inside` (N, T) is true at the tokens of responses `ids`.
+        """Return the rewards (N, T) of the tokens of responses `ids`, at which `inside` (N, T) is true.
 
         Special tokens are left out of the chats. A response's last token also gets the reward of the rest of the chat,
         so that token rewards add up to the score of the whole chat.

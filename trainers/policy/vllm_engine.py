@@ -47,7 +47,7 @@ class VllmEngine:
         at_once: int | None = None,
         version: Callable[[], int] = int,
     ) -> None:
-        """Start the engine; it gets its weights at the first rollout.
+        """Start the engine, which gets its weights at the first rollout.
 
         folder: contains the model's configuration. at_once: largest number of responses sampled at once; None: vLLM's
         default. version: returns the number of updates of the trained weights.
@@ -109,7 +109,7 @@ class VllmEngine:
         limit: int,
         temperature: float,
     ) -> Sequences | None:
-        """Return the responses to this rank's prompts; None if it has no prompts."""
+        """Return the responses to this rank's prompts, or None if the rank has no prompts."""
         if not prompts:
             return None
         from vllm import SamplingParams
@@ -211,7 +211,7 @@ class VllmEngine:
             torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by a function that does nothing
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
-        """Disable compilation on a CPU, where it takes longer than sampling and needs a C++ compiler."""
+        """Disable compilation on a CPU, where compiling takes longer than sampling and needs a C++ compiler."""
         return torch.compiler.set_stance("force_eager") if self.on_cpu else nullcontext()
 
 

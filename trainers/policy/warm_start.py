@@ -113,7 +113,10 @@ class Goal:
     micro_batch: MicroBatch
 
     def reached(self, done: int) -> bool:
-        """Measure the accuracy every `settings.every` steps and after the last; return whether it suffices."""
+        """Measure the accuracy every `settings.every` steps and after the last.
+
+        Return whether the accuracy suffices.
+        """
         if done % self.settings.every and done < self.steps:
             return False
         accuracy = self._accuracy()

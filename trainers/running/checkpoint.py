@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """A loaded checkpoint: the number of the step before it, tensors by name, and JSON values."""
+    """A loaded checkpoint: the number of the step after which it was saved, tensors by name, and JSON values."""
 
     step: int
     tensors: Tensors
@@ -45,7 +45,7 @@ class Checkpoint(NamedTuple):
 
 
 class Tensors(Mapping[str, "torch.Tensor"]):
-    """Mapping of names to the tensors of a checkpoint, each of which is read onto the CPU when it is accessed.
+    """Mapping of names to the tensors of a checkpoint. A tensor is read onto the CPU when it is accessed.
 
     Raises OSError or SafetensorError if a file cannot be read, RuntimeError if a tensor is missing.
     """
@@ -154,7 +154,7 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks)
 
 
 def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]] | None:
-    """Return the part of a tensor that this rank writes, with its offsets in the tensor; None if it writes nothing.
+    """Return the part of a tensor that this rank writes, with its offsets in the tensor, or None for no part.
 
     The first rank writes tensors that are not sharded or have no rows.
     """
@@ -171,7 +171,7 @@ def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]
 
 
 def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
-    """Return the checkpoint in `folder`; None if there is none or it is damaged. All ranks must call it.
+    """Return the checkpoint in `folder`, or None if there is no undamaged one. All ranks must call it.
 
     Each rank verifies some of the files. Raises OSError (EIO) if the ranks do not see the same checkpoint.
     """
@@ -191,7 +191,7 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
 
 
 def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Tensors, str]:
-    """Return the tensors and, if a file cannot be read or its digest does not match, the problem; else no text."""
+    """Return the tensors, and the problem if a file cannot be read or has another digest than recorded, else ""."""
     try:
         for name, digest in list(files.items())[ranks.rank :: ranks.size]:
             if sha256(folder / name) != digest:

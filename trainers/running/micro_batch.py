@@ -87,7 +87,7 @@ class MicroBatch:
             self._halve(count, reason)
 
     def _now(self, count: int) -> int:
-        """Return the current number of rows at once."""
+        """Return the number of rows that currently pass through the model at once."""
         size = self.size or max(count, 1)
         return -(-min(size, max(count, 1)) // 2**self.ranks.halvings) if self.ranks.halvings else size
 

@@ -48,7 +48,7 @@ class Stage(stage.Stage):
         checkpoint.save(folder, step, tensors, {"metrics": rows, "user": state}, self.ranks)
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Restore the metrics of the last checkpoint and return the checkpoint; None if there is none or it is damaged.
+        """Restore the metrics of the last checkpoint and return the checkpoint; None if there is no undamaged one.
 
         Call it before the first `log_metrics`.
         """

@@ -50,7 +50,7 @@ class State:
         self._named_values.update(saved.state)
 
     def tensors(self, states: Mapping[str, States] | None = None) -> dict[str, Tensor]:
-        """Return all states by names such as `policy_optimizer/0/exp_avg`; of sharded tensors, this rank's part.
+        """Return all states by names such as `policy_optimizer/0/exp_avg`; a sharded tensor has only this rank's part.
 
         states: states of the optimizers by name; None: their current ones.
         """
@@ -68,7 +68,7 @@ class State:
 
 
 def _states(optimizer: torch.optim.Optimizer, saved: Checkpoint, name: str) -> States:
-    """Return tensors for the stored states of the optimizer `name`, sharded like their parameters."""
+    """Return tensors to hold the stored states of the optimizer `name`, sharded like the optimizer's parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states: States = {}
     for key in names_below(saved.tensors, name):

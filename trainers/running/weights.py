@@ -43,7 +43,7 @@ def write_weights(out: Path, start: Mapping[str, Tensor], trained: Mapping[str, 
 
 
 class MeasuredModels:
-    """Digest of a stage's measurements: of its settings, its inputs that are not models, and the measured models."""
+    """Digest that identifies a stage's measurements: of its settings, other inputs than models, and measured models."""
 
     def __init__(self, settings: BaseModel, inputs: Mapping[str, Path]) -> None:
         """Start the digest with the stage's configuration and the keys of its inputs, the names of their folders."""

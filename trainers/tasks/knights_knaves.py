@@ -53,7 +53,7 @@ Structure = tuple[Statement, ...]  # person i makes statement i
 
 
 def holds(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Return whether a statement is true, given for each person whether he is a knight."""
+    """Return whether a statement is true, given for each person whether that person is a knight."""
     left = knights[statement.left.person] == statement.left.knight
     if statement.right is None:
         return left

@@ -47,7 +47,10 @@ class Lists:
     instruction: None = None
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct problems by split; the set of things decides the split, so no test set is trained on."""
+        """Return distinct problems by split.
+
+        The set of things decides the split, so no set in the test split is trained on.
+        """
         rng = random.Random(f"templated lists {seed}")
 
         def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
@@ -70,7 +73,7 @@ class Lists:
         return sum(self.parts(problem, response).values()) / 4
 
     def parts(self, problem: Problem, response: str) -> dict[str, float]:
-        """Return the reward in [0, 1] of each part: opening, list, total, closing; all are 0 in another form."""
+        """Return the reward in [0, 1] of each part: opening, list, total, closing; all are 0 for another form."""
         style, category, things = _read(problem.prompt)
         match = _RESPONSE.fullmatch(" ".join(response.split()))
         if match is None:
