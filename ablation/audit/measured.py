@@ -1,4 +1,4 @@
-"""Computes our own numbers for a published table, with prediction intervals, or reasons why there is no number."""
+"""Computes our own numbers for a published table, with prediction intervals, or reasons why a number is missing."""
 
 import json
 from collections.abc import Sequence

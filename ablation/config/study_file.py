@@ -128,7 +128,7 @@ def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
 
 
 def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse a key that reaches no stage, because a variant that changes only such a key would equal its parent."""
+    """Refuse a key that reaches no stage, because a variant that changes only this key would equal its parent."""
     model_keys, reached = known_keys(model), reached_keys(written, written.stages)
     for key in sorted(model_keys):
         if any(other.startswith(f"{key}.") for other in model_keys) or any(covers(other, key) for other in reached):

@@ -261,7 +261,7 @@ class Plan:
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
-    """Return {study: {variant: number of seeds}} from the file of added seeds; {} if there is no such file.
+    """Return {study: {variant: number of seeds}} from the file of added seeds; {} without this file.
 
     Raises ConfigError if the file is damaged, because planning fewer seeds would undo decisions.
     """

@@ -28,7 +28,7 @@ def recognises(path: Path) -> bool:
 
 
 def folder_of(path: Path) -> Path | None:
-    """Return the folder in which a JSON file may be one item among several; None if there is no such folder."""
+    """Return the folder in which a JSON file may be one item among several; None if no folder fits."""
     above = (path.parent, path.parent.parent) if path.suffix == ".json" else ()
     return next((folder for folder in above if path in _inside(folder)), None)
 

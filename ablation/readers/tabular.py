@@ -63,7 +63,7 @@ def first_row(path: Path) -> dict[str, Any]:
 def file_at(path: Path, stem: str) -> Path:
     """Return the table at a path: the path itself or, in a folder, the table called `stem`.
 
-    Raises ConfigError if there is no such table, or more than one.
+    Raises ConfigError if the table does not exist, or exists more than once.
     """
     if path.is_dir():
         files = [path / f"{stem}{suffix}" for suffix in SUFFIXES if (path / f"{stem}{suffix}").is_file()]
