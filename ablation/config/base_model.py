@@ -36,7 +36,9 @@ def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type
     for key in assets:
         if key not in dotted.model_keys(model):
             problem = "is an asset in `inputs`, but `base` does not define it"
-            raise ConfigError(file, f"base.{key}", None, problem, "add it as {kind: ..., sources: [...]} or null")
+            raise ConfigError(
+                file, f"base.{key}", None, problem, "add the asset to `base` as {kind: ..., sources: [...]} or null"
+            )
     return model
 
 

@@ -39,15 +39,17 @@ class Between:
         for change in diff(study, a, b):
             factors.setdefault(change.factor, []).append(change)
         if len(factors) < 2:
-            one = f"the variants differ in only one factor, {', '.join(factors)}"
+            one = f"the variants differ only in the factor {', '.join(factors)}"
             problem = one if factors else "the variants are equal"
             show = f"run `ablation diff {study.name}/{a} {b}` to see the effect of this factor"
             remedy = show if factors else "name two variants that differ"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
-            problem = "applying all changes of B to A does not give B, because a setting has different kinds in A and B"
-            remedy = "name two variants whose settings have the same kinds"
+            problem = (
+                "applying all changes of B to A does not give B, because a setting is of different kinds in A and B"
+            )
+            remedy = "name two variants in which each setting is of the same kind"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between
 
@@ -79,7 +81,7 @@ class Between:
                 scale=self.scale,
             )  # fmt: skip
         except ConfigError as error:
-            remedy = "declare keys that belong together as one factor, under `factors` in _study.yaml"
+            remedy = "under `factors` in _study.yaml, declare the keys that must change together as one factor"
             problem = f"{self.a} with {words} of {self.b} is not a valid configuration: {error.key} {error.problem}"
             raise ConfigError("explain", f"{self.a} {self.b}", None, problem, remedy) from error
         same = (other for other in self.study.variants.values() if other.declared == made.declared)
@@ -87,7 +89,7 @@ class Between:
             return existing
         if name in self.study.variants:
             problem = f"already exists, but its configuration is not {file.why}"
-            raise ConfigError(path, "", None, problem, "rename it, or remove it if `explain` wrote it")
+            raise ConfigError(path, "", None, problem, "rename the file, or remove it if `explain` wrote it")
         return made
 
     def text(self, variant: Variant) -> str:
@@ -95,7 +97,9 @@ class Between:
         lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
         lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
         lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]
-        return "\n".join(["# written by `ablation explain`; the study's comparisons leave it out", *lines, ""])
+        return "\n".join(
+            ["# written by `ablation explain`; the study's comparisons leave this variant out", *lines, ""]
+        )
 
     def _config(self, values: Mapping[str, Any]) -> Any:
         model, above = self.study.config_model, self.study.variants[self.a].declared

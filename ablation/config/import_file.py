@@ -34,11 +34,13 @@ class RunRules(Strict):
         description="Where to find the variant: a dotted key, or name:REGEX. By default, runs whose configurations "
         "differ only in the seed are one variant.",
     )
-    ignore: list[Text] = Field(default=[], description="Dotted keys that do not distinguish variants.")
+    ignore: list[Text] = Field(default=[], description="Dotted keys whose values do not distinguish variants.")
     leave_out: list[Text] = Field(
         default=[], description="Runs to leave out: shell patterns for their names, or their ids."
     )
-    metrics: dict[Text, Text] = Field(default={}, description="For each new name, the metric's name in the log.")
+    metrics: dict[Text, Text] = Field(
+        default={}, description="Metrics to rename: for each new name, the name in the log."
+    )
     parents: dict[Text, Text | None] = Field(
         default={}, description="For each variant, its parent, or null for a root."
     )
@@ -48,7 +50,7 @@ class RunRules(Strict):
     url: Text | None = Field(
         default=None,
         description="Address of a run's page at its tracker, with {id} in place of the run's id, such as "
-        "https://wandb.ai/TEAM/PROJECT/runs/{id}. The report links to it.",
+        "https://wandb.ai/TEAM/PROJECT/runs/{id}. The report links to this page.",
     )
     allow: list[Literal["prompt"]] = Field(
         default=[], description="Differences to accept between runs that are compared."
@@ -57,7 +59,7 @@ class RunRules(Strict):
         default=None,
         description="The step from which final metrics are taken: last (the run's last logged step), best (the step "
         "of its best model), common (the last step that all runs logged), or a number. By default, the step of the "
-        "kept model if it is known, else the last step.",
+        "kept model, or the last step if that step is not known.",
     )
 
     @field_validator("url")
@@ -89,7 +91,7 @@ class NamedVariant(Strict):
     why: Text | None = None
     label: Text | None = Field(default=None, description="What the variant changes, in the words of a paper's table.")
     where: dict[Text, Any] = Field(
-        default={}, description="Values by dotted key. The variant's runs are those that have all these values."
+        default={}, description="Values by dotted key. All runs with all of these values belong to the variant."
     )
     runs: list[Text] = Field(
         default=[],

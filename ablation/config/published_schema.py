@@ -37,7 +37,7 @@ class Claim(Strict):
     against: Text
     column: Text
     percent: Printed = Field(
-        description="Claimed change of the column from `against` to `variant`; negative if it falls."
+        description="Claimed change of the column from `against` to `variant`; negative if the value falls."
     )
     text: Text
 
@@ -64,14 +64,14 @@ class Delta(Strict):
     variant: Text
     against: Text
     column: Text
-    low: Printed = Field(description="Least difference `variant` minus `against`, in units of the metric.")
+    low: Printed = Field(description="Smallest difference, `variant` minus `against`, in units of the metric.")
     high: Printed
     text: Text = Field(description="The source's own words.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.low.exact > self.high.exact:
-            raise ValueError(f"low {self.low} is above high {self.high}")
+            raise ValueError(f"`low` ({self.low}) is above `high` ({self.high})")
         return self
 
 
@@ -103,12 +103,13 @@ class Reading(Strict):
         default=None, description="The stage of our study that logs the metrics; null: every stage that logs them."
     )
     kind: Literal["seen", "healthy", "expected"] = Field(
-        description="Whether a log of the source shows the values (seen), or the source calls them healthy or "
-        "expected of the variant."
+        description="seen: a log of the source shows the values; healthy, expected: the source calls the values "
+        "healthy, or expects them of the variant."
     )
     at: Literal["start", "end"] | Step | None = Field(
         default=None,
-        description="The part of training: start (the first tenth), end (the last tenth) or a step; null: all of it.",
+        description="The part of training: start (the first tenth), end (the last tenth) or a step; null: the whole "
+        "training.",
     )
     values: dict[Text, Figure] = Field(min_length=1, description="The value of each metric.")
     possible: dict[Text, Figure] = Field(
@@ -135,9 +136,9 @@ class Reading(Strict):
                 continue
             low, high = value
             if low is None and high is None:
-                raise ValueError(f"the range of {metric} has no bound; give at least one")
+                raise ValueError(f"the range of {metric} has no bound; give at least one bound")
             if low is not None and high is not None and low.exact > high.exact:
-                raise ValueError(f"the low end {low} of {metric} is above its high end {high}")
+                raise ValueError(f"the low end {low} of {metric} is above the high end {high}")
         for metric in {*self.possible, *self.set_by} - {*self.values}:
             raise ValueError(f"{metric} is missing in `values`; add it")
         if self.at is not None and self.stage is None:
@@ -165,7 +166,7 @@ class PublishedFile(Strict):
         default=None, ge=1, description="Number of training runs averaged in each number; null: not stated."
     )
     columns: list[Text] = Field(default=[])
-    mean: Text = Field(default="mean", description="The column that holds the mean of the columns with items.")
+    mean: Text = Field(default="mean", description="The column that holds the mean of all columns that `items` names.")
     rows: dict[str, list[Cell | None]] = Field(default={}, description="For each variant, one number per column.")
     claims: list[Claim] = Field(default=[])
     standings: list[Standing] = Field(default=[], description="Statements such as 'the best' or 'below 0.004'.")
@@ -184,22 +185,26 @@ class PublishedFile(Strict):
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(
-                    f"claims: {claim.column} of {claim.variant} against {claim.against} is not in the table"
+                    f"claims: the table has no row {claim.variant}, no row {claim.against}, or no column "
+                    f"{claim.column}; correct the names, or add them to the table"
                 )
         for standing in self.standings:
             if standing.variant not in self.rows or standing.column not in self.columns:
-                raise ValueError(f"standings: {standing.column} of {standing.variant} is not in the table")
+                raise ValueError(
+                    f"standings: the table has no row {standing.variant} or no column {standing.column}; "
+                    "correct the names, or add them to the table"
+                )
         self._check_range()
         if not self.rows and not self.deltas and not self.training:
             raise ValueError("the file reports nothing; give `rows`, `deltas` or `training`")
         if (self.rows or self.deltas) and self.metric is None:
             raise ValueError("`rows` and `deltas` need a `metric`")
         if (self.metric or "").endswith("distance") and self.target is None:
-            raise ValueError(f"`metric: {self.metric}` is a distance, so it needs a `target`")
+            raise ValueError(f"`metric: {self.metric}` is a distance, so the file needs a `target`")
         if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
-            raise ValueError(f"deltas: these columns do not exist: {', '.join(strange)}")
+            raise ValueError(f"deltas: these columns are not in `columns`: {', '.join(strange)}")
         if unknown := set(self.items) - set(self.columns):
-            raise ValueError(f"items: these columns do not exist: {', '.join(sorted(unknown))}")
+            raise ValueError(f"items: these columns are not in `columns`: {', '.join(sorted(unknown))}")
         return self
 
     def _check_range(self) -> None:

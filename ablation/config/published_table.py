@@ -53,7 +53,7 @@ def read_table(
             )
         name = cells[0].strip()
         if not name:
-            raise ConfigError(where, heading[0], "", "the row has no name", "name it in the first column")
+            raise ConfigError(where, heading[0], "", "the row has no name", "name the row in the first column")
         if name in rows:
             raise ConfigError(where, heading[0], name, "occurs twice", "give each row its own name")
         rows[name] = {}
@@ -99,7 +99,7 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     try:
         lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
     except csv.Error as error:
-        remedy = "correct that line"
+        remedy = "correct this line"
         raise ConfigError(f"{file}:{reader.line_num}", "", None, f"is not valid CSV ({error})", remedy) from None
     if len(lines) < 2:
         raise ConfigError(file, "", None, "does not contain a table", "write a heading line and at least one row")
@@ -118,7 +118,7 @@ def _columns(file: Path, heading: Sequence[str], chosen: Sequence[str]) -> dict[
         if name not in names[1:]:
             raise ConfigError(file, "--columns", name, "is not a column", suggest(name, names[1:]))
     if len(names) < 2:
-        remedy = "add columns of numbers after it, because the first column names the rows"
+        remedy = "add columns of numbers, because the first column names the rows"
         raise ConfigError(file, "heading", names[0], "is the only column", remedy)
     return {place: name for place, name in enumerate(names) if place and name in (chosen or names)}
 

@@ -73,7 +73,7 @@ class ScaleFile(Strict):
     """The content of `configs/scales/<scale>.yaml`."""
 
     seeds: Seeds = Field(
-        description="The number of seeds, or a list of seeds; those of the settings or of a study's `seeds` replace it."
+        description="The number of seeds, or a list of seeds; `seeds` in the settings or in a study replaces it."
     )
     studies: dict[str, ScaleStudy] = Field(default={})
 
@@ -94,7 +94,7 @@ class Scale:
             if not field.discriminator or not isinstance(below, Mapping):
                 continue
             if not any(below.keys() <= kind.model_fields.keys() for kind in dotted.models_in(field.annotation)):
-                problem = f"no kind of {name} has all of these keys"
+                problem = f"the setting {name} has no kind with all of these keys"
                 raise ConfigError(
                     self.file, f"{self.prefix}set.{name}", dict(below), problem, "set only keys of one kind"
                 )
@@ -103,7 +103,13 @@ class Scale:
             for other, _ in dotted.leaves(self.definition.set):
                 if dotted.covers(key, other) or dotted.covers(other, key):
                     where = f"{self.prefix}multiply.{key}"
-                    raise ConfigError(self.file, where, None, f"`set` also has {other}", "remove one of the two")
+                    raise ConfigError(
+                        self.file,
+                        where,
+                        None,
+                        f"`set` also contains {other}",
+                        "remove the key from `set` or from `multiply`",
+                    )
         for stage in self.definition.resources:
             if stage not in stages:
                 where = f"{self.prefix}resources.{stage}"

@@ -25,7 +25,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         if name not in item_definitions:
             definition.pop("required", None)
     fields = {
-        "extends": {"type": "string", "description": "The variant's parent; left out only for a root."},
+        "extends": {"type": "string", "description": "The variant's parent; only a root has none."},
         "why": {"type": "string", "minLength": 1, "description": "Why this variant exists, in a sentence."},
         "label": {
             "type": "string",
@@ -35,7 +35,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         "gpu": {
             "type": "integer",
             "minimum": 1,
-            "description": "Number of accelerators for each stage of the variant that needs any.",
+            "description": "Number of accelerators for each stage of the variant that needs an accelerator.",
         },
         "between": {
             "type": "array",

@@ -76,7 +76,7 @@ class SettingsFile(Strict):
         default=None,
         min_length=1,
         description="The studies to plan, [a, b] or a,b; null: every folder of configs/studies. {a: [x, y], b: null} "
-        "plans variants x and y of study a with their ancestors, and all of b.",
+        "plans variants x and y of study a with their ancestors, and all variants of study b.",
     )
     seeds: Annotated[Seeds | None, BeforeValidator(_seeds)] = Field(
         default=None, description="The number of seeds, or a list of seeds; null: the scale's seeds."
@@ -86,7 +86,7 @@ class SettingsFile(Strict):
     reports: _Folder = Path("reports")
     wandb: Annotated[Literal["offline", "online"] | None, BeforeValidator(lambda value: value or None)] = Field(
         default=None,  # `off` in YAML 1.1 is false
-        description="Whether every stage is also logged to W&B: offline, online, or null for not at all.",
+        description="Also log every stage to W&B: offline, online, or null for not at all.",
     )
     fork_server: Annotated[
         bool, BeforeValidator(lambda value: {"true": True, "false": False}.get(str(value).lower(), value))
@@ -185,7 +185,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     run = studies if written.study is None else [written.study]
     planned = sorted({seed for study in run for seed in settings.seeds_of(study)})
     if settings.seed is not None and settings.seed not in planned:
-        problem = "is not among the seeds of the plan"
+        problem = "is not a seed of the plan"
         raise ConfigError(
             where["seed"], "seed", settings.seed, problem, f"choose from {listed(list(map(str, planned)), 10)}"
         )
@@ -198,7 +198,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         if settings.seed not in (None, *planned_seeds):
             problem = f"does not contain seed {settings.seed}"
             raise ConfigError(
-                where["shard"], "shard", settings.shard, problem, "use another shard, or leave out `seed`"
+                where["shard"], "shard", settings.shard, problem, "choose another shard, or leave out `seed`"
             )
     return settings
 

@@ -24,7 +24,9 @@ class Change(Strict):
     new: Any = Field(alias="to")
     factor: str = Field(description="The factor (group of keys) to which the change belongs.")
     no_effect: str = Field(default="", description="Why the change cannot matter at the study's scale, if known.")
-    idle_part: str = Field(default="", description="Which changed parts cannot matter although others can, and why.")
+    idle_part: str = Field(
+        default="", description="Which parts of the change cannot matter, although other parts can, and why."
+    )
 
 
 @dataclass(frozen=True)

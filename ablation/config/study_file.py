@@ -63,7 +63,7 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
                 "base",
                 assets[0],
                 problem,
-                "run in a clone of the repository, or let the stage's command fetch the files",
+                "run the study in a clone of the repository, or let the stage's command fetch the files",
             ) from None
     return model_of_base(written.base, file, model)
 
@@ -78,7 +78,7 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
         raise ConfigError(file, "config", path, "is not a strict pydantic model", 'use BaseModel with extra="forbid"')
     for key, info in model.model_fields.items():
         if info.is_required():
-            problem = f"its key {key!r} has no default"
+            problem = f"the key {key!r} of this model has no default"
             raise ConfigError(
                 file,
                 "config",
@@ -87,7 +87,7 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
                 "give the key a default, because a stage gets only the keys that it reads",
             )
         if key in RESERVED_KEYS:
-            raise ConfigError(file, "config", path, f"its key {key!r} is reserved", "rename the key")
+            raise ConfigError(file, "config", path, f"the key {key!r} of this model is reserved", "rename the key")
     return model
 
 
@@ -100,7 +100,7 @@ def imported(path: str, file: Path, key: str, what: str) -> Any:
     try:
         return getattr(import_beside_configs(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(file, key, path, f"cannot be imported ({error})", f"name it as module:{what}") from error
+        raise ConfigError(file, key, path, f"cannot be imported ({error})", f"write module:{what}") from error
 
 
 def import_beside_configs(name: str) -> ModuleType:
@@ -134,9 +134,11 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
         if any(other.startswith(f"{key}.") for other in model_keys) or any(covers(other, key) for other in reached):
             continue
         where, value = ("config", written.config) if written.config else (f"base.{key}", get(written.base, key, None))
-        problem = f"no stage reads {key if written.config else 'it'}, so a variant that changes it would change nothing"
-        remedy = "add it to the `reads` of a stage and, if the stage is a command, to the command ({config} or "
-        remedy += "{value:KEY}), or remove it"
+        problem = (
+            f"no stage reads {key if written.config else 'this key'}, so a change of its value would have no effect"
+        )
+        remedy = "add the key to the `reads` of a stage and, if the stage is a command, to the command ({config} or "
+        remedy += "{value:KEY}), or remove the key"
         raise ConfigError(file, where, value, problem, remedy)
 
 
@@ -151,7 +153,7 @@ def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file
         if not any(covers(other, key) for other in reached):
             problem = "no stage that leads to the results reads this key, so the variant would be equal to its parent"
             aside = [name for name in written.stages if any(covers(o, key) for o in reached_keys(written, [name]))]
-            other = f", or add {aside[0]}, which reads the key, to the `inputs` of one" if aside else ""
+            other = f", or add {aside[0]}, which reads the key, to the `inputs` of such a stage" if aside else ""
             remedy = (
                 f"remove the line{',' if aside else ', or'} add the key to the `reads` of a stage that leads to the "
             )
@@ -179,7 +181,7 @@ def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[
         samples = analysis.samples_in(config)
         if samples is None:
             problem = f"a configuration key does not hold a whole number in {variant}"
-            remedy = "write a number, or name keys that hold whole numbers"
+            remedy = "write a number, or name configuration keys that hold whole numbers"
             raise ConfigError(file, "analysis.samples", analysis.samples, problem, remedy)
         if analysis.k > samples:
             problem = f"needs {analysis.k} samples, but items of {variant} have {counted(samples, 'sample')}"
@@ -259,7 +261,7 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
         problem = f"the command gets none of the keys in `reads` ({', '.join(stage.reads)})"
         raise ConfigError(file, f"{where}.command", stage.command, problem, "add {config}, {overrides} or {value:KEY}")
     if kinds & {"config", "overrides"} and not stage.reads:
-        problem = "is empty, so {config} and {overrides} are empty, too"
+        problem = "is empty, so {config} and {overrides} would also be empty"
         raise ConfigError(file, f"{where}.reads", [], problem, "name the top-level keys that the command needs")
     if stage.steps is not None:
         _check_value(stage.steps, stage, model, file, f"{where}.steps")
@@ -272,7 +274,9 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
             raise ConfigError(file, key, odd[0], f"the reader {collected.reader} has no column of this name", remedy)
         if odd or (collected.values and not known):
             remedy = f"write {{{collected.reader}: PATH}}"
-            raise ConfigError(file, key, (*odd, "values")[0], "files of this reader have no columns to choose", remedy)
+            raise ConfigError(
+                file, key, (*odd, "values")[0], "files of this reader have no columns to choose from", remedy
+            )
 
 
 def _check_value(key: str, stage: StageDefinition, model: type[BaseModel], file: Path, where: str) -> None:

@@ -211,7 +211,7 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
 class Guardrail(Strict):
     """A metric that a change must not make worse, however much the change gains otherwise."""
 
-    metric: Text = Field(description="The items.name to guard; it needs the same items as the primary metric.")
+    metric: Text = Field(description="The `items.name` to guard; its items must be those of the primary metric.")
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, lt=1e100, description="The smallest loss that matters.")
 
@@ -231,11 +231,14 @@ class Analysis(Strict):
     )
     direction: Literal["max", "min"] | Target
     margin: Annotated[float, Field(gt=0, lt=1e100)] | None = Field(
-        description="The smallest difference that matters. null: not stated, so no verdict is equivalent and the "
+        description="The smallest difference that matters; null: not stated, so no verdict is equivalent and the "
         "gate refuses the study."
     )
     alpha: float = Field(
-        default=0.05, gt=0, lt=0.5, description="Error rate over all comparisons; `error` names its kind."
+        default=0.05,
+        gt=0,
+        lt=0.5,
+        description="Error rate over all comparisons; `error` says which kind of error rate.",
     )
     error: Literal["fwer", "fdr"] = Field(
         default="fwer",
@@ -261,8 +264,8 @@ class Analysis(Strict):
     )
     correction: Literal["max-t", "holm"] = Field(
         default="max-t",
-        description="Correction for the number of comparisons in the study; max-t accounts for parents and items "
-        "that comparisons share.",
+        description="Correction for the number of comparisons in the study; `max-t` takes into account which "
+        "parents and items the comparisons share.",
     )
     variance: Literal["moderated", "own"] = Field(
         default="moderated",
@@ -394,16 +397,18 @@ class HealthRule(Strict):
         description="What is judged: the value, its change from the reference, or its ratio to the reference.",
     )
     reference: Text | None = Field(
-        default=None, description="The metric that is the reference; null: the judged metric's own first value."
+        default=None, description="The metric that serves as the reference; null: the first value of the judged metric."
     )
-    range: Range = Field(default=Range(), description="The healthy values; without bounds, any finite value.")
-    abs: bool = Field(default=False, description="Whether the absolute value is judged.")
+    range: Range = Field(
+        default=Range(), description="The range of healthy values; without bounds, every finite value is healthy."
+    )
+    abs: bool = Field(default=False, description="Whether to judge the absolute value.")
     window: int = Field(
-        default=1, ge=1, description="Number of consecutive logged values outside the range that break the rule."
+        default=1, ge=1, description="How many consecutive logged values must lie outside the range to break the rule."
     )
     after: int | None = Field(default=None, description="Steps up to and including this one are ignored.")
     severity: Literal["note", "warn", "abort"] = Field(
-        description="What happens: note and warn report, abort also ends the stage as diverged."
+        description="What a broken rule does: `note` and `warn` report it, `abort` also ends the stage as diverged."
     )
     diagnosis: Text = Field(description="What a broken rule means.")
     remedy: Text = Field(description="What to try if the rule is broken.")
@@ -485,7 +490,7 @@ class FigurePanel(CurveDefinition):
 
     log: bool = Field(
         default=False,
-        description="For lines and each: use a logarithmic axis, which leaves out values of 0 and below.",
+        description="For `lines` and `each`: use a logarithmic axis, which leaves out values of 0 and below.",
     )
     variants: list[Text] | None = Field(
         default=None,
@@ -507,7 +512,7 @@ class FigureDefinition(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="The figure's file name.")]
     kind: Literal["lines", "each", "bars", "subsets", "distributions"] = Field(
-        description="lines: values by step; each: the same with a panel per variant, which also shows its "
+        description="lines: values by step; each: values by step, with a panel per variant that also shows its "
         "parent; bars: mean over the steps; subsets: a final metric by subset; distributions: "
         "quantiles of item values of any stage, one box per subset. The last two need the metric "
         "<protocol>/*/<name>."
@@ -515,9 +520,9 @@ class FigureDefinition(Strict):
     title: Text
     panels: list[FigurePanel] = Field(min_length=1)
     x: FigureAxis | None = Field(
-        default=None, description="For lines and each: the metric on the horizontal axis; null: the step."
+        default=None, description="For `lines` and `each`: the metric on the horizontal axis; null: the step."
     )
-    axis: Text | None = Field(default=None, description="For subsets: the label of the horizontal axis.")
+    axis: Text | None = Field(default=None, description="For `subsets`: the label of the horizontal axis.")
     columns: int = Field(default=2, ge=1, le=6, description="Number of panels side by side.")
     variants: list[Text] = Field(
         default=[], description="The variants to show, in the order of the variant tree; by default all."
@@ -539,7 +544,7 @@ class FigureDefinition(Strict):
             if panel.variants is not None and self.variants:
                 raise ValueError("`variants` cannot be given for both the figure and a panel; leave one out")
         if self.kind == "each" and len(self.panels) != 1:
-            raise ValueError(f"kind each draws a panel per variant, so it needs one panel, not {len(self.panels)}")
+            raise ValueError(f"kind `each` draws a panel per variant, so it needs one panel, not {len(self.panels)}")
         if self.kind not in ("lines", "each") and any(panel.log for panel in self.panels):
             raise ValueError(f"panels: log has no effect with kind {self.kind}; remove it")
         if self.x is not None and self.kind not in ("lines", "each"):
@@ -583,8 +588,8 @@ class StudyFile(StudyDefinition):
     )
     parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
         default=None,
-        description="module:function, a `def parts(config, stage)` that returns the dotted name of the code in each "
-        "slot.",
+        description="module:function: a function `parts(config, stage)` that returns the dotted name of the code in "
+        "each slot.",
     )
     base: dict[str, Any] = Field(
         default={}, description="Values of every root variant, which replace the model's defaults."

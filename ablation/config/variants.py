@@ -133,7 +133,7 @@ def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, fil
         for other, reason in idle.items():
             if value is not None and dotted.covers(other, key):
                 problem = f"has no effect because {reason}"
-                remedy = "remove the line, or change the setting that makes it ineffective"
+                remedy = "remove the line, or change the setting that makes the line ineffective"
                 raise ConfigError(file, key, value, problem, remedy)
 
 
@@ -149,7 +149,9 @@ def check_exclusions(
         if _holds(exclusion.if_, config) and (offence := _offence(exclusion, config, changed)) is not None:
             causes = [f"{key} = {value!r}" for key, value in exclusion.if_.items()]
             problem = f"cannot be combined with {', '.join(causes)} ({exclusion.because})"
-            raise ConfigError(file, offence, dotted.get(config, offence, None), problem, "change one of the two")
+            raise ConfigError(
+                file, offence, dotted.get(config, offence, None), problem, "change only one of these keys"
+            )
 
 
 def _offence(exclusion: Exclusion, config: Mapping[str, Any], changed: list[str]) -> str | None:
@@ -221,7 +223,9 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
     if not isinstance(why, str) or not why.strip():
         raise ConfigError(path, "why", why, "is missing", "add a sentence that says why this variant exists")
     if label is not None and (not isinstance(label, str) or not label.strip()):
-        raise ConfigError(path, "label", label, "is not text", "name the change as a paper's table would, or remove it")
+        raise ConfigError(
+            path, "label", label, "is not text", "name the change as a paper's table would, or remove the label"
+        )
     if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
         raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write a whole number such as 1")
     check_known(model, overrides, path)

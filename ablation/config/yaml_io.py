@@ -68,7 +68,7 @@ def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
 def _construct_text(loader: Any, node: yaml.ScalarNode) -> str:
     if printable(node.value) != node.value:
         problem = f"the text '{one_line(node.value, 40)}' contains a control character"
-        raise _Problem("", problem, "remove the character, because a terminal would obey it", node.start_mark)
+        raise _Problem("", problem, "remove the character, because a terminal would act on it", node.start_mark)
     return str(node.value)
 
 
@@ -131,7 +131,7 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
         raise ConfigError(_at(path, error), error.key, None, str(error.problem), error.remedy) from None
     except yaml.MarkedYAMLError as error:
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(_at(path, error), "", None, f"is not valid YAML ({problem})", "correct that line") from None
+        raise ConfigError(_at(path, error), "", None, f"is not valid YAML ({problem})", "correct this line") from None
     except yaml.YAMLError as error:
         raise ConfigError(path, "", None, f"is not valid YAML ({error})", "correct the file") from None
     if value is None:

@@ -105,7 +105,7 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
         files = sources.files(code)
     except OSError as error:
         problem = f"{error.filename} cannot be read ({error.strerror})"
-        raise ConfigError(root, "", code.start, problem, "make it readable") from None
+        raise ConfigError(root, "", code.start, problem, "make the file readable") from None
     return code._replace(files=files, text=sources.text(files))
 
 

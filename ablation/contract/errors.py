@@ -28,7 +28,7 @@ def explained(error: TrackerError | OSError) -> str:
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
         return str(error)
-    remedy = "ask its owner to make it readable and writable (`chmod -R g+rwX`, and `umask 002` for new files)"
+    remedy = "ask the owner to make this path readable and writable (`chmod -R g+rwX`, and `umask 002` for new files)"
     return printable(f"{error.filename}: cannot be used ({error.strerror}); {remedy}")
 
 

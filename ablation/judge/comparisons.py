@@ -262,7 +262,7 @@ class Comparison(Judged):
         """Remark on the correlation over seeds, if the analysis plan declares that runs are paired by seed."""
         if self.measurements.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
             found = f"correlation {fixed(self.seed_correlation, 2)} over {len(self.paired)} seeds"
-            yield f"paired seeds: {found} (pairing gains power if it is above about 0.3)"
+            yield f"paired seeds: {found} (pairing gains power if this correlation is above about 0.3)"
 
     @property
     def _few_runs(self) -> Iterator[str]:
@@ -278,7 +278,7 @@ class Comparison(Judged):
             if variant in self.pair:
                 yield f"seed {seed} of {variant} is left out, as --without permits"
         if self.identical:
-            yield "all values of both variants are identical; check that they are not the same evaluation"
+            yield "all values of both variants are identical; check that the variants are not the same evaluation"
         for place in self.estimate.copied if self.estimate else ():
             copies = f"all {self.seeds} seeds of {self.pair[place]} have the same value on every item"
             yield f"{copies}, so they count as one run; check that the runs use their seeds"

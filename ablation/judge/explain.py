@@ -71,10 +71,10 @@ class Explanation:
             if carriers:
                 answer = (
                     f"the combined change has no significant effect, but {joined(named)} "
-                    f"{'has' if len(carriers) == 1 else 'each have'} one"
+                    f"{'has' if len(carriers) == 1 else 'each have'} a significant effect"
                 )
         elif not carriers:
-            answer = "no single change has a significant effect; the effect is spread, or there are too few seeds"
+            answer = "no single change has a significant effect; the effect is spread, or the seeds are too few"
         elif opposed:
             answer = f"{joined(named)} work against each other"
         elif 2 * len(carriers) > len(factors) and len(carriers) > 2 and max(abs(part.share) for part in carriers) < 0.5:
@@ -82,7 +82,7 @@ class Explanation:
         else:
             answer = f"{joined(named)} {'carries' if len(carriers) == 1 else 'carry'} the effect"
             if self.rest is not None and self.rest.shown:
-                answer += f"; the share of the others is {_shares(self.rest)}"
+                answer += f"; the share of the other changes is {_shares(self.rest)}"
         for part in self.joint:
             if part.shown and len(part.sets[0]) > 1:
                 more = part.effect * (self.total.effect if self.total.shown else 1) > 0
@@ -94,7 +94,7 @@ class Explanation:
             seeds = (
                 "even 1,000 seeds would not" if wanted.seeds_needed is None else f"{wanted.seeds_needed} seeds would"
             )
-            answer += f"; {seeds} detect {name} with 80% power if it is {_effect(wanted)}, as measured"
+            answer += f"; {seeds} detect {name} with 80% power if the true effect is {_effect(wanted)}, as measured"
         if self.beyond is not None and self.beyond.shown:
             answer += "; three or more factors interact, so do not rely on the shares"
         return answer
@@ -128,7 +128,7 @@ class _Contrasts:
         self.seeds = min(map(len, seeds), default=0)
         if problem or (self.seeds < 2 and study.design.claim == "recipe"):
             raise TrackerError(
-                f"{study.name}: {problem.text or 'one seed says nothing about seed-to-seed noise; run two'}"
+                f"{study.name}: {problem.text or 'one seed says nothing about seed-to-seed noise; run two seeds'}"
             )
         self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 

@@ -149,11 +149,15 @@ def _answer(
     # Otherwise the one-sided test answers, which is weaker than `equivalent`: it does not bound an improvement.
     bound = f"above -{stated(analysis.margin)} (one-sided {p_equals(test.p)}{correction})"
     if test.p > analysis.alpha:
-        but = "the verdict is better, but other items may lose far more; allowing for them, " if enough else ""
+        but = (
+            "the verdict is `better`, but other items may lose far more; with an allowance for such items, "
+            if enough
+            else ""
+        )
         return Answer(comparison, "undecided", f"{but}the effect is not significantly {bound}", test.p)
     if not enough_seeds_for_equivalence(test.seeds, analysis):
         return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
-    scope = "; this holds for these runs only" if analysis.claim == "checkpoints" else ""
+    scope = "; this result holds only for these runs" if analysis.claim == "checkpoints" else ""
     return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}{scope}", test.p))
 
 
@@ -161,7 +165,7 @@ def _unless_other_units(answer: Answer) -> Answer:
     """Return the answer, or an invalid answer if the comparison passed but the runs seem to be on different scales."""
     comparison = answer.comparison
     why = unlike_units(comparison.measurements, comparison.compared_runs) if answer.outcome == "passed" else ""
-    remedy = "convert them to one unit, leave out some runs, or pass --allow scale"
+    remedy = "convert all values to one unit, leave out some runs, or pass --allow scale"
     return Answer(comparison, "invalid", f"{why}; {remedy}") if why else answer
 
 

@@ -457,7 +457,7 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
             if not items.equals(wanted):
                 counts = f"{first} seed {first_seed} has {len(wanted)} items and {variant} seed {seed} has {len(items)}"
                 common = len(items.intersection(wanted))
-                faults.append(f"items of {subset} cannot be paired: {counts}, and {common} are common to both")
+                faults.append(f"items of {subset} cannot be paired: {counts}, but only {common} are common to both")
     return faults
 
 

@@ -120,7 +120,7 @@ def watch(
         outcome = "passed" if tested.p > level else "worse" if level != ALARM else "undecided"
         why = f"{asked} is {'within' if outcome == 'passed' else 'outside'} what {count} past runs predict"
         if outcome == "undecided":
-            why += "; rerun it twice" if not reruns else "; rerun it once more"
+            why += "; repeat the new run twice" if not reruns else "; repeat the new run once more"
     return Watched(
         metric,
         direction,

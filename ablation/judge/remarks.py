@@ -51,7 +51,7 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
     if study.kept:
         yield f"the values are those of the models that were kept: {listed}"
     else:
-        yield f"runs end at different steps: {listed}; if all logged a common step, import them again with --at common"
+        yield f"runs end at different steps: {listed}; if all logged a common step, import all with --at common"
 
 
 def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> Iterator[str]:

@@ -98,4 +98,5 @@ def margin_is_the_scale(study: Measurements, parent: str) -> str:
         room.append(float(centre - min(worst)))
     if np.mean(room) > margin:
         return ""
-    return f"is as wide as the scale, because the worst value is only {alone(np.mean(room))} from the mean of {parent}"
+    why = f"the worst value differs from the mean of {parent} by only {alone(np.mean(room))}"
+    return f"is as wide as the scale, because {why}"

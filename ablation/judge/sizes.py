@@ -239,7 +239,11 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
     interims: Sequence[int] = ()
     one_run = False
     if source is None:
-        pilots, level, noise = [_stated(request)], 0.05 / request.family, f"stated noise, alpha 0.05 / {request.family}"
+        pilots, level, noise = (
+            [_stated(request)],
+            0.05 / request.family,
+            f"stated noise, with alpha 0.05 / {request.family}",
+        )
     else:
         study, judged = source.study, judge_comparisons(source.study)
         tried = _with_noise(chosen(judged, comparisons))
@@ -263,16 +267,20 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
         cost = source.cost(tried, (largest.items, largest.samples, largest.checkpoints))
         level, interims = Correction.of(study, judged).level, study.analysis.interim_analyses
         several = "1 comparison" if len(tried) == 1 else f"{len(tried)} comparisons"
-        noise = f"the noise of {several}, {'one run per side' if pilots[0].seeds == 1 else f'{pilots[0].seeds} seeds'}"
+        noise = (
+            f"the noise of {several} with {'one run per side' if pilots[0].seeds == 1 else f'{pilots[0].seeds} seeds'}"
+        )
         if study.analysis.protocol != LOGGED:
-            noise += f" with {pilots[0].items:,} items"
+            noise += f" and {pilots[0].items:,} items"
         elif request.items:  # a value of each run
             logged = study.analysis.subsets
             problem = f"{' and '.join(logged)} {'was' if len(logged) == 1 else 'were'} logged without items"
             raise ConfigError("power", "--items", request.items[0], problem, "leave out --items")
     for few in request.items:
         if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < 2), 0.0):
-            problem = f"corresponds to {fixed(clusters, 1)} independent items, too few to generalise to other items"
+            problem = (
+                f"corresponds to {fixed(clusters, 1)} independent items, which are too few to generalise to other items"
+            )
             raise ConfigError("power", "--items", few, problem, "plan more items")
     pilots = _by_noise(pilots, level)
     items, typical = max(pilot.items for pilot in pilots), middle(pilots)
@@ -322,7 +330,7 @@ def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
     study, averaged = source.study, source.averaged
     if request.samples and comparison.child not in study.samples and not study.imported:
         problem = f"{study.name} does not state how many samples each item's value averages"
-        raise ConfigError("power", "--samples", None, problem, "add `samples` to its analysis plan")
+        raise ConfigError("power", "--samples", None, problem, "add `samples` to the analysis plan of the study")
     total = study.samples.get(comparison.child, averaged)
     samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
     return _evaluated(split(comparison), samples, checkpoints, sampling_variance(study, comparison), request)
@@ -337,12 +345,12 @@ def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None
         drawn = request.sample_sd**2 / (pilot.items * samples * checkpoints)
     if request.samples and drawn is None:
         problem = "the noise that drawing samples adds is not known"
-        remedy = "state it with --sample-sd (docs/how-to/choose-seeds.md)"
+        remedy = "state this noise with --sample-sd (docs/how-to/choose-seeds.md)"
         raise ConfigError("power", "--samples", None, problem, remedy)
     fewer = min(request.checkpoints or [checkpoints]) < checkpoints
     if request.checkpoints and request.checkpoint_sd is None and (fewer or drawn is None):
         problem = "the noise between checkpoints is not known"
-        remedy = "state it with --checkpoint-sd (docs/how-to/choose-seeds.md)"
+        remedy = "state this noise with --checkpoint-sd (docs/how-to/choose-seeds.md)"
         raise ConfigError("power", "--checkpoints", None, problem, remedy)
     between = 0.0 if request.checkpoint_sd is None else request.checkpoint_sd**2 / checkpoints
     return pilot.evaluated(samples, checkpoints, drawn or 0.0, between)

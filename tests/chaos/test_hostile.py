@@ -178,4 +178,4 @@ def test_results_that_another_keeps_to_himself_are_not_damaged(shared):
     for work in (lambda: read_state(Path()), lambda: sources_now(Path())):
         said = as_user(1502, 0o002, work)
         assert "PermissionError: " in said
-        assert "json: cannot be used (Permission denied); ask its owner to make it readable" in said
+        assert "json: cannot be used (Permission denied); ask the owner to make this path readable" in said

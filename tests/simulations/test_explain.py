@@ -73,7 +73,7 @@ def test_factors_are_named_as_they_are(replicates):
             words[name] = last.in_words(letters)  # rates of what is wrong are held below
         neither = "neither the combined change nor any single change has a significant effect; "
         assert words["none"].startswith(neither)
-        detect = "detect the whole effect with 80% power if it is [-+.0-9e]+, as measured$"
+        detect = "detect the whole effect with 80% power if the true effect is [-+.0-9e]+, as measured$"
         assert re.search(f"; (even 1,000 seeds would not|[0-9]+ seeds would) {detect}", words["none"])
         assert words["sparse"].startswith("b (")
         assert "carries the effect" in words["sparse"]

@@ -355,7 +355,7 @@ def compare_files(
             if before != at:
                 problem = "belongs to both baseline and candidate" if len(sides) == 2 else "belongs to two systems"
                 problem += "" if other == path else f" (also named as {other})"
-                raise ConfigError(path, "", None, problem, "name different files for each")
+                raise ConfigError(path, "", None, problem, "name different files for each system")
     names = list(names or name_groups(*(side.paths for side in sides)))
     if len(names) != len(sides):
         raise ConfigError(
@@ -473,7 +473,7 @@ def plan_analysis(
         direction = known or "max"
         if known is None:
             notes.append("assuming larger is better (not stated in the files); override with --direction")
-            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} implies it"
+            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} implies a direction"
             remedy = "pass --direction max or min (`direction` in the analysis of a study file)"
             unstated.append(ConfigError("compare", "--direction", None, problem, remedy))
     if margin is None:

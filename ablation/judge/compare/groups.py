@@ -140,7 +140,7 @@ def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
         sheets.setdefault(" ".join(one_line(settings[name], 60) for name in by), []).append(sheet)
     if len(sheets) < 2:
         problem = f"separates the files into only one system, {next(iter(sheets), '')}"
-        raise ConfigError("compare", "--by", ",".join(by), problem, "name the files of other systems too")
+        raise ConfigError("compare", "--by", ",".join(by), problem, "also name the files of other systems")
     notes = [note for each in given for note in each.notes]
     return {name: Side(read, (), () if at else notes) for at, (name, read) in enumerate(sheets.items())}
 
@@ -211,7 +211,7 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
-        remedy = "name the files of its evaluation, or leave out the task"
+        remedy = "name the files of the evaluation on this task, or leave out the task"
         raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on this task", remedy)
     seeds = _numbered(sheets) if options.independent else _seeds(sheets, options.seed_from)
     runs: dict[int, dict[str, Sheet]] = {}
@@ -220,8 +220,8 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
         other = run_sheets.get(sheet.subset)
         if other is not None and not (options.latest and other.source != sheet.source):
             if other.source == sheet.source and (apart := _apart([s for s in sheets if s.source == sheet.source])):
-                problem = f"holds several systems, which differ in {', '.join(apart)}"
-                remedy = f"compare them with --by {','.join((*wanted.by, *apart))}"
+                problem = f"contains several systems, which differ in {', '.join(apart)}"
+                remedy = f"compare the systems with --by {','.join((*wanted.by, *apart))}"
                 raise ConfigError(sheet.source, "", None, problem, remedy)
             which = "" if seed is None else f", seed {seed},"
             problem = f"{name}{which} was also evaluated on {sheet.subset} in {other.source}"
@@ -233,7 +233,7 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     for seed, run in runs.items():
         if missing := sorted(subsets - run.keys()):
             problem = f"seed {seed} was not evaluated on {', '.join(missing)}, but other seeds were"
-            remedy = "evaluate it on these tasks, too, or choose other tasks with --tasks"
+            remedy = f"evaluate seed {seed} on these tasks too, or choose other tasks with --tasks"
             raise ConfigError(name, "", None, problem, remedy)
     return Group(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
 
@@ -290,7 +290,7 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
         return seeds
     if any(seed is not None for seed in seeds):
         lacking = next(sheet.source for sheet, seed in zip(sheets, seeds, strict=True) if seed is None)
-        problem = "the seed of this file is unknown, although other files state theirs"
+        problem = "the seed of this file is unknown, although other files state their seed"
         raise ConfigError(lacking, "", None, problem, "pass --seed-from REGEX")
     if len({sheet.subset for sheet in sheets}) == len(sheets):
         return seeds
@@ -404,7 +404,7 @@ def _check_subsets(parent: Group, child: Group, parent_run: dict[str, Sheet], ch
     left = {parent.name: parent_run.keys() - child_run.keys(), child.name: child_run.keys() - parent_run.keys()}
     if any(left.values()):
         only = [f"only {name} has {', '.join(sorted(subsets))}" for name, subsets in left.items() if subsets]
-        remedy = "name files of the same tasks for both, or choose common tasks with --tasks"
+        remedy = "name files of the same tasks for both systems, or choose common tasks with --tasks"
         raise ConfigError("compare", "tasks", None, "; ".join(only), remedy)
 
 
@@ -412,13 +412,15 @@ def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
     for key in ("metric", "filter"):
         a, b = getattr(parent, key), getattr(child, key)
         if a != b:
-            problem, remedy = f"differs from {parent.source}, which has {a!r}", f"use --{key} to choose a common one"
+            problem, remedy = f"is not {a!r}, as in {parent.source}", f"use --{key} to choose a common {key}"
             raise ConfigError(child.source, key, b, problem, remedy)
     _check_items(parent, child)
     versions = parent.facts.version, child.facts.version
     if "task" not in allow and None not in versions and versions[0] != versions[1]:
         problem = f"task {parent.subset} has version {versions[1]}, but version {versions[0]} in {parent.source}"
-        raise ConfigError(child.source, "", None, problem, "evaluate both with the same version, or pass --allow task")
+        raise ConfigError(
+            child.source, "", None, problem, "evaluate both systems with one version, or pass --allow task"
+        )
     for name in sorted(parent.asked.keys() | child.asked.keys()):
         if name not in parent.asked or name not in child.asked:
             yield f"{name}s cannot be checked, because only one of the two evaluations records them"
@@ -430,13 +432,13 @@ def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         share = f"{len(differing)} of {len(parent.items)} items of {parent.subset} {have} a different {name}"
         if name not in allow:
             problem = f"{share} than in {parent.source} ({some(parent.items[differing].tolist())})"
-            remedy = f"evaluate both with the same {name}s, or pass --allow {name}"
+            remedy = f"evaluate both systems with the same {name}s, or pass --allow {name}"
             raise ConfigError(child.source, "", None, problem, remedy)
         yield f"{share} in baseline and candidate, as --allow {name} permits"
     hashes = parent.facts.task_hash, child.facts.task_hash
     if not parent.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
-        problem = f"task_hash {hashes[1]} of {parent.subset} differs from {parent.source}, which has {hashes[0]}"
-        raise ConfigError(child.source, "", None, problem, "evaluate both with the same task, or pass --allow task")
+        problem = f"task_hash of {parent.subset} is {hashes[1]}, but {hashes[0]} in {parent.source}"
+        raise ConfigError(child.source, "", None, problem, "evaluate both systems on one task, or pass --allow task")
     if parent.facts.repeats != child.facts.repeats:
         often = f"{parent.facts.repeats} samples in the baseline and {child.facts.repeats} in the candidate"
         yield f"{parent.subset}: each item has {often}"
@@ -448,12 +450,12 @@ def _check_items(parent: Sheet, child: Sheet) -> None:
     only_ours, only_theirs = parent.items.difference(child.items), child.items.difference(parent.items)
     if len(only_ours) == len(parent.items):
         problem = f"has no item of {parent.subset} in common with {parent.source}"
-        examples = f"{some(only_theirs.tolist(), 2)} here, {some(only_ours.tolist(), 2)} there"
-        raise ConfigError(child.source, "", None, f"{problem} ({examples})", "evaluate both on the same data")
+        examples = f"{some(only_theirs.tolist(), 2)} here, {some(only_ours.tolist(), 2)} in the other file"
+        raise ConfigError(child.source, "", None, f"{problem} ({examples})", "evaluate both systems on the same data")
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
-    problem = f"does not have the same items of {parent.subset} as {parent.source}: it {' and '.join(parts)}"
-    raise ConfigError(child.source, "", None, problem, "evaluate both on all items, or pass --common-items")
+    problem = f"does not have the same items of {parent.subset} as {parent.source}: this file {' and '.join(parts)}"
+    raise ConfigError(child.source, "", None, problem, "evaluate both systems on all items, or pass --common-items")
 
 
 def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: bool) -> tuple[Sequence[Group], list[str]]:
@@ -522,7 +524,9 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
         indexes = [sheet.items for group in groups for sheet in group.sheets if sheet.subset == subset]
         items = reduce(lambda a, b: a if a is b or a.equals(b) else a.intersection(b), indexes).sort_values()
         if not len(items):
-            raise ConfigError("compare", subset, None, "no item is common to all runs", "evaluate all on the same data")
+            raise ConfigError(
+                "compare", subset, None, "no item is common to all runs", "evaluate all runs on the same data"
+            )
         kept[subset] = items
         most = max(map(len, indexes))
         if len(items) < most / 2:

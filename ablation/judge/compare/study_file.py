@@ -111,7 +111,7 @@ def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, T
         if variant.where or not variant.runs:
             problem = "works only with `ablation import`" if variant.where else "is missing"
             key = f"variants.{name}.{'where' if variant.where else 'runs'}"
-            raise ConfigError(path, key, None, problem, "name its files, folders or patterns in `runs`")
+            raise ConfigError(path, key, None, problem, "name the variant's files, folders or patterns in `runs`")
     parents = {name: variant.parent for name, variant in file.variants.items()}
     comparisons = rules["comparisons"] if isinstance(rules.get("comparisons"), list) else []
     named = [(f"variants.{name}.parent", parent) for name, parent in parents.items() if parent is not None]

@@ -70,7 +70,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
     ("words", "problem"),
     [
         (("v2", "v2"), "the variants are equal"),
-        (("v2", "v3"), "differ in only one factor, reward.levels; run `ablation diff toy/v2 v3`"),
+        (("v2", "v3"), "differ only in the factor reward.levels; run `ablation diff toy/v2 v3`"),
         (("v2", "near"), "near: the variant does not exist"),
         (("toy/v2", "other/far"), "are different studies"),
     ],
@@ -88,7 +88,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
     error = typed.refused(capsys, "explain", "v2", "far")
     said = "v2 with lr of far is not a valid configuration: patience cannot be combined with lr = 0.03 (it would not"
     assert said in error
-    assert "declare keys that belong together as one factor" in error
+    assert "declare the keys that must change together as one factor" in error
     assert not list(toy.folder.glob("v2.*.yaml"))
 
 

@@ -37,7 +37,7 @@ def nightly(capsys, *words, status, metrics=("reward",)):
 def test_an_alarm_asks_for_reruns_that_decide(nights, tmp_path, capsys):
     runs = [write(tmp_path / name, level) for name, level in (("low", 0.62), ("a", 0.61), ("b", 0.615))]
     said = nightly(capsys, nights, "--new", runs[0], status=11)
-    assert "outside what 6 past runs predict; rerun it twice" in said
+    assert "outside what 6 past runs predict; repeat the new run twice" in said
     assert "--new RUN RERUN RERUN" in said
     assert "the mean of 2 reruns is outside" in nightly(capsys, nights, "--new", *runs, status=10)
     well = [write(tmp_path / name, level) for name, level in (("c", 0.7004), ("d", 0.6906))]

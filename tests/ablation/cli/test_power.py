@@ -58,7 +58,7 @@ def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
 def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):
     groups = write_group(tmp_path / "base"), write_group(tmp_path / "new", gain=0.1)
     said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *groups)
-    assert "from the noise of 1 comparison, 3 seeds with 60 items" in said
+    assert "from the noise of 1 comparison with 3 seeds and 60 items" in said
     words = "power", "--effect", "0.1", "--pilot", *groups, "--metric", "none"
     assert "the file has no metric of this name" in refused(capsys, *words)
 
@@ -67,7 +67,7 @@ def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     groups = [write_group(tmp_path / name, seeds=1, gain=gain) for name, gain in (("base", 0.0), ("new", 0.1))]
     words = ("power", "--effect", "0.1", "--pilot", *groups)
     said = output(capsys, *words)
-    assert "from the noise of 1 comparison, one run per side with 60 items" in said
+    assert "from the noise of 1 comparison with one run per side and 60 items" in said
     known, between = said.splitlines()[-2:]
     found = re.search(r": ([\d,]+) items detect an effect of 0.1 .* between these two runs", known)[1]
     enough = int(found.replace(",", ""))
@@ -140,7 +140,10 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not state how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: the noise between checkpoints is not"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
-        (["one", "--effect", "0.1", "--items", "1"], "--items = 1: corresponds to 1.0 independent items, too few"),
+        (
+            ["one", "--effect", "0.1", "--items", "1"],
+            "--items = 1: corresponds to 1.0 independent items, which are too few",
+        ),
         (["two", "--effect", "0.1"], "is not in the database"),
     ],
 )

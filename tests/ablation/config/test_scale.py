@@ -46,7 +46,7 @@ def test_scale_keys_are_checked(toy):
         ({"multiply": {"bold": 2}}, ["multiply only keys that hold numbers"]),
         ({"multiply": {"lr": 0}}, ["lr"]),
         ({"multiply": {"lr": 1e9}, "set": {"size": 5}}, []),
-        ({"multiply": {"size": 2}, "set": {"size": 5}}, ["`set` also has size"]),
+        ({"multiply": {"size": 2}, "set": {"size": 5}}, ["`set` also contains size"]),
         ({"resources": {"trian": {"gpu": 1}}}, ["resources.trian", "'train'"]),
         ({"set": {"size": 0}}, ["small.yaml", "size = 0"]),
         ({"add": {"size": 0}}, ["add"]),

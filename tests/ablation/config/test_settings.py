@@ -148,7 +148,7 @@ NO_NUMBERS = (10**20, "9" * 20, "9" * 5000, "1_0", "+1")
         ({"studies": {"toy": ["v11"]}}, "did you mean 'v10'"),
         ({"studies": [3]}, "valid string"),
         ({"seeds": "x"}, "whole number"),
-        ({"seed": 9}, "not among the seeds"),
+        ({"seed": 9}, "not a seed of the plan"),
         ({"retry": "all"}, "'failed'"),
         ({"study": None, "foo": None}, "is not a key"),
         ({"gpus": "many"}, "valid integer"),

@@ -171,12 +171,12 @@ STUDY_REFUSALS = {
     "a forgotten key": (
         {"stages": STUDY["stages"] | train(reads=["lr", "bold", "patience"])},
         "config = 'tests.ablation.toy_study:ToyConfig': no stage reads reward.kind",
-        "add it to the `reads` of a stage",
+        "add the key to the `reads` of a stage",
     ),
     "a way beside the results": (
         {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},
         "no stage that leads to the results reads this key",
-        "or add train, which reads the key, to the `inputs` of one",
+        "or add train, which reads the key, to the `inputs` of such a stage",
     ),
     "published path": ({"published": "../../secret"}, "not a file name"),
     "missing": ({"title": None}, "title"),
@@ -196,7 +196,7 @@ def test_published_numbers_are_checked_for_form(toy):
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
     refused(toy, "2 numbers for 1 column")
     toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
-    refused(toy, "ss_distance", "is a distance, so it needs a `target`")
+    refused(toy, "ss_distance", "is a distance, so the file needs a `target`")
     toy.yaml("published/toy.yaml", {"source": "x"})
     refused(toy, "give `rows`, `deltas` or `training`")
 
@@ -207,7 +207,7 @@ def test_published_numbers_are_checked_for_form(toy):
         ({"variant": "v22"}, ("training = 'v22'", "did you mean 'v2'")),
         ({"stage": "trein"}, ("training = 'trein'", "did you mean 'train'")),
         ({"kind": "wished"}, ("training.0.kind",)),
-        ({"values": {"a": [2, 1]}}, ("the low end 2 of a is above its high end 1",)),
+        ({"values": {"a": [2, 1]}}, ("the low end 2 of a is above the high end 1",)),
         ({"values": {"a": [None, None]}}, ("the range of a has no bound",)),
         ({"values": {}}, ("training.0.values",)),
     ],

@@ -109,8 +109,12 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
         ("evaluate", {"collect": ["itms"]}, ("stages.evaluate.collect = 'itms'", "did you mean 'items'?")),
         ("evaluate", {"collect": [{"items": "../x"}]}, ("stages.evaluate.collect", "must be inside")),
         ("evaluate", {"collect": None}, ("stages.evaluate.collect", "choose a reader")),
-        ("evaluate", {"reads": [], "command": "x {input:train}"}, ("base.eval = 8: no stage reads it",)),
-        ("train", {"command": "x {value:lr} {value:task} {seed}"}, ("base.clip: no stage reads it", "{value:KEY}")),
+        ("evaluate", {"reads": [], "command": "x {input:train}"}, ("base.eval = 8: no stage reads this key",)),
+        (
+            "train",
+            {"command": "x {value:lr} {value:task} {seed}"},
+            ("base.clip: no stage reads this key", "{value:KEY}"),
+        ),
     ],
 )
 def test_what_is_wrong_with_a_command_is_said_before_any_job(commands, stage, fields, parts):

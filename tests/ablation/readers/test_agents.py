@@ -448,7 +448,7 @@ def test_a_folder_with_an_object_for_each_item(form, tmp_path, capsys):
         file.write_text(text)
         assert said in refused(capsys, a, b)
     file.unlink()
-    assert "it lacks 1 (t3)" in refused(capsys, b, a)
+    assert "this file lacks 1 (t3)" in refused(capsys, b, a)
 
 
 @pytest.mark.parametrize("form", ["{}.json", "{}/result.json"])

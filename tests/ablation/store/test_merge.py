@@ -165,7 +165,7 @@ def test_shards_are_the_runs_of_whole_seeds(tmp_path):
 
     whole, text = selected()
     parts = [selected(shard=f"{k}/3") for k in (1, 2, 3)]
-    with pytest.raises(ConfigError, match="1/3': does not contain seed 1; use another shard"):
+    with pytest.raises(ConfigError, match="1/3': does not contain seed 1; choose another shard"):
         selected(shard="1/3", seed="1")
     assert [{seed for seed in part.values() if seed is not None} for part, _ in parts] == [{0, 3}, {1, 4}, {2}]
     assert {key: seed for part, _ in parts for key, seed in part.items()} == whole

@@ -79,7 +79,7 @@ def test_items_that_one_group_lacks_are_counted_and_named_or_left_out(groups, tm
     for seed in range(3):
         write_samples(short / f"seed{seed}", [row(i, v) for i, v in enumerate(hits(seed)[:50])])
     said = refused(capsys, groups[0], "--with", short)
-    assert "it lacks 10 (" in said
+    assert "this file lacks 10 (" in said
     assert "--common-items" in said
     found = read(capsys, groups[0], "--with", short, "--common-items")
     assert (found["items"], found["effect"]) == (50, 0)
@@ -230,7 +230,9 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
         return
     _, out, _ = typed(capsys, "compare", *words)
     said = " ".join(out.split())
-    assert "all values of both variants are identical; check that they are not the same evaluation. task" in said
+    assert (
+        "all values of both variants are identical; check that the variants are not the same evaluation. task" in said
+    )
     assert "MDE (80% power) not known" in said  # 0 would say that any difference would have been seen
     assert typed(capsys, "compare", *words)[0] == 12
     assert typed(capsys, "compare", *words, "--allow", "identical")[0] == 0
@@ -277,7 +279,7 @@ def test_a_requirement_without_a_margin_or_a_direction_is_refused(tmp_path, caps
         said = refused(capsys, *words, "--require", required, "--direction", "max")
         assert "--margin: is not stated; the values lie between 1 and 5 (SD 0." in said
         said = refused(capsys, *words, "--require", required, "--margin", "0.1")
-        assert "--direction: is not stated, and neither the files nor the name 'score' implies it" in said
+        assert "--direction: is not stated, and neither the files nor the name 'score' implies a direction" in said
     assert typed(capsys, "compare", *words, "--require", "not-worse", "--margin", "0.1", "--direction", "max")[0] == 10
     verdict = ablation.compare(*(str(tmp_path / f"{name}.csv") for name in "ab"), metric="score")
     assert (verdict.verdict, verdict.margin) == ("worse", None)

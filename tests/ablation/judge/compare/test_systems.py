@@ -177,11 +177,11 @@ def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
     assert "belongs to both" in refused(capsys, output, "--with", tmp_path)
     other = promptfoo(tmp_path / "other.json", successes(3, 5, 6, 9))
     for words in ([output, other], [output]):
-        assert "compare them with --by provider,prompt" in refused(capsys, *words)
+        assert "compare the systems with --by provider,prompt" in refused(capsys, *words)
     found, board = rows(capsys, output, "--by", "provider,prompt")
     assert len(found) == 3
     assert [row["system"] for row in board] == ["large long", "large short", "small long", "small short"]
-    assert "compare them with --by provider,prompt" in refused(capsys, output, "--by", "provider")
+    assert "compare the systems with --by provider,prompt" in refused(capsys, output, "--by", "provider")
     for day in ("monday", "tuesday"):
         (tmp_path / day).mkdir()
         promptfoo(tmp_path / day / "output.json", successes(3, 5, 6, 9))

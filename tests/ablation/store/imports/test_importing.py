@@ -270,7 +270,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "the final logged value of eval_loss (no item scores); smaller is better" in page
     assert "All numbers come from files of runs and evaluations" in page
     apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; if all logged a common step, "
-    apart += "import them again with --at common"
+    apart += "import all with --at common"
     assert apart in " ".join(typed.output(capsys, "verdicts").split())
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
