@@ -301,7 +301,7 @@ class Referee:
         self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant of the provisional champion; `left`: number of runs left in the budget."""
+        """Try a variant of the provisional champion; `left` is the number of runs that are left in the budget."""
         [value] = yield self._batch("screen", [variant])
         decision = self._undecided(value)
         if value is None or self._falls_short(value, self.rules.screen):

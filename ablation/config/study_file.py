@@ -190,7 +190,10 @@ def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[
 
 
 def read_published(configs: Path, written: StudyFile, file: Path) -> PublishedFile | None:
-    """Read the published numbers that the study names, if any. Raises ConfigError if they do not match the study."""
+    """Read the published numbers that the study names, if any.
+
+    Raises ConfigError if the numbers do not match the study.
+    """
     if written.published is None:
         return None
     if not is_safe_name(written.published):

@@ -45,7 +45,7 @@ def _place(value: float) -> int:
 
 
 def fixed(value: Any, decimals: int, sign: str = "") -> str:
-    """Return a number as text with these decimals; `sign`: `+` to show the sign of positive numbers."""
+    """Return a number as text with these decimals; a `sign` of `+` shows the sign of positive numbers."""
     if not is_number(value):
         return _not_finite(value, sign)
     text = f"{value:{sign}.{decimals}f}"

@@ -25,7 +25,7 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True)
 class ChangedItem:
-    """One item: its means over the runs of both variants, and its values in each pair of runs."""
+    """One item, with its means over the runs of both variants and its values in each pair of runs."""
 
     subset: str
     item: str

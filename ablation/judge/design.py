@@ -35,7 +35,7 @@ class Design:
 
 @dataclass(frozen=True)
 class ItemVariance:
-    """The variance of a contrast over items: of the mean over runs, and the part that more runs do not remove."""
+    """The variance over items of a contrast of means over runs, and the part that more runs would not remove."""
 
     mean: float
     shared: float

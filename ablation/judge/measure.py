@@ -62,7 +62,7 @@ class Measured:
 
     @property
     def latest(self) -> Interim | None:
-        """Last interim analysis; before the first planned one, an analysis of all seeds so far; None without any."""
+        """Last interim analysis; before the first planned one, an analysis of all seeds so far; None without seeds."""
         return self.interims[-1] if self.interims else self.all_seeds
 
     @property

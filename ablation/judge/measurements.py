@@ -284,7 +284,10 @@ class Problem:
 
 
 class Compared(NamedTuple):
-    """The compared runs of several variants; `runs`: the seeds of each group, in the order in which they were added."""
+    """The compared runs of several variants.
+
+    `runs` holds the seeds of each group, in the order in which they were added.
+    """
 
     groups: list[Group]
     runs: list[list[int]]

@@ -25,7 +25,7 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 
 
 def comparison_remarks(study: Measurements, child: str, parent: str, runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the remarks on a comparison, as clauses; `runs`: the compared runs, the parent's first."""
+    """Return the remarks on a comparison, as clauses; `runs` are the compared runs, the parent's first."""
     common = [seed for name, seed in runs if name == child and (parent, seed) in runs]
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (

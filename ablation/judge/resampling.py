@@ -25,7 +25,7 @@ _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Clusters of items that are drawn together; `of_items`: numbers from 0 on, one array [items] per subset."""
+    """Clusters of items that are drawn together; `of_items` holds their numbers from 0 on, as [items] per subset."""
 
     of_items: tuple[Numbers, ...]
     count: int
@@ -203,7 +203,7 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
 
 
 def draw_together(means: Array, share: Array) -> Array:
-    """Return means [..., groups, seeds, subsets] with deviations from their mean over seeds multiplied by `share`."""
+    """Return means [..., groups, seeds, subsets] whose deviations from the mean over seeds are scaled by `share`."""
     centre = means.mean(axis=-2, keepdims=True)
     return centre + share[:, None, :] * (means - centre)
 

@@ -23,7 +23,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a file of samples.
+    """Yield the sheet, that is, the items' values, of a file of samples.
 
     Raises ConfigError if a row is damaged, or if `sample_sheets` raises it.
     """

@@ -23,7 +23,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a log.
+    """Yield the sheet of a log: the values of the evaluated items.
 
     Raises ConfigError if an event is damaged or repeated, or if `sample_sheets` raises it.
     """

@@ -13,7 +13,7 @@ _OTHER = re.compile(
 
 
 def seed_in(name: str, *, only_seed: bool = False) -> re.Match[str] | None:
-    """Return the match of the last seed in a name or path; its group `seed` is the number. None without a seed.
+    """Return the match of the last seed in a name or path, with the number as its group `seed`; None without a seed.
 
     A number is a seed only after a word that says so:
 

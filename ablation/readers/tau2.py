@@ -22,7 +22,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a run.
+    """Yield the sheet of a run: the reward of each task.
 
     Raises ConfigError if results are damaged, or if `sample_sheets` raises it.
     """
