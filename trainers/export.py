@@ -62,7 +62,7 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
 
 
 def _description(source: Path) -> Path:
-    """Return the folder with config.json and tokenizer: `source`, or that of the student beside a critic."""
+    """Return the folder with config.json and tokenizer: `source` or, for a critic, that of the student beside it."""
     for folder in (source, source.parent / "student"):
         if (folder / "tokenizer_config.json").exists():
             return folder

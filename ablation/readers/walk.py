@@ -86,7 +86,7 @@ class _Walk:
                 folders += [(folder, depth + 1) for folder in self._folder(place, real, depth)]
 
     def _folder(self, place: Path, real: Path, depth: int) -> list[Path]:
-        """Note the files of a folder, and return its subfolders; links are read after everything else."""
+        """Record the files of a folder, and return its subfolders; links are kept to be read after everything else."""
         names: set[str] = set()
         folders: list[Path] = []
         deeper = self._goes_below(depth)

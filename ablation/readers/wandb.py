@@ -237,7 +237,7 @@ class Run:
 
 
 def _numbers(items: Iterable[tuple[_Path, Any]]) -> tuple[dict[str, float], list[str]]:
-    """Return {name: number}, and the top-level keys of values that are not numbers, such as text and media."""
+    """Return {name: number}, and the top-level keys of the items that are not numbers, such as text and media."""
     flat = [leaf for path, value in items if path[0] not in OWN for leaf in _leaves(path, value)]
     described = {path[:-1] for path, _ in flat if path[-1] == _TYPE}
     numbers, others = dict[str, float](), list[str]()

@@ -144,7 +144,7 @@ def _record_class() -> Any:
 
 
 def parse(record: bytes) -> Any:
-    """Return a serialised record as a message `Record`. Raises ValueError if it is invalid."""
+    """Return a serialised record as a message `Record`. Raises ValueError if the record is invalid."""
     try:
         return _record_class().FromString(record)
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""Stages that are commands: any program, started without a shell, whose files the tracker's readers read.
+"""Stages that are commands: any program, which is started without a shell and writes files that a reader reads.
 
 The program writes files to `output/` in the stage's folder, and its standard output and error go to `log.txt`. It
 succeeds with exit status 0 only. If it is killed from outside, as for lack of memory, the stage leaves no status and

@@ -73,7 +73,7 @@ def _ask_at_end_of(parent: int, number: int) -> None:
 
 
 def end_below(grace: float) -> int:
-    """End all processes below this one, by force after `grace` seconds; return their number."""
+    """End all processes below this one, by force after `grace` seconds; return the number of processes ended."""
     first = left = _below()
     if not left:
         return 0

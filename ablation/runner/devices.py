@@ -45,7 +45,7 @@ class Lease:
         return [f"cuda:{index}" for index in range(len(self.tokens))] or ["cpu"]
 
     def export(self) -> None:
-        """Make only the leased devices visible to this process; call it before torch is imported."""
+        """Make only the leased devices visible to this process. Call this before torch is imported."""
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.tokens)
 
@@ -160,7 +160,7 @@ def _try_lease(folder: Path, locks: Mapping[str, str], count: int) -> Lease | No
 
 
 def _try_lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock and is not inherited by other programs; None if the lock is taken."""
+    """Return a descriptor that holds the lock and that no other program inherits, or None if the lock is taken."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -175,7 +175,7 @@ def _try_lock(path: Path) -> int | None:
 
 
 def _index(token: str) -> str:
-    """Return the index of a device whose token is its UUID or a prefix of it, so that both names share one lock."""
+    """Return the index of a device whose token is a UUID or the start of one, so that all its names share one lock."""
     if not token.startswith("GPU-"):
         return token
     matching = [str(index) for index, uuid in enumerate(_uuids()) if uuid.startswith(token)]

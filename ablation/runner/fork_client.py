@@ -40,7 +40,7 @@ def address_of(parent: int, kind: str) -> str:
 
 
 def ask(address: str, arguments: list[str], *, listener: int | None = None) -> tuple[int | None, str]:
-    """Send the job to the server and wait for its end; return (exit status, "") or (None, reason of the refusal).
+    """Send the job to the server and wait until it ends. Return (exit status, "") or (None, reason of the refusal).
 
     The reason is empty if there is no server, or if it ends first. listener: the process that must own the address,
     because containers that share a network share addresses.

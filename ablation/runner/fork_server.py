@@ -117,7 +117,7 @@ def _comparable(environment: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def _installed(places: Sequence[str]) -> set[tuple[str, int]]:
-    """Return the metadata folder and the installation time of each package in these folders."""
+    """Return the metadata folder and the installation time of each package in the given folders."""
     return {(path, os.stat(path).st_mtime_ns) for place in places for path in glob(f"{escape(place)}/*.dist-info")}
 
 

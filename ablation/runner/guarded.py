@@ -1,4 +1,4 @@
-"""Runs a program below a guard, which can end it with all processes that it started, and describes how it ended.
+"""Runs a program below a guard process, which can end all processes that the program started, and reports its end.
 
 This module imports little, because `ablation try` uses it without a stage or a log.
 """
@@ -50,7 +50,7 @@ def run_guarded(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a command below a guard; return its exit status, or minus the number of the signal that ended it.
+    """Run a command below a guard process; return its exit status, or minus the number of the signal that ended it.
 
     All its processes have ended when this function returns or raises. follow: called every second. minutes: time limit,
     after which RuntimeError is raised. log, folder, environment: output, working folder and environment of the command;
@@ -109,7 +109,7 @@ def _grace() -> str:
 
 
 def failure(code: int, words: str) -> Exception:
-    """Return the error for an exit status other than 0; `words` is the last line of the command's log."""
+    """Return the error for a command's exit status other than 0; `words` is the last line of the command's log."""
     words = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
     if number in _FROM_OUTSIDE:

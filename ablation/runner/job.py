@@ -40,7 +40,7 @@ class Job:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the parsed command line of `ablation.runner.run`. Raises SystemExit if it is not valid."""
+    """Return the parsed command line of `ablation.runner.run`. Raises SystemExit if the command line is not valid."""
     parser = argparse.ArgumentParser(prog="python -m ablation.runner.run", description="Run one stage of one variant.")
     parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
     folder = "folder of an earlier stage"
@@ -83,7 +83,7 @@ def read_job(argv: Sequence[str]) -> Job:
 
 
 def changed_code(code: Code) -> str:
-    """Return an error message that names the code that changed since the plan; empty if none did."""
+    """Return an error message that names the code that changed since the plan; empty if no code changed."""
     try:
         edited = changed(code, _PROJECT if code.entry else Path())  # a command's files are in the working folder
     except ConfigError as error:  # a file was deleted, or is being edited

@@ -86,7 +86,7 @@ def _place() -> str:
 
 
 def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
-    """Take the lock as soon as it is free; return whether that was within this many seconds."""
+    """Wait for the lock at most this many seconds and take it as soon as it is free; return whether it was taken."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -22,7 +22,9 @@ class Ranks:
     def in_parts(
         self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
     ) -> list[T]:
-        """Apply `work` to parts of at most `size` rows (a tensor or list) per rank; return all results in order.
+        """Apply `work` to parts of the rows (a tensor or list).
+
+        Each rank gets at most `size` rows at once; all results are returned in order.
 
         before_each: called before each part with whether it is the last one. All ranks must call it.
         """
@@ -37,7 +39,7 @@ class Ranks:
         loss.backward()
 
     def share(self, count: int) -> slice:
-        """Return the slice of `count` things that belongs to this rank; it may be empty."""
+        """Return the slice of `count` things that belongs to this rank; the slice may be empty."""
         return slice(0, count)
 
     def gather(self, value: T) -> list[T]:
@@ -48,7 +50,7 @@ class Ranks:
         """Set whether the next backward pass through a sharded model sums gradients over ranks."""
 
     def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
-        """Apply `work` to each thing on only one rank, and return all results in order. All ranks must call it."""
+        """Divide things among ranks, apply `work` to each, and return all results in order. All ranks must call it."""
         results = [work(thing) for thing in things[self.share(len(things))]]
         return [result for of_rank in self.gather(results) for result in of_rank]
 

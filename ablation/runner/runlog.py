@@ -95,7 +95,7 @@ class Progress:
         self._shown = time.monotonic()
 
     def update(self, done: int, total: int, unit: str) -> None:
-        """Report that `done` of `total` units are done; this writes to the disk at most once a second."""
+        """Report that `done` of `total` units are done. The report is written to the disk at most once a second."""
         now = time.monotonic()
         if self._first is None:
             self._first = (now, done)  # units of an earlier attempt do not count for the time left
@@ -125,7 +125,7 @@ class Progress:
 def items_table(
     rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame, clusters: Mapping[str, str] | None = None
 ) -> pa.Table:
-    """Return evaluation items as a table, with a column `cluster` if `clusters`, {item: cluster}, is given.
+    """Return evaluation items as a table. If `clusters`, {item: cluster}, is given, the table has a column `cluster`.
 
     Raises ValueError if a column is missing, if a row occurs twice, or if an item has no cluster.
     """

@@ -64,7 +64,7 @@ class Stage:
     def save_items(
         self, rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame, clusters: Mapping[str, str] | None = None
     ) -> None:
-        """Replace `items.parquet` by (item, subset, protocol, name, value) rows, or by a frame with these columns.
+        """Replace `items.parquet` by rows (item, subset, protocol, name, value), or by a frame with these columns.
 
         clusters: {item: cluster} for all items, the same in every run. Items of one cluster, such as those of one
         template or edit, share noise; None: each item is its own cluster. Raises ValueError if a column or a cluster is
@@ -116,7 +116,7 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
 
 
 def _difference(actual: Any, written: Any, key: str = "") -> str:
-    """Return the first dotted key whose actual and written values differ; empty if there is none."""
+    """Return the first dotted key whose actual value differs from the written one; empty if no value differs."""
     if isinstance(actual, Mapping) and isinstance(written, Mapping):
         names = [*actual, *(name for name in written if name not in actual)]
         pairs = ((name, actual.get(name, ...), written.get(name, ...)) for name in names)

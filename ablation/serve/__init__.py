@@ -1,1 +1,1 @@
-"""`serve`: the report page over localhost, which follows a grid that runs."""
+"""`serve`: shows the report page over localhost and updates the page while a grid runs."""

@@ -74,7 +74,7 @@ def draw(results: Path, folder: Path, seconds: float) -> Path:
 
 
 def database_now(results: Path, folder: Path) -> Path:
-    """Return a complete database: that of the results, or a new one in `folder`."""
+    """Return the path of a complete database: the database of the results, or else a new one in `folder`."""
     database = results / DATABASE
     if database.exists() and (is_alone(results) or _is_current(results)):
         return database

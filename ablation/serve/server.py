@@ -34,7 +34,7 @@ _WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title
 
 
 class Server(ThreadingHTTPServer):
-    """Server of the page in `folder` and the running jobs of `results`. Raises TrackerError if it cannot listen."""
+    """Serves the page in `folder` and the running jobs of `results`. Raises TrackerError if the port cannot be used."""
 
     daemon_threads = True
 
@@ -119,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Return no version, so that none is revealed."""
+        """Return no version, so that browsers do not see which server this is."""
         return "ablation"
 
     def log_message(self, format: str, *arguments: Any) -> None:

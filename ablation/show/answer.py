@@ -66,7 +66,7 @@ def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def interval_of(comparison: Comparison) -> tuple[float, float]:
-    """Return the interval that agrees with the verdict of a comparison; both ends are NaN if there is none."""
+    """Return the interval that agrees with the verdict of a comparison; both ends are NaN if there is no interval."""
     row = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
     low, high = (math.nan if end is None else end for end in shown_interval(row))
     return low, high
@@ -113,13 +113,13 @@ def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
 
 
 def _rails(row: Mapping[str, Any]) -> str:
-    """Return words that guardrails add to the verdict of a comparison; empty if all guardrails hold."""
+    """Return the words that guardrails add to a comparison's verdict; empty if all guardrails hold."""
     said = row.get("guardrails") or ""
     return "" if said in ("", "guardrails hold") else f", {said}"
 
 
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return words for the number of comparisons that are worse in a guardrail; empty if there is none."""
+    """Return words for the number of comparisons that are worse in a guardrail; empty if no comparison is."""
     lost = sum(" worse in " in _rails(row) for row in rows)
     alone = "and" if rows[0]["verdict"] == "worse" else "but"
     return f", {f'{lost} of them' if len(rows) > 1 else alone} worse in a guardrail" if lost else ""
@@ -136,7 +136,7 @@ def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | N
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return words for how many more seeds would settle the nearest undecided comparison; empty if unknown."""
+    """Return words for the number of seeds that would settle the nearest undecided comparison; empty if unknown."""
     nearest = nearest_decision(rows)
     if nearest is None:
         return ""
@@ -177,7 +177,7 @@ def verdict_html(row: Mapping[str, Any]) -> str:
 
 
 def _interval(row: Mapping[str, Any], colour: str) -> str:
-    """Draw the interval as SVG: a line with a dot for the effect, over the band of the margin; 0 is in the middle."""
+    """Draw the interval as SVG: a line with a dot for the effect, over a band for the margin, with 0 in the middle."""
     low, effect, high, margin = (row.get(name) for name in ("low", "effect", "high", "margin"))
     if not (is_number(low) and is_number(effect) and is_number(high)):
         return ""

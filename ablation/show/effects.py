@@ -102,7 +102,7 @@ def pair_effect(study: Measurements, scale: str, a: str, b: str) -> MeasuredDiff
 
 
 def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
-    """Yield lines on the effect of a pair, and on the study's own comparison of the two variants, if there is one."""
+    """Yield lines on the effect of a pair and, if there is one, on the study's own comparison of the two variants."""
     origin = "of imported runs" if study.imported else f"at scale {scale}"
     yield f"results {origin}: {primary_in_words(study.analysis)}"
     yield from _numbers(study, pair)

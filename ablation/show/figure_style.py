@@ -60,7 +60,7 @@ RC: dict[Any, Any] = {
 
 
 def line_style(index: int) -> tuple[str, Dash]:
-    """Return the colour and dash of the line at an index: black for 0, then each combination before any repeats."""
+    """Return the colour and dash of the line at an index: black for 0, then all combinations before one repeats."""
     if index == 0:
         return INK, DASHES[0]
     place = (index - 1) % (len(PALETTE) * len(DASHES))
@@ -141,7 +141,7 @@ def names_down(axes: Axes, names: Sequence[str]) -> None:
 
 
 def named(variant: str) -> str:
-    """Return the name of a variant, shortened and without control characters, as figures show it."""
+    """Return the name of a variant as figures show it: shortened and without control characters."""
     return plain(shortened(variant, NAME_WIDTH))
 
 

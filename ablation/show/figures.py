@@ -76,7 +76,7 @@ def _style(file: Path | None) -> dict[Any, Any]:
 
 
 def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
-    """Return {name of a figure: function that draws it} of a study."""
+    """Return {name of a figure: function that draws the figure} of a study."""
     definition, nodes = store.study(study), variant_tree(store.variants(study))
     scale = f"({store.meta()['scale']} scale)"
     names = [node.name for node in nodes]
@@ -96,7 +96,7 @@ def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
 
 
 def _save(figure: Figure, stem: Path, formats: Sequence[str], *, exact: bool) -> list[Path]:
-    """Write the files of one figure, without dates, so that the same figure gives the same bytes; return the paths.
+    """Write the files of one figure, without dates, so that equal figures have equal bytes; return the paths.
 
     exact: keep the size of the figure, instead of extending it to everything that was drawn.
     """

@@ -37,7 +37,7 @@ class Gated:
 
     @property
     def outcome(self) -> str:
-        """The most severe outcome of all comparisons."""
+        """The most severe outcome among all comparisons."""
         return most_severe(self.answers)
 
     @property

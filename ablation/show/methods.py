@@ -111,7 +111,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
 
 
 def _measured(settings: Sequence[object]) -> list[str]:
-    """Return a sentence on the evaluation settings that all variants share, as a list; empty if there is none."""
+    """Return a list with a sentence on the evaluation settings that all variants share; empty if they share none."""
     evaluations = [each for each in settings if isinstance(each, Mapping)]
     if not evaluations or len(evaluations) < len(settings):
         return []

@@ -75,24 +75,24 @@ ABSENT = "no such key"
 
 
 def keys_that_differ(variants: Sequence[PlannedVariant]) -> list[str]:
-    """Return the keys whose values are not the same in all variants, in the order of the configuration."""
+    """Return the keys whose values differ between variants, in the order of the configuration."""
     keys = dict.fromkeys(key for variant in variants for key, _ in dotted.leaves(variant.resolved))
     return [key for key in keys if len({value_of(variant, key) for variant in variants}) > 1]
 
 
 def keys_that_group(variants: Sequence[PlannedVariant]) -> list[str]:
-    """Return the keys that differ and have a value that several variants share, so that a table by key has groups."""
+    """Return the keys that differ but have a value that several variants share, so that a table by key has groups."""
     return [key for key in keys_that_differ(variants) if len({value_of(v, key) for v in variants}) < len(variants)]
 
 
 def value_of(variant: PlannedVariant, key: str) -> str:
-    """Return the value of a key as text; the key may be that of a value or of a map of values."""
+    """Return the value of a key as text; the key may name a single value or a map of values."""
     value = dotted.get(variant.resolved, key)
     return ABSENT if value is dotted.MISSING else describe_value(value)
 
 
 def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list[str]:
-    """Return the studies with a variant that has the key. Raises ConfigError if there is none."""
+    """Return the studies with a variant that has the key. Raises ConfigError if there is no such study."""
     if key == "seed":
         remedy = "name a key of the configuration"
         raise ConfigError("tables", "--by", key, "cannot be used, because tables average over seeds", remedy)

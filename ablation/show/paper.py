@@ -35,7 +35,7 @@ _CHANGE = 32  # characters of a line that says what changed
 
 
 def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = False) -> str:
-    """Return the table of a study as LaTeX, split into several floats if it is long.
+    """Return the table of a study as LaTeX; a long table is split into several floats.
 
     The first line names the LaTeX packages that the table needs. macros: each value is a macro of `numbers.tex`.
     """
@@ -168,7 +168,7 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
 
 
 def macros_of(table: ComparisonTable, row: Row) -> list[str]:
-    """Return the macro name of each cell of a row, made from the column headings or, if these repeat, the metrics."""
+    """Return the macro name of each cell of a row, made from the column heading or, if headings repeat, the metric."""
     named = [[label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
     labels, metrics = zip(*named, strict=True)
     columns = labels if len(set(labels)) == len(labels) else metrics

@@ -331,7 +331,7 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
 
 
 def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[str]) -> Iterator[str]:
-    r"""Yield the texts of a file and of the files that it inputs, without comments; add missing files to `problems`.
+    r"""Yield the texts of a file and of all files that it inputs, without comments; add missing files to `problems`.
 
     places: folders in which LaTeX looks for files, that of the paper first.
     """

@@ -49,12 +49,12 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """Mean over seeds; None if no value was measured or one is not finite."""
+        """Mean over seeds; None if no value was measured or any value is not finite."""
         return math.fsum(self.values) / len(self.values) if self.values and not self.failed else None
 
     @property
     def sd(self) -> float | None:
-        """Sample standard deviation over seeds (n - 1); None below two seeds."""
+        """Sample standard deviation over seeds (n - 1); None for fewer than two seeds."""
         mean = self.mean
         if mean is None or len(self.values) < 2:
             return None
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def status(self) -> str:
-        """Reason why the row has no numbers; empty if it has some."""
+        """Reason why the row has no numbers; empty if the row has numbers."""
         if self.seeds:
             return ""
         if self.state in FAILED:
@@ -111,7 +111,7 @@ class ComparisonTable:
 
     @property
     def made(self) -> str:
-        """Origin of the runs: `Scale: demo.`, or `Imported.`."""
+        """Origin of the runs in words: `Scale: demo.`, or `Imported.`."""
         return "Imported." if self.scale == "imported" else f"Scale: {self.scale}."
 
     @property
@@ -319,7 +319,7 @@ def _caption(store: Store, definition: StoredStudy) -> str:
 
 
 def items_in_words(counts: pd.DataFrame) -> str:
-    """Return the number of items of each subset in words, from DataFrame(subset, items); empty without items."""
+    """Return the number of items of each subset in words, from DataFrame(subset, items); empty if there are none."""
     by_subset = dict(counts.itertuples(index=False))
     if len(by_subset) > 1 and len(set(by_subset.values())) == 1:
         return f"{next(iter(by_subset.values())):,} evaluation items per subset ({', '.join(map(str, by_subset))})"
@@ -329,7 +329,7 @@ def items_in_words(counts: pd.DataFrame) -> str:
 
 
 def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
-    """Return a sentence on the values that are means over the last policies of each run; empty if there are none.
+    """Return a sentence on the values that are means over the last policies of each run; empty if no value is.
 
     protocol: speak only of values of this protocol.
     """

@@ -34,12 +34,12 @@ def wrapped(text: str, width: int) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return at most `width` characters of a text, ending with an ellipsis if it was cut."""
+    """Return at most `width` characters of a text; a text that was cut ends with an ellipsis."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def describe_value(value: Any) -> str:
-    """Return a configuration value in short YAML, but with `none` for null."""
+    """Return a configuration value as short YAML, with `none` instead of null."""
     match value:
         case None:
             return "none"
@@ -82,7 +82,7 @@ def variant_tree(variants: Sequence[PlannedVariant]) -> list[Node]:
 
 
 def describe_change(change: Change) -> str:
-    """Return a change in words: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, marked if it cannot have an effect."""
+    """Return a change in words: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, with a mark on a change without effect."""
     note = " (no effect)" if change.no_effect else ""
     return f"{change.key} {describe_value(change.old)} -> {describe_value(change.new)}{note}"
 
@@ -118,7 +118,7 @@ def tick(value: Any) -> str:
 
 
 def day(moments: Iterable[Any]) -> str | None:
-    """Return the latest of some ISO timestamps, to the minute; None if there are none."""
+    """Return the latest of some ISO timestamps, to the minute; None if the list is empty."""
     moments_given = [moment for moment in moments if isinstance(moment, str)]
     return minute(max(moments_given)) if moments_given else None
 

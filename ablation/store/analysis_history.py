@@ -53,7 +53,7 @@ def record_analysis(
     has_results: bool,
     record: bool,
 ) -> list[dict[str, Any]]:
-    """Return the history of a study's analysis plan, after adding the present plan if results exist and it has changed.
+    """Return the history of a study's analysis plan; if results exist and the plan has changed, add the plan first.
 
     `runs`: the variant of each run. Without `record` the file is not changed.
     """

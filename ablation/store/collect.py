@@ -80,7 +80,7 @@ def collect_apart(results: Path, database: Path) -> Collected:
 
 
 def _previous(database: Path) -> tuple[Sources | None, dict[str, StageState]]:
-    """Return the sources and stages of the database of an earlier collect; (None, {}) if it cannot be read."""
+    """Return the sources and stages of an earlier collect's database; (None, {}) if the database cannot be read."""
     noted = noted_sources(database.parent)
     if noted is None or not database.is_file() or not is_whole(database):
         return None, {}

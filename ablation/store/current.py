@@ -1,4 +1,4 @@
-"""Find the database of a results folder; collect first unless it is intact and up to date."""
+"""Find the database of a results folder; collect first unless the database is intact and up to date."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ _ASIDE: dict[Path, TemporaryDirectory[str]] = {}  # by results folder; each is r
 
 
 def load_or_collect(results: Path, *, strict: bool = False) -> Path:
-    """Return the path of a database that is up to date with the results; collect first if necessary.
+    """Return the path of a database that is up to date with the results, after collecting if necessary.
 
     If the results cannot be written, the database is temporary. If a collect would drop stages that were deleted or run
     again, or if nothing can be collected, a note says so and the database stays as it is. `strict`, for gates: a
@@ -63,7 +63,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
 
 
 def holds(database: Path, sources: Sources) -> bool:
-    """Return whether a database was made from these sources; an older database may have been put in its place."""
+    """Return whether a database was made from the given sources; an older database may have been put in its place."""
     with Store(database) as store:
         return store.rows("SELECT value FROM meta WHERE key = 'sources'")[1] == [(sources.digest,)]
 
@@ -87,7 +87,7 @@ def collect_beside(results: Path, folder: Path) -> Path:
 
 
 def check_study(store: Store, command: str, study: str | None) -> None:
-    """Raise ConfigError if a study is not in the database, or its import is damaged; None stands for all studies."""
+    """Raise ConfigError if a study is not in the database, or its import is damaged. None stands for all studies."""
     if study is not None:
         from ablation.config.names import check_name  # late: it takes pydantic
 

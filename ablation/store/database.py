@@ -93,7 +93,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the database. Raises ConfigError if it is missing or was written by another version."""
+        """Open the database. Raises ConfigError if the file is missing or was written by another version."""
         self.path = path
         if not path.exists():
             raise ConfigError(path, "", None, "the database does not exist", "run `ablation collect`")
@@ -203,7 +203,9 @@ class Store:
         return self.sql(query, [study] if metrics is None else [study, list(metrics)])
 
     def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:
-        """Return learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` rows each.
+        """Return rows (variant, metric, step, mean, low, high, seeds) of learning curves over seeds.
+
+        A curve has at most `points` rows.
 
         If a metric has more steps, neighbouring steps share a bin: its step is the bin's last, its mean the mean of the
         seeds' means, and low and high the extremes of the seeds' means.

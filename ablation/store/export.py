@@ -29,7 +29,7 @@ def find_model(
     stage: str | None = None,
     step: int | None = None,
 ) -> Path:
-    """Return the folder of a run's model: the trained model, or another `part`, such as `critic`.
+    """Return the folder of a run's model: the trained model or, if `part` names one, another model such as `critic`.
 
     Without `seed`, the run is that of the plan's first seed; without `stage`, the model is that of the last stage that
     has one. `step`: a kept step (`keep_checkpoints`, or one that an evaluation averages over), numbered as in the

@@ -31,7 +31,7 @@ class Imports:
 
 
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
-    """Return all imported studies; those that cannot be read are left out with a note."""
+    """Return all imported studies. A study that cannot be read is left out, with a note."""
     imports = Imports()
     for folder in stored.studies(results):
         try:

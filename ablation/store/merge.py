@@ -36,7 +36,7 @@ class Merged:
 
 
 def merge(results: Path, other: Path, site: str) -> Merged:
-    """Copy the stages that succeeded in `other` but not in `results`; their provenance then names the `site`.
+    """Copy the stages that succeeded in `other` but not in `results`, and name the `site` in their provenance.
 
     Nothing is copied unless everything can be read. If a merge is killed, the stages that it has copied stay.
 
@@ -99,7 +99,7 @@ def _stages(results: Path) -> Iterator[Path]:
 
 
 def _differing(target: Path, source: Path) -> str:
-    """Return the name of a result file that differs between two folders of a stage; empty if none differs."""
+    """Return the name of a result file that differs between two folders of a stage; empty if all are equal."""
     for name in ("items.parquet", "weights.json"):
         digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (target, source)]
         if digests[0] != digests[1]:
@@ -109,7 +109,7 @@ def _differing(target: Path, source: Path) -> str:
 
 
 def _numbers(file: Path) -> pd.DataFrame:
-    """Return the metrics of a stage without those that depend on the machine."""
+    """Return the metrics of a stage, except those that depend on the machine."""
     if not file.exists():
         return pd.DataFrame(columns=["step", "name", "value"])
     rows = pd.read_parquet(file)

@@ -24,7 +24,7 @@ WATCH_SECONDS = 5
 
 @dataclass(frozen=True)
 class StageView:
-    """One planned stage as it is now.
+    """The current state of one planned stage.
 
     left: the estimate of a running stage in seconds; None if it was restarted, as steps may be from earlier attempts.
     """
@@ -88,7 +88,7 @@ def describe(results: Path, now: float | None = None) -> str:
 
 
 def as_rows(results: Path) -> list[dict[str, Any]]:
-    """Return a row for every planned stage as it is now."""
+    """Return a row for the current state of every planned stage."""
     views = stage_views(results, time.time())
     return [
         {
@@ -167,7 +167,7 @@ def summary(views: list[StageView], now: float) -> str:
 
 
 def failures(database: Path) -> tuple[str, bool]:
-    """Return (report on failures, whether all stages that ran are ok); stages that never ran are only counted.
+    """Return (report on failures, whether all stages that ran are ok). Stages that never ran are only counted.
 
     Raises ConfigError if no stage has run.
     """

@@ -69,7 +69,7 @@ class Samples:
         return {place: responses for place, responses in texts.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a run's file; nothing if there is no readable file."""
+        """Yield the rows of a run's file in batches; yield nothing if there is no readable file."""
         path = next((path for path in self.files.get(run, ()) if path.exists()), None)
         if path is None or run in self.problems:
             return

@@ -168,7 +168,7 @@ def _insert_all(connection: duckdb.DuckDBPyConnection, waiting: Mapping[str, lis
 
 
 def insert_table(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
-    """Append rows to a table by the names of their columns; absent columns become null."""
+    """Append rows to a table by the names of their columns; columns that the rows lack become null."""
     connection.register("incoming", rows)
     connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
     connection.unregister("incoming")

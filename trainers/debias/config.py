@@ -21,7 +21,7 @@ Weight = Annotated[float, Field(ge=0, le=100)]
 
 
 class MaxItems(Strict):
-    """Upper bounds on the items of one domain in each split; null keeps all."""
+    """Upper bounds on the number of items of one domain in each split; null keeps all items."""
 
     train: int | None = Field(default=None, ge=1, description="Training items.")
     dev: int | None = Field(default=None, ge=1, description="Development items.")
@@ -136,7 +136,7 @@ class RcsSettings(Strict):
 
 
 class RcsPhase(RcsSettings):
-    """Settings that replace those of `rcs` after a fraction of the epochs."""
+    """Settings that replace those of `rcs` from a given fraction of the epochs on."""
 
     after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
 
@@ -148,7 +148,7 @@ class RcsOff(Strict):
 
 
 class Rcs(RcsSettings):
-    """Reward-based curriculum: weight = 1 + alpha * max(0, 0.5 - reward), with alpha from the batch's |SS - 0.5|."""
+    """Reward-based curriculum: `weight = 1 + alpha * max(0, 0.5 - reward)`. alpha depends on the batch's |SS - 0.5|."""
 
     mode: Literal["adaptive"] = "adaptive"
     schedule: list[RcsPhase] = Field(default=[], description="Later phases, in order.")

@@ -87,7 +87,7 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
 
 
 def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: random.Random) -> dict[str, str]:
-    """Return the split of each target term of one domain, such that the splits' sizes are close to the fractions.
+    """Return the split of each target term of one domain, so that the splits' sizes are close to the given fractions.
 
     Greedy: terms from the most to the least frequent (ties in random order), each to the split that lacks most; as soon
     as only as many terms are left as splits are empty, they go to those.

@@ -1,4 +1,4 @@
-"""The MALMEN editor (arXiv 2311.04661) of a frozen model: predict shifts of weights, apply them, learn from the loss.
+"""The MALMEN editor (arXiv 2311.04661) of a frozen model: predicts, applies and learns shifts of weights.
 
 A hypernetwork maps keys (a module's inputs) and value gradients (of its outputs) to value differences. There is one
 network per module *shape*, shared by the modules of that shape, which differ in embeddings only.
@@ -55,7 +55,7 @@ class RunningMeanStd(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Update the statistics with the rows of x [N, size]; call it on training batches only."""
+        """Update the statistics with the rows of x [N, size]. Call this on training batches only."""
         n = self.n + len(x)
         delta = x.mean(0) - self.mean
         variance = x.var(0) if len(x) > 1 else torch.zeros_like(self.var)
@@ -118,7 +118,7 @@ class Hypernetwork(nn.Module):
     """All networks of an editor; its methods take the name of the edited module."""
 
     def __init__(self, modules: Sequence[EditedModule], *, rank: int, n_blocks: int, lr: float, seed: int) -> None:
-        """Draw the weights from `seed` alone; `lr` is the initial learned step size of every module."""
+        """Draw the weights from `seed` alone; `lr` is the initial value of the learned step size of every module."""
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         shapes: dict[tuple[int, int], int] = {}
@@ -144,7 +144,10 @@ class Hypernetwork(nn.Module):
         return network
 
     def update_normaliser(self, name: str, keys: Tensor, value_grads: Tensor) -> None:
-        """Update the statistics of one module with keys [N, d_in] and value gradients [N, d_out]; in training only."""
+        """Update one module's statistics with keys [N, d_in] and value gradients [N, d_out].
+
+        Call this in training only.
+        """
         self.network(name).normaliser.update(torch.cat((keys, value_grads), -1))
 
     @torch.no_grad()

@@ -211,7 +211,7 @@ def _rows(
     passes: Sequence[ItemScores],
     more: Mapping[str, Tensor],
 ) -> Iterator[Row]:
-    """Return rows (item, domain, protocol, name, value) of items, from the scores of all passes and `more` values."""
+    """Return rows (item, domain, protocol, name, value) of items, from the scores of all passes and from `more`."""
     scores = ItemScores(torch.cat([part.p for part in passes]), torch.cat([part.logp for part in passes]))
     columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "lms": scores.lms, **more}
     for number, kind in enumerate(KINDS):

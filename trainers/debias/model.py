@@ -44,7 +44,7 @@ class _Passed(nn.Module):
 
 
 class _PrefixDone(Exception):
-    """Raised to end a forward pass before the first edited block; it carries that block's input states."""
+    """Raised to end a forward pass before the first edited block; carries the input states of the block."""
 
     def __init__(self, hidden: Tensor) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class SuffixModel:
         return self.model.get_submodule(name)
 
     def drop_prefix(self) -> None:
-        """Free the blocks before the first edited one; `prefix` cannot be called after this."""
+        """Free the blocks before the first edited one; afterwards `prefix` can no longer be called."""
         for index in range(self.first):
             self.layers[index] = _Passed()
 
@@ -257,7 +257,9 @@ class SentenceScores:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """Distinct prefixes of sentences; a causal model has equal states for equal prefixes, so each is computed once.
+    """Distinct prefixes of sentences.
+
+    A causal model has equal states for equal prefixes, so each prefix is computed once.
 
     The three sentences of an item agree up to the word that differs: more than half of all positions are repetitions.
     Positions are numbered sentence by sentence, prefixes (R of them) in the order in which they are first met.
@@ -337,13 +339,13 @@ def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) 
 
 
 def detached(scores: SentenceScores) -> SentenceScores:
-    """Return the scores detached, as leaves of a new graph, so that they collect gradients."""
+    """Return the scores detached, as leaves of a new graph in which they collect gradients."""
     named = {name: getattr(scores, name).detach().requires_grad_() for name in ("p", "logp", "hidden", "partition")}
     return SentenceScores(**named, sentence=scores.sentence)
 
 
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
-    """Return the scores of all sentences of several parts in order, with gradient."""
+    """Return the scores of all sentences of several parts, in order and with gradient."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
     names = ("p", "logp", "hidden", "partition")
     return SentenceScores(

@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
 
 
 def _splits(stage: Stage) -> dict[str, list[Item]]:
-    """Return the items of each split, by term or by file; refuse swapped labels."""
+    """Return the items of each split, by term or by file. Raises ValueError if a file's labels are swapped."""
     split, domains, folder = stage.config.split, stage.config.domains, files(stage.inputs["data"])
     limits = {name: getattr(split.max_items, name) for name in SPLITS}
     labels = None
@@ -93,7 +93,7 @@ def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> Toke
 
 @contextmanager
 def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Collect input and output of each edited module in one forward pass; outputs get a gradient."""
+    """Collect the input and the output of each edited module in one forward pass; the outputs will have gradients."""
     recorded: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Callable[[torch.nn.Module, tuple, Tensor], None]:
@@ -172,7 +172,7 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
 def _prefix_and_unrelated(
     model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]
 ) -> dict[str, Tensor]:
-    """Return `hidden` of all sentences of the chosen items, and the scores [items, 1, 2] of the unrelated ones."""
+    """Return `hidden` of all sentences of the chosen items, and the scores [items, 1, 2] of the unrelated sentences."""
     sentences = [items[i].tokens[kind] for i in chosen for kind in KINDS]
     hidden = _packed_prefix(model, sentences)
     per_sentence = hidden.split([len(tokens) for tokens in sentences])

@@ -61,7 +61,7 @@ def save_prepared(
 
 
 def _consecutive(lengths: Iterable[int]) -> list[slice]:
-    """Return consecutive slices of these lengths."""
+    """Return consecutive slices of the given lengths."""
     return [slice(*ends) for ends in itertools.pairwise([0, *itertools.accumulate(lengths)])]
 
 
@@ -114,7 +114,7 @@ class Prepared:
         return self._rows(f"keys.{number}", rows), self._rows(f"value_grads.{number}", rows) / len(indices)
 
     def same_keys(self, indices: Sequence[int]) -> Tensor:
-        """Return a number [N] for each row of `edit_inputs`, equal for rows with the same key.
+        """Return a number per row of `edit_inputs`, [N], which is equal for rows with equal keys.
 
         A key depends on a token and those before it, so an item's sentences share keys until they differ.
         """

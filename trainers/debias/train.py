@@ -60,7 +60,7 @@ RANKS = join_ranks  # several devices: a process for each, with the items of a b
 
 
 def run(stage: Stage) -> None:
-    """Train a hypernetwork and write that of the best epoch to `hypernetwork.safetensors`, if the variant edits."""
+    """Train a hypernetwork, if the variant edits, and write the best epoch's one to `hypernetwork.safetensors`."""
     if not stage.config.editing:
         return
     prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
@@ -141,7 +141,7 @@ def objective(
 
 
 def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Tensor]:
-    """Return KL(unedited || edited) at the predicting positions of anti-stereotypes and at those of stereotypes."""
+    """Return KL(unedited || edited) at the predicting positions of anti-stereotypes, and the same for stereotypes."""
     kind = scores.sentence % 3  # (N,): 0 anti, 1 stereo, 2 unrelated
     pair = kind < 2
     assert reference.mean is not None  # there is a GRPO term
@@ -183,7 +183,7 @@ class Trainer:
         return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
 
     def run_epoch(self) -> None:
-        """Train on the items of an epoch, or on those left after a checkpoint, then measure the development set."""
+        """Train on the items of an epoch, or on those that a checkpoint left over, then measure the development set."""
         progress, steps = self.progress, self.batches_of_steps()
         while progress.step < len(steps):
             batches = steps[progress.step]
@@ -342,7 +342,7 @@ class Trainer:
         return development(self.model, self.prepared, self.hypernetwork, self.config, self.ranks)
 
     def keep_if_best(self, metrics: Mapping[str, float]) -> None:
-        """Keep the hypernetwork if the watched metric of this epoch is the lowest so far, which is best."""
+        """Keep this epoch's hypernetwork if the watched metric, for which lower is better, is the lowest so far."""
         progress, settings = self.progress, self.config.early_stop
         if settings is not None:
             value = metrics[settings.key]

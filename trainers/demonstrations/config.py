@@ -189,7 +189,7 @@ class Rce(Strict):
 
 
 class Grpo(Strict):
-    """Clipped policy gradient on the same sequences, with a KL to the RCE policy."""
+    """Clipped policy gradient on the sequences that RCE imitates, with a KL to the RCE policy."""
 
     enabled: bool = Field(default=True, description="Whether the stage runs; false: training stops after RCE.")
     advantage: Literal["zscore", "centred", "rank", "position"] = Field(

@@ -60,7 +60,7 @@ def run(stage: Stage) -> None:
 def _samples(
     model: InContextModel, prepared: Prepared, scores: dict[int, Scores], choices: dict[int, Tensor]
 ) -> Iterator[Row]:
-    """Yield test queries with the demonstrations that were chosen for them, in order, and the model's answers."""
+    """Yield test queries with their chosen demonstrations, in the chosen order, and the model's answers."""
     numbers = prepared.numbers("test")
     names = [prepared.names[number] for number in prepared.splits["test"]]
     kept = some_items(names, MOST_ITEMS // 2)  # every query occurs in every subset

@@ -1,4 +1,4 @@
-"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences, without transformers."""
+"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the sequences of RCE, without transformers."""
 
 import torch
 from torch import Tensor

@@ -43,7 +43,10 @@ class ImageTextModel:
         self.keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def _takes_system(self) -> bool:
-        """Return whether the template renders a system turn; otherwise its text is put before the first question."""
+        """Return whether the template renders a system turn.
+
+        If not, the system text is put before the first question.
+        """
         messages = self._messages([("?", "")], system_turn=True)
         try:
             return self.system in self._rendered(messages, open_answer=True)

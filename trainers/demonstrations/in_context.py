@@ -30,7 +30,7 @@ class Division:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of a batch of queries, each answered after its demonstrations; tensors are (B,) float32."""
+    """Scores of a batch of queries, each answered after some demonstrations; all tensors are (B,) float32."""
 
     correct: Tensor  # 1 or 0
     acc_score: Tensor  # soft accuracy in [0, 1]
@@ -61,7 +61,7 @@ class InContextModel(Protocol):
         ...
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the question and the answer, as demonstrations show them, of each item as text."""
+        """Return the question and answer of each item as text, as demonstrations show them."""
         ...
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
@@ -89,7 +89,7 @@ def consecutive_splits(sizes: Sizes) -> dict[str, range]:
 def divide_questions(
     training: Sequence[int], test: Sequence[int] | None, *, sizes: Sizes, candidates: int, seed: int
 ) -> Division:
-    """Draw training and validation queries from the items `training`; the others are demonstrations.
+    """Draw training and validation queries from the items `training`; the other items become demonstrations.
 
     Each query has its own pool of `candidates` (K) distinct demonstrations, drawn uniformly. The test queries are the
     first `sizes.test` items of `test`; if it is None, they are drawn from `training` as well. Raises ValueError, with
@@ -163,7 +163,7 @@ class Resumable:
         return self.done[name]
 
     def _table(self, values: Tensor, texts: Sequence[str]) -> Tensor:
-        """Return values (B, C), with the texts' indices as a last column if there are texts."""
+        """Return values (B, C); if there are texts, their indices are appended as a last column."""
         if not texts:
             return values
         for text in texts:

@@ -54,7 +54,7 @@ def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *
 
 
 def draw_queries(task: Concepts) -> Sequences:
-    """Return all queries with their pools: pair 0 is the query, pairs 1 to K its candidates."""
+    """Return all queries with their pools: pair 0 is the query, and pairs 1 to K are the query's candidates."""
     generator = torch.Generator().manual_seed(task.seed)
     count = task.sizes.train + task.sizes.validation + task.sizes.test
     places = torch.arange(task.candidates) % task.labels

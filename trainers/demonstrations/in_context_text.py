@@ -57,7 +57,7 @@ class TextModel:
         self.last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
     def divide(self) -> Division:
-        """Return the queries of all splits; the other questions of the file are demonstrations."""
+        """Return the queries of all splits; all other questions in the file are demonstrations."""
         task, items = self.task, range(len(self.questions))
         return divide_questions(items, None, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 

@@ -71,7 +71,7 @@ def run(stage: Stage) -> None:
 def _loss(
     task: Concepts, settings: Learner, model: Lfm2ForCausalLM, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy of all labels of a new batch, and the accuracy of the last labels."""
+    """Return the mean cross-entropy of all labels of a new batch, and the accuracy of each sequence's last label."""
     shape = (settings.batch_size, settings.demonstrations)
     batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)
     first, device = first_label(task), model.device
@@ -83,6 +83,6 @@ def _loss(
 
 
 def _rate(step: int, steps: int) -> float:
-    """Return the share of the peak rate at a step: a rise over a tenth of the steps, then a fall to 0.1."""
+    """Return a step's share of the peak rate, which rises over a tenth of the steps and then falls to 0.1."""
     warm = max(1, steps // 10)
     return (step + 1) / warm if step < warm else 1.0 - 0.9 * (step - warm) / max(1, steps - warm)

@@ -73,7 +73,7 @@ def load_prepared(folder: Path) -> Prepared:
 
 @dataclass(frozen=True)
 class OfflineData:
-    """N scored sequences of each of Q queries, all of length S."""
+    """N scored sequences of length S for each of Q queries."""
 
     queries: list[str]
     pointers: Tensor  # (Q, N, S) int64, indices into the query's pool

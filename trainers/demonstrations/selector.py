@@ -14,7 +14,10 @@ SIMILARITY_SCALE = 5.0  # initial weight of the cosine
 
 
 class CrossAttention(nn.Module):
-    """Layer in which the query attends to the candidates, followed by a feed-forward layer; both residual, pre-norm."""
+    """Layer in which the query attends to the candidates, followed by a feed-forward layer.
+
+    Both are residual and pre-norm.
+    """
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()

@@ -132,7 +132,7 @@ you'd've you'll you're you've
 
 
 def _without_apostrophes(word: str) -> set[str]:
-    """Return all spellings of a word that lack at least one of its apostrophes."""
+    """Return all spellings of a word with one or more of its apostrophes removed."""
     places = [index for index, letter in enumerate(word) if letter == "'"]
     spellings = set()
     for count in range(1, len(places) + 1):
@@ -165,7 +165,7 @@ def _words(text: str) -> str:
 
 
 def vqa_accuracy(answer: str, annotators: Sequence[str]) -> float:
-    """Return the official accuracy of an answer: the mean of min(matches / 3, 1) with each annotator left out once.
+    """Return the official accuracy of an answer: the mean of `min(matches / 3, 1)` with each annotator left out once.
 
     Answers are normalised. With ten annotators 1, 2, 3 and 4 matches give 0.3, 0.6, 0.9 and 1.
     """

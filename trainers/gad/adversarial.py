@@ -171,7 +171,7 @@ class Trainer:
         )
 
     def restore(self) -> int:
-        """Restore the last checkpoint, if there is one; return the number of steps done."""
+        """Restore the last checkpoint, if one exists; return the number of steps done."""
         done = self.state.restore(self.stage)
         self.student.get_buffer(_BUFFER).fill_(self.progress.student_steps)
         return done

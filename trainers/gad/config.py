@@ -102,14 +102,14 @@ class Sampling(Strict):
 
 
 class Rollout(Sampled):
-    """Responses per step: prompts * group_size."""
+    """Responses per step, of which there are `prompts * group_size`."""
 
     prompts: int = Field(default=256, ge=1, description="Prompts per step.")
     group_size: int = Field(default=8, ge=2, description="Responses per prompt.")
 
 
 class Update(UpdateSettings):
-    """Update of the student by a batch of responses; the critic takes as many steps."""
+    """Update of the student by a batch of responses; the critic takes the same number of steps."""
 
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
 
@@ -135,7 +135,7 @@ class Original(Strict):
 
 
 class Hinge(Strict):
-    """Loss shared by d-v1 and d-v2: relu(margin - diff) + ranking_weight * ranking."""
+    """Loss that d-v1 and d-v2 share: `relu(margin - diff) + ranking_weight * ranking`."""
 
     margin: float = Field(default=1.0, description="Lower bound of the score difference.")
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
@@ -143,13 +143,13 @@ class Hinge(Strict):
 
 
 class LowerHinge(Hinge):
-    """d-v1: relu(margin - diff) + ranking_weight * ranking."""
+    """d-v1, with the loss `relu(margin - diff) + ranking_weight * ranking`."""
 
     kind: Literal["v1"] = "v1"
 
 
 class TwoHinges(Hinge):
-    """d-v2: d-v1 + relu(diff - max_margin)."""
+    """d-v2, with the loss of d-v1 plus `relu(diff - max_margin)`."""
 
     kind: Literal["v2"] = "v2"
     max_margin: float = Field(default=5.0, description="Upper bound of the score difference.")
@@ -157,7 +157,7 @@ class TwoHinges(Hinge):
 
 
 class Balanced(Strict):
-    """d-final: ranking_weight * ranking + score_reg * raw scores^2 + penalty on over-confidence."""
+    """d-final, with the loss `ranking_weight * ranking + score_reg * raw^2`, plus a penalty on over-confidence."""
 
     kind: Literal["final"] = "final"
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")

@@ -54,7 +54,7 @@ def new_critic(
 
 @torch.no_grad()
 def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, pooling: Pooling) -> Scores:
-    """Return the scores of N responses; equal responses to one prompt are scored once, so that their scores are equal.
+    """Return the scores of N responses. Equal responses to one prompt are scored once, so that their scores are equal.
 
     Scores of equal rows may differ by rounding, which normalised advantages would amplify.
     """
@@ -132,7 +132,7 @@ def update_critic(
 def pair_scores(
     critic: nn.Module, teacher: Sequences, student: Sequences, prompts: Tensor, group: int, *, pooling: Pooling
 ) -> tuple[Scores, Scores]:
-    """Return the scores of all pairs of some prompts: the teacher's, repeated for each pair, and the student's."""
+    """Return the scores of all pairs of some prompts: the teacher's scores, repeated per pair, and the student's."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
     teacher_scores = _pooled(critic, teacher.select(prompts), pooling)
     repeated = Scores(*(values.repeat_interleave(group, 0) for values in teacher_scores))

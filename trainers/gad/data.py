@@ -95,7 +95,7 @@ def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Problem]]:
 
 
 def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Problem]]:
-    """Return the rows of the data sources by split; the training split has no chats of the other two."""
+    """Return the rows of the data sources by split; no chat of the dev or test split is in the training split."""
     data, counts = stage.config.data, {"duplicates": 0, "too_long": 0}
     rows = _usable(stage, tokenizer, stage.inputs["data_source"], counts)
     validation = None
@@ -116,7 +116,7 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
 
 
 def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, asset: Path, counts: dict[str, int]) -> list[Problem]:
-    """Return the usable rows of a data source, and add the numbers of the others to `counts`."""
+    """Return the usable rows of a data source, and add the numbers of unusable rows to `counts`."""
     rows, duplicates = read_teacher_rows(only_file(files(asset)))
     counts["duplicates"] += duplicates
     longest = stage.config.data.max_prompt_length

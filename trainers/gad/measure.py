@@ -31,7 +31,7 @@ _WORDS = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
 
 
 def chrf(responses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Return the chrF2 of each response in [0, 1]: 1 if it equals its reference, 0 if they share no character."""
+    """Return the chrF2 of each response in [0, 1]: 1 if it equals the reference, 0 if the two share no character."""
     return [_sentence_chrf(*pair) for pair in zip(responses, references, strict=True)]
 
 

@@ -8,7 +8,7 @@ from trainers.objectives.relative_advantages import relative_advantages
 
 
 def batch_normalized_advantages(rewards: Tensor, group_size: int, epsilon: float = EPSILON) -> Tensor:
-    """Return rewards (N,) minus their group's mean, divided by the sample standard deviation of these differences.
+    """Return the advantages (N,): rewards minus their group's mean, divided by the sample deviation of the result.
 
     The advantages (N,) are exactly 0 in a group with equal rewards.
     """

@@ -24,7 +24,7 @@ Phase = tuple[float, Sequence[float], Sequence[float]]
 
 
 def rcs_phases(rcs: Any) -> list[Phase]:
-    """Return all phases of a configuration: its `thresholds` and `alphas`, then those of its `schedule`."""
+    """Return all phases of a configuration: first its `thresholds` and `alphas`, then those of its `schedule`."""
     first: Phase = (0.0, rcs.thresholds, rcs.alphas)
     return [first, *((phase.after, phase.thresholds, phase.alphas) for phase in rcs.schedule)]
 

@@ -41,7 +41,7 @@ def decayed_sum(values: Tensor, decay: float) -> Tensor:
 
 
 def loss_denominator(mask: Tensor, aggregation: Aggregation) -> int:
-    """Return the denominator of `aggregate`: the number of tokens in `mask`, or of responses with tokens."""
+    """Return the denominator of `aggregate`: the number of tokens in `mask`, or the number of responses with tokens."""
     return int(mask.sum() if aggregation == "token_mean" else (mask.sum(-1) > 0).sum())
 
 

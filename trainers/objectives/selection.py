@@ -18,7 +18,7 @@ def rce_weights(rewards: Tensor, tau: float) -> Tensor:
 
 
 def best_only(rewards: Tensor) -> Tensor:
-    """Return weights (Q, N): 1 for the first sequence with a query's highest reward, 0 for the others."""
+    """Return weights (Q, N): 1 for the first sequence with a query's highest reward, 0 for all other sequences."""
     return torch.zeros_like(rewards).scatter(-1, rewards.argmax(-1, keepdim=True), 1.0)
 
 

@@ -17,7 +17,7 @@ def grpo_loss(
     clip_high: float,
     kl_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss (a scalar with gradient) and detached diagnostics, all means over steps, sequences and queries.
+    """Return the loss (a scalar with gradient) and detached diagnostics, averaged over steps, sequences and queries.
 
     logps: log-probability of each choice under the policy, (Q, N, S), nats. old_logps, reference_logps: those before
     this epoch's updates and under the RCE policy, without gradient. advantages: one per sequence, (Q, N). clip_low,

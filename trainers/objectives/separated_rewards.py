@@ -1,4 +1,4 @@
-"""Reward mode `separated`: positives get at least 2 and negatives at most 1, for all weights."""
+"""Reward mode `separated`: whatever the weights, positives get at least 2 and negatives at most 1."""
 
 from typing import Any
 

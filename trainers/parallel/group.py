@@ -85,11 +85,11 @@ class Group(Ranks):
         return [slice(rows * index // number, rows * (index + 1) // number) for index in range(number)]
 
     def share(self, count: int) -> slice:
-        """Return the slice of `count` things that belongs to this rank; it may be empty."""
+        """Return the slice of `count` things that belongs to this rank; the slice may be empty."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, value: T) -> list[T]:
-        """Return every rank's value in the order of ranks; tensors on accelerators are moved to this rank's device."""
+        """Return every rank's value in the order of ranks. Tensors on accelerators are moved to this rank's device."""
         buffer = io.BytesIO()
         torch.save(value, buffer)
         received: list[bytes] = [b""] * self.size
@@ -191,7 +191,7 @@ class Group(Ranks):
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def save(self, model: Any, folder: Path) -> None:
-        """Gather a model's weights one by one on the first rank's CPU, which writes them; tied weights occur once."""
+        """Gather a model's weights one by one on the first rank's CPU, and write them. Tied weights occur once."""
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         weights = get_model_state_dict(model, options=options)
         tied = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()

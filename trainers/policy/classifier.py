@@ -52,7 +52,7 @@ class RewardModel:
 
 
 def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Give the tokenizer a padding token, and truncation on the left, which keeps the response; return it."""
+    """Give the tokenizer a padding token and truncation on the left, which keeps the response; return the tokenizer."""
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.truncation_side = "left"
@@ -96,5 +96,5 @@ def scores(
 
 
 def load_reward_model(stage: Stage, settings: Reward, placement: Placement) -> RewardModel | None:
-    """Return the reward model of a stage; None if its weight in the reward is 0."""
+    """Return the reward model of a stage; None if the weight of the model in the reward is 0."""
     return RewardModel(reward_model_folder(stage), placement) if settings.model > 0 else None

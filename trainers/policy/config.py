@@ -164,7 +164,7 @@ class Rollout(Sampled):
 
 
 class Reward(Strict):
-    """Reward of a response: a weighted sum."""
+    """Reward of a response, a weighted sum of several parts."""
 
     rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule.")
     model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
@@ -270,7 +270,7 @@ class Critic(Strict):
 
 
 class GroupAdvantage(Strict):
-    """The reward minus the group's mean; divided by the group's or the batch's standard deviation."""
+    """The reward minus the group's mean, divided by the standard deviation of the group or of the batch."""
 
     kind: Literal["relative", "normalized", "batch_normalized"] = "normalized"
 
@@ -360,7 +360,7 @@ class TemporalDecay(Strict):
 
 
 class DynamicSampling(Strict):
-    """DAPO: sampling continues until every group has right and wrong answers."""
+    """DAPO's dynamic sampling, which goes on until every group has right and wrong answers."""
 
     max_rounds: int = Field(default=3, ge=1, description="Largest number of rollouts per step.")
 
@@ -465,7 +465,7 @@ class PolicyConfig(Strict):
             yield "reward.level token needs a reward model; set reward.model above 0"
 
     def _of_models(self) -> Iterator[str]:
-        """Yield missing models and data, and settings that need more models than there will be."""
+        """Yield missing models and data, and settings that need models that the stage will not have."""
         task, checkpoints = self.task, self.evaluate.checkpoints
         if self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled:
             yield "reward.model > 0 needs a reward model; set reward_model, or set reward_training.enabled to true"

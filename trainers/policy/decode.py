@@ -19,7 +19,7 @@ from trainers.policy.plain import Layer, is_plain, norm, rotations
 def read_prompts(
     model: Any, prompt_ids: Tensor, prompt_mask: Tensor, *, room: int
 ) -> tuple[Tensor, "ModelDecoder | ModuleDecoder"]:
-    """Return the logits (B, V) of the first response tokens, and a decoder for the tokens after these.
+    """Return the logits (B, V) of the first response tokens, and a decoder for all later tokens.
 
     prompt_ids, prompt_mask: (B, P), padded on the left; columns that are padding in all prompts are left out. room:
     largest number of tokens that follow.
@@ -41,7 +41,7 @@ def read_prompts(
 
 
 def cumulative(shares: Tensor) -> Tensor:
-    """Return the cumulative sums of rows (R, V), added up in the same order at every call.
+    """Return the cumulative sums of rows (R, V), always added in the same order.
 
     CUDA's order for a single long row changes from call to call; that for several rows does not. torch's deterministic
     mode warns of both.
@@ -143,5 +143,5 @@ def _is_each(rows: Tensor, token: Tensor) -> bool:
 
 
 def _with_room(tensor: Tensor, room: int, fill: float = 0) -> Tensor:
-    """Return a tensor (B, key heads, P, D) with `room` more columns of `fill` after the P."""
+    """Return a tensor (B, key heads, P, D), extended along P by `room` columns of `fill`."""
     return functional.pad(tensor, (0, 0, 0, room), value=fill)

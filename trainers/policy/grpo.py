@@ -57,7 +57,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Generators:
-    """Random generators, one per purpose: a variant that draws more from one of them does not change the others."""
+    """Random generators, one per purpose, so that a variant that draws more from one does not change the others."""
 
     prompts: torch.Generator
     sampling: torch.Generator
@@ -118,7 +118,7 @@ def step(run: Run, number: int) -> dict[str, float]:
 
 
 def sample_rollout(run: Run) -> Rollout:
-    """Return N rewarded responses; with dynamic sampling, from groups that have both right and wrong answers."""
+    """Return N rewarded responses; dynamic sampling takes them from groups that have both right and wrong answers."""
     started, resample = time.monotonic(), run.dynamic_sampling
     rollout = sample_groups(run) if resample is None else resample(lambda: sample_groups(run))
     rollout.metrics["time/sampling_s"] = time.monotonic() - started
@@ -481,7 +481,7 @@ class Actor:
 
 
 def with_advantage(advantages: Tensor) -> Tensor:
-    """Return a mask (N,) of the responses whose advantages, (N,) or (N, T), are not all 0."""
+    """Return a mask (N,) of the responses that have an advantage, (N,) or (N, T), other than 0."""
     return (advantages != 0).view(len(advantages), -1).any(1)
 
 

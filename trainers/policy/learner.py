@@ -96,7 +96,10 @@ class Learner:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Put the model into training mode for the block, as activation checkpointing needs it; dropout is always 0."""
+        """Put the model into training mode for the `with` block, as activation checkpointing requires.
+
+        Dropout is always 0.
+        """
         self.model.train()
         try:
             yield

@@ -151,6 +151,6 @@ def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:
 
 
 class Adapters:
-    """Functions of this module for callers that do not import it; `adapt` stores this class on the model."""
+    """Functions of this module for callers that do not import the module; `adapt` stores this class on the model."""
 
     adapt, reference, learning, save = staticmethod(adapt), Reference, Learning, staticmethod(save)

@@ -110,7 +110,7 @@ def adapters_of(model: nn.Module) -> Any:
 
 
 def learning(model: nn.Module) -> nn.Module:
-    """Return the part of a model for checkpoints: its adapters if it has some, else the whole model."""
+    """Return the part of a model that checkpoints hold: its adapters if there are any, else the whole model."""
     adapters = adapters_of(model)
     return model if adapters is None else adapters.learning(model)
 
@@ -171,7 +171,7 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
 def load_policy_and_reference(
     folder: Path, placement: Placement, memory_settings: Memory, seed: int | None, *, reference: bool = False
 ) -> tuple[PreTrainedModel, nn.Module | None]:
-    """Return the trainable, sharded causal model in `folder`, and a frozen copy of it if `reference` is true.
+    """Return the trainable, sharded causal model in `folder` and, if `reference` is true, a frozen copy of the model.
 
     With adapters, which `seed` initialises, the reference is the same model without them.
     """

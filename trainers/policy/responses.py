@@ -1,4 +1,4 @@
-"""Sampling of responses: prompts as token ids go in, sequences and texts come out, in batches that fit into memory."""
+"""Sampling of responses: takes prompts as token ids and returns sequences and texts, in batches that fit in memory."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Responds = Callable[..., Responses]  # as `Responder` does
 
 @dataclass(frozen=True)
 class Responder:
-    """Samples with the current weights of `model`; several ranks gather them at each call."""
+    """Samples with the current weights of `model`, which several ranks gather at each call."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase

@@ -87,7 +87,10 @@ def sample_all(
     uniforms: Tensor | None = None,
     **settings: float,
 ) -> Sequences:
-    """Return the responses of `sample`, sampling at most `batch_size` of them at once, in whole groups if possible."""
+    """Return the responses of `sample`.
+
+    At most `batch_size` of them are sampled at once, in whole groups if possible.
+    """
     if batch_size is not None and batch_size < group_size:  # then a prompt is read once per response
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         group_size = 1

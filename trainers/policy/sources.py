@@ -23,7 +23,7 @@ def load_task(stage: Stage) -> Task:
 
 
 def asset_files(stage: Stage, name: str) -> Path | None:
-    """Return the folder with the files of the asset `name`; None if the configuration does not set it."""
+    """Return the folder with the files of the asset `name`; None if the configuration does not set this asset."""
     return files(stage.inputs[name]) if name in stage.inputs else None
 
 

@@ -143,7 +143,7 @@ def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[
 
 
 def warmup_cosine(step: int, steps: int) -> float:
-    """Return the share of the peak rate at a step: a linear rise over a tenth of the steps, then a cosine to 0."""
+    """Return a step's share of the peak rate: a linear rise over a tenth of the steps, then a cosine to 0."""
     warm = max(1, steps // 10)
     if step < warm:
         return (step + 1) / warm

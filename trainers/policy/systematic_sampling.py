@@ -56,7 +56,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Beginnings of responses: (R,) prompts, numbers of their first samples, and sample counts; tokens (R, T)."""
+    """Beginnings of R responses: prompts, numbers of first samples, counts of samples, (R,) each; tokens (R, T)."""
 
     prompt: Tensor
     first: Tensor

@@ -96,7 +96,7 @@ class Tensors(Mapping[str, "torch.Tensor"]):
 def save(
     folder: Path, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any], ranks: Ranks = ALONE
 ) -> None:
-    """Replace the checkpoint in `folder`. `state` must be JSON (floats keep all their bits; NaN is allowed).
+    """Replace the checkpoint in `folder`. `state` must be JSON, in which floats keep all bits and NaN is allowed.
 
     All ranks must call it with the same names; `state` and tensors that are not sharded are written by the first rank.
     Raises TypeError or ValueError, before anything is written, if JSON would change `state` (a tuple, an integer key).

@@ -36,7 +36,7 @@ def _nothing(*_: object) -> None:
 
 
 class MicroBatch:
-    """Number of rows that pass through the model at once; it is reduced for good when memory runs out.
+    """Number of rows that pass through the model at once; it is reduced for the rest of the stage when memory runs out.
 
     size: rows per rank; None: all. on_halve: called with the new size after each halving. ranks: the processes of the
     stage, each of which takes a part of the rows.
@@ -74,7 +74,7 @@ class MicroBatch:
         return self.retry(-(-len(rows) // self.ranks.size), attempt)
 
     def retry(self, count: int, attempt: Callable[[int], T]) -> T:
-        """Return `attempt(size)`, repeated with half the size whenever it runs out of memory.
+        """Return `attempt(size)`, repeated with half the size whenever the device runs out of memory.
 
         count: number of rows. Raises OutOfMemory if the device runs out of memory with a single row.
         """

@@ -20,7 +20,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")  # which UTF-8 cannot encode
 
 
 def some_items(items: Sequence[str], most: int = MOST_ITEMS) -> list[int]:
-    """Return the indices of at most `most` items in order, chosen by a hash, so that all runs choose the same ones."""
+    """Return the indices of at most `most` items, in order.
+
+    A hash chooses them, so that all runs choose the same items.
+    """
 
     def hashed(number: int) -> int:
         return int.from_bytes(hashlib.sha256(items[number].encode(errors="replace")).digest()[:8], "big")

@@ -21,7 +21,7 @@ class Stage(stage.Stage):
     """One stage of a trainer, with the fields of `ablation.runner.stage.Stage`."""
 
     def micro_batch(self, size: int | None) -> MicroBatch:
-        """Return a micro-batch that runs a model on `size` rows at a time (None: all), or fewer if memory runs out.
+        """Return a micro-batch that runs a model on `size` rows at a time (None: all), or on fewer if memory runs out.
 
         A halving is not a failure; it is recorded in the log and in the metrics `memory/*`, and shown as a note.
         """
@@ -38,7 +38,7 @@ class Stage(stage.Stage):
         return MicroBatch(size, note, self.ranks)
 
     def save_checkpoint(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Replace the stage's checkpoint atomically; it also contains the metrics logged so far.
+        """Replace the stage's checkpoint atomically; the checkpoint also contains the metrics logged so far.
 
         state: JSON values without tuples and integer keys, which raise ValueError; save random states as tensors.
         """

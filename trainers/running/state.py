@@ -30,7 +30,7 @@ class State:
         stage.save_checkpoint(step, self.tensors(), self._named_values)
 
     def restore(self, stage: Stage) -> int:
-        """Restore the stage's last checkpoint, if there is one; return the number of steps done."""
+        """Restore the stage's last checkpoint, if one exists; return the number of steps done."""
         saved = stage.load_checkpoint()
         if saved is None:
             return 0

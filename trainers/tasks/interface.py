@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def chat(self) -> str:
-        """Return the chat as one text, with the roles if it has several messages."""
+        """Return the chat as one text, with roles if the chat has several messages."""
         if not self.earlier:
             return self.prompt
         messages = [*self.earlier, {"role": "user", "content": self.prompt}]
@@ -53,7 +53,7 @@ class Task(Protocol):
     instruction: str | None
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return the problems of warm (with demonstrations), train, dev and test; no problem is in two of them."""
+        """Return the problems of the splits warm (with demonstrations), train, dev and test, which share no problem."""
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return the rule's reward of a response, which depends on the problem and the response alone."""

@@ -69,7 +69,7 @@ def holds(statement: Statement, knights: Sequence[bool]) -> bool:
 
 
 def solutions(structure: Structure) -> list[tuple[bool, ...]]:
-    """Return all assignments, tried by brute force, in which knights' statements are true and knaves' are false."""
+    """Return all assignments, found by brute force, in which knights' statements are true and knaves' are false."""
     hypotheses = itertools.product((True, False), repeat=len(structure))
     return [knights for knights in hypotheses if all(_verdicts(structure, knights))]
 
@@ -174,7 +174,7 @@ class Puzzles:
         return self._given(problem, response) == _roles(problem.answer)
 
     def _given(self, problem: Problem, response: str) -> dict[str, str] | None:
-        """Return {person: role} as a response states it; None unless it states exactly one role for each person."""
+        """Return {person: role} as a response states it, or None unless each person has exactly one role."""
         answer = tagged_answer(response)
         if answer is None:
             return None

@@ -56,7 +56,7 @@ class QuestionAnswer(TaskBase):
 
 
 class TemplatedLists(TaskBase):
-    """Lists of three or four things to sort in a given style; each of four parts of a response is right or wrong."""
+    """Lists of three or four things to sort in a given style. Each of four parts of a response is right or wrong."""
 
     name: Literal["templated_lists"] = "templated_lists"
     form: Literal["compact"] = Field(default="compact", description="52 words, for small models.")

@@ -76,7 +76,7 @@ class ForestAxis:
     pad: float = 10.0
 
     def x(self, value: float) -> float:
-        """Return the position of an effect; effects beyond the axis are at the end of the axis."""
+        """Return the position of an effect. An effect beyond the axis is placed at the end of the axis."""
         share = min(max(value / self.limit, -1.0), 1.0)
         return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
 
@@ -216,7 +216,7 @@ NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are left out if they 
 def evidence(
     record: Record, decimals: int, analysis: Analysis, over: str
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the facts of a comparison as (label, text): those shown at once, and those that a reader must unfold.
+    """Return the facts of a comparison as (label, text): those always shown, and those that a reader must unfold.
 
     over: words for the number of comparisons for which the shown interval holds.
     """

@@ -204,7 +204,7 @@ def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespac
 
 
 def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> dict[frozenset[int], str]:
-    """Return {indices of factors: variant that has these factors of the child and all others of the parent}."""
+    """Return {indices of factors: variant that has these factors from the child and all others from the parent}."""
     parent = next(variant for variant in variants if variant.name == child.parent)
     keys: dict[str, set[str]] = {}
     for change in child.changes:
@@ -221,7 +221,7 @@ def _runs_between(child: PlannedVariant, variants: Iterable[PlannedVariant]) -> 
 
 
 def _next_cost(store: Store, study: str, verdicts: Sequence[Record]) -> float:
-    """Return the device time, in seconds, of the seeds that `findings` names as the next step; 0 if not known."""
+    """Return the device time, in seconds, of the additional seeds that `findings` suggests; 0 if unknown."""
     nearest = nearest_decision(verdicts)
     if nearest is None:
         return 0.0
@@ -296,7 +296,7 @@ def anchors(names: Sequence[str]) -> list[str]:
 
 
 def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
-    """Return a record per run: {run, stages: [(name, folder)], origin and url if it was imported}.
+    """Return a record per run: {run, stages: [(name, folder)]}, and also origin and url if the run was imported.
 
     `url`: address of a run's page at its tracker, with {id} for the id of the run; empty if it is not known.
     """

@@ -133,7 +133,7 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
 
 
 def _stretches(frame: pd.DataFrame, names: list[str]) -> dict[tuple[Any, ...], slice]:
-    """Return {values of the named columns: rows} of a frame that is sorted by these columns."""
+    """Return {values of the named columns: rows} of a frame that is sorted by the named columns."""
     if frame.empty:
         return {}
     columns = [frame[name].to_numpy() for name in names]
@@ -223,5 +223,5 @@ def _configurations(variants: Sequence[PlannedVariant], names: Sequence[str]) ->
 
 
 def _short(value: float) -> float | None:
-    """Return a number rounded to five significant digits, more than the page shows; None if it is not finite."""
+    """Return a number rounded to five significant digits, more than the page shows; None if not finite."""
     return float(f"{value:.5g}") if is_number(value) else None

@@ -1,4 +1,4 @@
-"""Scripts and styles inside a page, the security policy that allows only these, and additions of a server."""
+"""Scripts and styles inside a page, the security policy that allows only these, and a server's additions."""
 
 import base64
 import gzip

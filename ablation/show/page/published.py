@@ -19,7 +19,10 @@ KINDS = {
 
 
 def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Return [(heading, findings)] by kind, summaries first and single cells last; the most severe findings first."""
+    """Return [(heading, findings)] by kind.
+
+    Summaries come first and single cells last, with the most severe findings first.
+    """
     order = {"error": 0, "warn": 1}
     ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
     groups = [(title, [finding for finding in ranked if finding.kind == kind]) for kind, title in KINDS.items()]
@@ -52,7 +55,7 @@ class DotPlot:
 
     @property
     def ticks(self) -> list[float]:
-        """Ticks: zero and at most three other multiples of a round step inside [low, high]."""
+        """Ticks: zero and at most three other multiples of a round step within [low, high]."""
         span = self.high - self.low or 1.0
         step = next(m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5) if span / (m * 10.0**e) <= 3)
         first, last = -int(-self.low // step) if self.low < 0 else 0, int(self.high / step)

@@ -81,7 +81,7 @@ Quoted = Mapping[str, Mapping[Pair, ComparisonSamples]]  # by study
 def page_samples(
     studies: Sequence[tuple[Measurements, Sequence[Pair], Samples]],
 ) -> dict[str, dict[Pair, ComparisonSamples]]:
-    """Choose and read the texts that the page quotes; return {study: {comparison: texts}} of comparisons with texts."""
+    """Choose and read the texts that the page quotes; return {study: {comparison: texts}} without empty comparisons."""
     comparisons = sum(len(comparisons) for study, comparisons, samples in studies if samples.files)
     budget = min(BUDGET // max(comparisons, 1), MOST_OF_COMPARISON)
     return {
@@ -177,7 +177,7 @@ def _item(
 
 
 def _common(groups: Sequence[Sequence[Response]]) -> tuple[Words, list[str]]:
-    """Return the texts that are equal in all quotes, and the names of the other texts."""
+    """Return the texts that are equal in all quotes, and the names of the texts that differ."""
     everything = [each.texts for group in groups for each in group]
     names = list(dict.fromkeys(name for texts in everything for name in texts))
     common = [name for name in names if len({texts.get(name) for texts in everything}) == 1]
@@ -219,7 +219,7 @@ def _quote(said: Response, names: Sequence[str]) -> Quote:
 
 
 def differing(text: str, other: str) -> tuple[str, str, str]:
-    """Split a text at whole words into the start that it shares with another text, the difference, and the shared end.
+    """Split a text, at whole words, into its shared start, its difference from another text, and its shared end.
 
     The difference is empty if the texts are equal, or if they share too little to mark the rest.
     """

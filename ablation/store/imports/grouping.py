@@ -179,7 +179,7 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
 
 
 def _stem(run: Record, seed: int | None) -> str:
-    """Return a run's name without the seed, and without the date if a comment follows it."""
+    """Return a run's name without the seed and, if a comment follows, without the date."""
     name = _START_IN_NAME.sub("", run.name)
     match = seed_in(name)
     if match and int(match["seed"]) == seed:
@@ -281,7 +281,7 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
 
 
 def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of logs that belong to one run, in the order in which they follow each other.
+    """Return pairs (earlier, later) of logs that belong to one run; pairs of the same run are in order.
 
     They have equal settings and, if known, equal seeds, and the later log continues the steps of the earlier one. A
     preemption leaves such logs if the program gets another id when it starts again.

@@ -122,7 +122,7 @@ class _Import:
         self.runs = self._stored(before)
 
     def gather(self) -> ImportedStudy | None:
-        """Read and place all runs; return the study, or None if it has no analysis plan yet."""
+        """Read and place all runs; return the study, or None if the study has no analysis plan yet."""
         request, written, outcome = self.request, self.written, self.outcome
         keys = {identity: run.key for identity, run in self.runs.items()}
         if self.final.at == "common":  # read twice, since tables of all runs at once may need much memory
@@ -183,7 +183,7 @@ class _Import:
         return known
 
     def _read(self, problems: list[str]) -> Iterator[_Run]:
-        """Yield the runs of all paths, each once, without those in `leave_out`."""
+        """Yield the runs of all paths, each run once, without the runs in `leave_out`."""
         seen = set()
         for path in self.request.paths:
             if not path.exists():
@@ -367,7 +367,7 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
 
 
 def _json(value: Any, left: int = _DEEPEST) -> Any:
-    """Return a value that JSON and DuckDB can hold: dates, NaN and huge integers become text; surrogates are replaced.
+    """Return a value that JSON and DuckDB can hold: dates, NaN and huge integers become text, surrogates are replaced.
 
     Raises RecursionError for a value with `left` or more nested levels.
     """

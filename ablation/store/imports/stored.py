@@ -164,7 +164,7 @@ def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str
 
 
 def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
-    """Write the folder of a run as a whole, unless it exists."""
+    """Write the complete folder of a run, unless the folder exists."""
     folder = study / key
     try:
         read_record(folder)
@@ -195,7 +195,7 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
 
 
 def remove_unnamed(study: Path, keys: set[str]) -> None:
-    """Delete folders of runs whose keys are not given, and the folder of the study if it is then empty."""
+    """Delete all folders of runs except those with the given keys, and then the study's folder if it is empty."""
     for folder in study.iterdir() if study.is_dir() else ():
         if folder.is_dir() and folder.name not in keys:
             shutil.rmtree(folder, ignore_errors=True)
@@ -213,7 +213,7 @@ def finals(metrics: pa.Table, step: int | None) -> pa.Table:
 
 
 def _means(items: pa.Table, last: pa.Table, step: int) -> pa.Table:
-    """Return the means of items as metrics at a step, without those that the run logged itself."""
+    """Return the means of items as metrics at a step, without means that the run itself logged."""
     means = item_means(items)
     names = sorted(means.keys() - set(last["name"].to_pylist()))
     return pa.table([[step] * len(names), names, [means[name] for name in names]], schema=METRIC_ROWS)
@@ -295,7 +295,7 @@ def sorted_items(items: pa.Table) -> pa.Table:
 
 
 def twice(items: pa.Table) -> str | None:
-    """Return a sentence about an item that has two values of one name; None if there is none."""
+    """Return a sentence about an item that has two values of one name; None if there is no such item."""
     counted = items.group_by(_ITEM).aggregate([([], "count_all")])
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
         return f"item {row['item']} of {row['subset']} has {row['count_all']} values of {row['name']}"
