@@ -140,7 +140,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:
-    """Write the configuration files for the placeholder `{config}`, and return the values of all placeholders."""
+    """Write the configuration files for `{config}`, and return the values of all placeholders of the command."""
     files = {kind: (stage.out / f"settings.{kind}").absolute() for kind in ("yaml", "json")}
     write_json(files["json"], values)
     write_text(files["yaml"], yaml.dump(dict(values), Dumper=_Yaml, sort_keys=False, allow_unicode=True))

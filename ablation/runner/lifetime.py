@@ -116,7 +116,7 @@ def keep_terminal(log: Path) -> TextIO:
 
 
 def restore_log(log: Path) -> None:
-    """Restore the last attempt's log if Snakemake has deleted it."""
+    """Restore the log of the last attempt if Snakemake has deleted that log."""
     if not log.exists() and (last := _attempts(log)):
         os.link(_attempt_log(log, last), log)
 

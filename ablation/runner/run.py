@@ -271,7 +271,7 @@ def _is_of_the_machine(error: BaseException | None) -> bool:
 
 
 class _Start:
-    """Number and times of an attempt; `finish` writes its status."""
+    """Number and times of an attempt; `finish` writes the attempt's status."""
 
     def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
         self.job, self.attempt, self.terminal = job, attempt, terminal

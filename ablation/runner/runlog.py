@@ -62,7 +62,7 @@ class Metrics:
             self.write()
 
     def restore(self, rows: Iterable[tuple[int, str, float]]) -> None:
-        """Replace all rows by those of a checkpoint."""
+        """Replace all rows by the rows of a checkpoint."""
         self.rows.clear()
         for step, name, value in rows:
             self.add(step, {name: value})

@@ -1,1 +1,1 @@
-"""Output for people: tables, figures, the variant tree and the page."""
+"""Output for people: tables, figures, the variant tree and the report page."""

@@ -53,7 +53,10 @@ WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subse
 
 @dataclass
 class _Cited:
-    """Numbers references in the order in which the text cites them; a call returns a citation such as `[1, 2]`."""
+    """Gives references numbers in the order in which the text cites them.
+
+    A call returns a citation such as `[1, 2]`.
+    """
 
     names: list[str] = field(default_factory=list)
 

@@ -102,7 +102,7 @@ def write_history(results: Path, content: Mapping[str, Any]) -> None:
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Return {variant: (seeds before, seeds now)} for variants that got more seeds without planned interim analyses."""
+    """Return {variant: (seeds before, seeds now)} of variants with added seeds but no planned interim analyses."""
     added: dict[str, tuple[int, int]] = {}
     for old, new in pairwise(history):
         if not new["analysis"].get("interim_analyses"):

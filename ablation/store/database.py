@@ -224,7 +224,10 @@ class Store:
         return self.sql(query, [study, list(metrics), points])
 
     def item_counts(self, study: str) -> pd.DataFrame:
-        """Return rows (subset, items): the number of distinct evaluation items, without metrics that serve as items."""
+        """Return rows (subset, items): numbers of distinct evaluation items.
+
+        Metrics that serve as items do not count.
+        """
         query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
                    WHERE study = ? AND protocol <> ? GROUP BY subset ORDER BY subset"""
         return self.sql(query, [study, LOGGED])

@@ -87,7 +87,7 @@ class ImageTextModel:
         )
 
     def _gold(self, answer: str) -> tuple[str, str]:
-        """Return an answer as the template renders it after the prompt, including spaces, and the text after it."""
+        """Return an answer as the template renders it after the prompt, with its spaces, and the text that follows."""
         messages = self._messages([("?", answer)], system_turn=self.system_turn)
         rendered = self._rendered(messages, open_answer=False)
         start = self.prompt([("?", "")])

@@ -115,7 +115,7 @@ class Update(UpdateSettings):
 
 
 class Critic(Strict):
-    """The discriminator's network: a body with one score per response token."""
+    """The discriminator's network: a body, and a head that gives each response token a score."""
 
     init: Literal["student", "reward_model"] = Field(
         default="student",
@@ -129,7 +129,7 @@ class Critic(Strict):
 
 
 class Original(Strict):
-    """d-original: the ranking loss of raw scores."""
+    """d-original, whose loss is only the ranking loss of raw scores."""
 
     kind: Literal["original"] = "original"
 

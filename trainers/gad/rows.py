@@ -15,14 +15,14 @@ Text = Annotated[str, StringConstraints(strict=True, pattern=r"\S")]  # not blan
 
 
 class Message(BaseModel):
-    """One message of a chat; other fields are ignored."""
+    """One message of a chat, of which additional fields are ignored."""
 
     role: Literal["system", "user", "assistant"]
     content: Text
 
 
 class TeacherRow(BaseModel):
-    """One row of a file; other fields are ignored."""
+    """One row of a file, of which additional fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -132,7 +132,7 @@ def _chosen(values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Sum:
-    """Sum of its parts, such as the losses of micro-batches."""
+    """Statistic that is the sum of its parts, such as the losses of micro-batches."""
 
     total: Tensor
 

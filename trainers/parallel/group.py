@@ -115,7 +115,7 @@ class Group(Ranks):
         return [result for result, counted in zip(every, counts, strict=True) if counted]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
-        """Set whether the next backward pass sums gradients over ranks, or leaves each rank its own."""
+        """Set whether the next backward pass sums gradients over ranks, or leaves each rank its own gradients."""
         model.set_requires_gradient_sync(now)
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
@@ -166,7 +166,7 @@ class Group(Ranks):
 
     @contextmanager
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
-        """Yield the model with gathered weights, or under autocast a copy of it in the precision of autocast."""
+        """Yield the model with gathered weights or, under autocast, a copy of it in the precision of autocast."""
         modules = list(_sharded(model))
         if not modules:  # a model that is only measured is not sharded
             yield model

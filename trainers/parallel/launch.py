@@ -31,7 +31,7 @@ _MOST_HALVINGS = 30
 
 
 def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[str, str]:
-    """Run a stage on `count` devices; return its state and the reason for it.
+    """Run a stage on `count` devices; return the stage's state and the reason for that state.
 
     terminal: gets the first rank's progress. Raises OSError (ECANCELED) if the ranks were ended from outside or by a
     fault of the machine; another attempt then resumes from the checkpoint.

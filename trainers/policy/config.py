@@ -79,7 +79,7 @@ class Lora(Strict):
 
 
 class Memory(Strict):
-    """Ways to save memory in training; docs/how-to/several-devices.md states what each saves and changes."""
+    """Ways to save memory in training; docs/how-to/several-devices.md states what each of them saves and changes."""
 
     lora: Annotated[Lora | None, Absent(None)] = Field(
         default=None, description="Train low-rank adapters and save the merged model; null: train all weights."
@@ -235,7 +235,7 @@ class Update(UpdateSettings):
 
 
 class Kl(Strict):
-    """KL to the reference policy (the warm start)."""
+    """Settings of the KL to the reference policy, which is the warm start."""
 
     estimator: Annotated[Literal["k1", "k3"], Absent("k3")] = Field(
         default="k3", description="Estimator: k1, the log ratio, or k3, GRPO's."

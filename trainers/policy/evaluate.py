@@ -22,7 +22,7 @@ RANKS = join  # several devices: a process for each, which samples for its promp
 
 
 def run(stage: Stage) -> None:
-    """Measure the policy in the input `policy`.
+    """Measure the policy that the input stage `policy` trained.
 
     With an input `warm`, the evaluation of the warm start, the policy was trained from that warm start. Then the last
     steps of the training are measured too, and the rows of the warm start are kept as protocols `warm_...`.

@@ -54,7 +54,7 @@ def step(run: PpoRun, number: int) -> dict[str, float]:
 
 
 def build_critic(folder: Path, placement: Placement, memory_settings: Memory, seed: int | None) -> ValueModel:
-    """Return a value model with the body of the policy in `folder` and a new head."""
+    """Return a value model with a new head on the body of the policy in `folder`."""
 
     def make() -> ValueModel:
         return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory_settings, seed)

@@ -75,7 +75,7 @@ def new_classifier(folder: Path, device: torch.device, precision: Precision, see
 
 
 def agreement(scores: Tensor, rewards: Tensor, correct: Tensor) -> dict[str, float]:
-    """Return how well scores (N,) agree with the rule's rewards (N,) and with correctness (N,).
+    """Return measures of the agreement of scores (N,) with the rule's rewards (N,) and with correctness (N,).
 
     `error` is the mean squared error. `pair_accuracy` is the share of pairs of a right and a wrong response in which
     the right one has the higher score; ties count half; it is absent if all responses are right, or all wrong.

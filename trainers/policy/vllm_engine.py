@@ -149,7 +149,7 @@ class VllmEngine:
     def _refuse(
         self, prompts: Sequence[Sequence[int]], limit: int, temperature: float, generator: torch.Generator | None
     ) -> None:
-        """Raise ValueError if vLLM would not sample the responses as requested."""
+        """Raise ValueError if vLLM would not sample the responses in the requested way."""
         longest = max(map(len, prompts))
         if longest + limit > self.longest:
             raise ValueError(

@@ -67,7 +67,7 @@ class Sums:
         return f"<think> </think> <answer> {answer} </answer>"
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the sum of format and answer reward, from -3 to 3."""
+        """Return the sum of the format reward and the answer reward, from -3 to 3."""
         predicted = _number(response)
         return rule_reward(response, None if predicted is None else predicted == int(problem.answer))
 

@@ -18,7 +18,7 @@ _PATIENCE = 5_000  # number of useless random problems in a row after which no o
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: prompt, expected answer, and a worked response for the warm start.
+    """One problem: its prompt, its expected answer, and a worked response for the warm start.
 
     answer: empty if only a reward model judges responses; for rows of a teacher, its whole response. cluster: name of a
     group of similar problems in the same split, which a policy tends to answer all rightly or all wrongly; None: the
@@ -154,7 +154,7 @@ def tagged_answer(response: str) -> str | None:
 
 
 def rule_reward(response: str, right: bool | None) -> float:
-    """Return the sum of format and answer reward; `right` is None if the answer cannot be read."""
+    """Return the sum of the format reward and the answer reward; `right` is None if the answer cannot be read."""
     if tagged_answer(response) is None:
         return -FORMAT_REWARD + UNREADABLE
     return FORMAT_REWARD + (UNREADABLE if right is None else RIGHT if right else WRONG)

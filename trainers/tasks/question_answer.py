@@ -66,7 +66,7 @@ class Questions:
         return problems
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the sum of format and answer reward, from -3 to 3."""
+        """Return the sum of the format reward and the answer reward, from -3 to 3."""
         predicted = tagged_answer(response)
         return rule_reward(response, None if not predicted else _canonical(predicted) == problem.answer)
 

@@ -122,13 +122,13 @@ class ComparisonRow:
 
     @property
     def comparisons(self) -> list[Record]:
-        """All comparisons of the variant, the one with its parent first."""
+        """All comparisons of the variant; the comparison with its parent comes first."""
         return [*([self.own] if self.own else []), *self.others]
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons of a study.
+    """All comparisons of a study, as the page shows them.
 
     judged: in the order of the rows. measured: those with an effect, the best first. counts: number of each verdict.
     """

@@ -258,7 +258,7 @@ def _at_steps(runs: Sequence[PlacedRun]) -> str:
 
 
 def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
-    """Return METRIC_ROWS: all rows of the present log, and the rows of an earlier import that are still valid.
+    """Return rows of `METRIC_ROWS`: all of the present log, and those of an earlier import that are still valid.
 
     If a log was cut short, or restarted by a resumed run, it lacks earlier rows: they stay. If both have a number and
     the numbers differ, the run was resumed from an earlier step: from that step on only the current log counts.
@@ -276,7 +276,7 @@ def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
 
 
 def merged_items(earlier: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
-    """Return ITEM_ROWS: the present items, and those of an earlier import in subsets that the present ones lack."""
+    """Return rows of `ITEM_ROWS`: the present items, and earlier items in subsets that the present items lack."""
     if earlier is None or evaluated is None:
         return evaluated if earlier is None else earlier
     place = ["subset", "protocol"]
@@ -285,12 +285,12 @@ def merged_items(earlier: pa.Table | None, evaluated: pa.Table | None) -> pa.Tab
 
 
 def sorted_metrics(metrics: pa.Table) -> pa.Table:
-    """Return METRIC_ROWS sorted by step, then name."""
+    """Return rows of `METRIC_ROWS`, sorted by step, then by name."""
     return metrics.sort_by([("step", "ascending"), ("name", "ascending")])
 
 
 def sorted_items(items: pa.Table) -> pa.Table:
-    """Return ITEM_ROWS in an order that does not depend on the source."""
+    """Return rows of `ITEM_ROWS` in an order that does not depend on the source."""
     return items.sort_by([(name, "ascending") for name in ("protocol", "subset", "name", "item")])
 
 
