@@ -90,7 +90,7 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     except FileNotFoundError:
         raise ConfigError(file, "", None, "the file does not exist", "correct the path") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(file, "", None, f"cannot be read as UTF-8 text ({error})", "save it as UTF-8") from None
+        raise ConfigError(file, "", None, f"cannot be read as UTF-8 text ({error})", "save the file as UTF-8") from None
     if len(text) > _MOST_BYTES:
         raise ConfigError(file, "", None, f"is {len(text):,} characters long", f"shorten it to at most {_MOST_BYTES:,}")
     first = next((line for line in text.splitlines() if line.strip()), "")

@@ -57,10 +57,10 @@ def _variants(plan: Plan) -> dict[Address, tuple[str, ...]]:
 
 
 def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
-    """Return a cost as text, such as `about 2.3 h of device time (5.80), and 4 more of unknown cost`."""
+    """Return a cost as text, such as `about 2.3 h of device time (5.80), not counting 4 of unknown cost`."""
     if unknown == jobs:
         return "of unknown cost"
-    return f"about {device_time(hours, price)}" + (f", and {unknown} more of unknown cost" if unknown else "")
+    return f"about {device_time(hours, price)}" + (f", not counting {unknown} of unknown cost" if unknown else "")
 
 
 def say_due(plan: Plan, states: States) -> None:

@@ -66,14 +66,15 @@ def reader_of(path: Path) -> ModuleType:
         problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl files"
         raise ConfigError(path, "", None, problem, remedy)
     if path.suffix in _COMPRESSED:
-        remedy = "unpack it, for example with gunzip, and name the unpacked file"
+        remedy = "unpack the file, for example with gunzip, and name the unpacked file"
         raise ConfigError(path, "", None, "is compressed", remedy)
     *titles, last = (each.title for each in formats_of("compare").values())
     remedy = f"name {', '.join(titles)}, or {last}"
     if folder := objects.folder_of(path):
         remedy = f"name the folder {folder} if each JSON file in it is an item; else {remedy}"
     if columns := first_row(path):
-        remedy += f"; if its columns have other names ({one_line(', '.join(columns), 200)}), pass --item and --metric"
+        found = one_line(", ".join(columns), 200)
+        remedy += f"; if items and values are in other columns ({found}), pass --item and --metric"
     raise ConfigError(path, "", None, "is not a readable evaluation", remedy)
 
 
@@ -114,7 +115,7 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         if means := next((file for file in others if not tables and _MEANS.fullmatch(file.name)), None):
             reader_of(means)  # says what to do
         if packed := next((file for file in sorted(folder.rglob("*")) if file.suffix in _COMPRESSED), None):
-            remedy = f"unpack them, for example {packed.name}"
+            remedy = f"unpack the files, for example {packed.name}"
             raise ConfigError(folder, "", None, "holds compressed files only", remedy)
         patterns = ", ".join(pattern for pattern in _IN_FOLDERS if not {*"[?"} & {*pattern})
         if tables:

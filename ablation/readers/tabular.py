@@ -112,7 +112,7 @@ def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator
             yield from csv_rows(file)
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 or UTF-16 text ({one_line(error, 200)})"
-        raise ConfigError(file, "", None, problem, "save it as UTF-8") from None
+        raise ConfigError(file, "", None, problem, "save the file as UTF-8") from None
     except (csv.Error, pa.ArrowException, OSError) as error:
         raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
 

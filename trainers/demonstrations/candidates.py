@@ -77,7 +77,7 @@ def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
         expanded = expanded.gather(1, origin[..., None].expand(-1, -1, size)).scatter(-1, pick[..., None], -torch.inf)
     if beams.shape[1] < width:
         raise ValueError(
-            f"proposals.beam {width} exceeds the {beams.shape[1]} sequences of {size} candidates; lower it"
+            f"proposals.beam {width} exceeds the {beams.shape[1]} sequences of {size} candidates; lower the beam"
         )
     return beams
 

@@ -44,7 +44,7 @@ class Concepts(Strict):
     @model_validator(mode="after")
     def _enough(self) -> Self:
         if self.labels > self.concepts:
-            raise ValueError(f"labels {self.labels} exceeds concepts {self.concepts}; lower it, or raise concepts")
+            raise ValueError(f"labels {self.labels} exceeds concepts {self.concepts}; lower labels, or raise concepts")
         return self
 
 
@@ -257,7 +257,7 @@ class DemonstrationsConfig(Strict):
             *(
                 (
                     (shots or 0) > self.task.candidates,
-                    f"{key} {shots} exceeds task.candidates {self.task.candidates}; lower it",
+                    f"{key} {shots} exceeds task.candidates {self.task.candidates}; lower {key}",
                 )
                 for key, shots in (("shots", self.shots), ("train_shots", self.train_shots))
             ),

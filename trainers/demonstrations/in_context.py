@@ -106,7 +106,9 @@ def divide_questions(
         )
     if test is not None:
         if len(test) < sizes.test:
-            raise ValueError(f"data: task.sizes.test {sizes.test} exceeds the {len(test)} test questions; lower it")
+            raise ValueError(
+                f"data: task.sizes.test {sizes.test} exceeds the {len(test)} test questions; lower the size"
+            )
         queries = [*queries, *test[: sizes.test]]
     generator = torch.Generator().manual_seed(seed)
     pools = torch.stack([torch.randperm(len(rest), generator=generator)[:candidates] for _ in queries])

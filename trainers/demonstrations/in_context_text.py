@@ -160,7 +160,7 @@ def read_questions(path: Path) -> list[Question]:
             problem = f"question, options or answer is missing ({error!r})"
             raise ValueError(f"{path}, line {number}: {problem}; add it as text") from None
         except ValueError:
-            problem = f"the answer {row['answer']!r} does not exist"
+            problem = f"the answer {row['answer']!r} is not one of the options"
             raise ValueError(f"{path}, line {number}: {problem}; choose from {', '.join(options)}") from None
     return questions
 

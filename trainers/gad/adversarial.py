@@ -72,7 +72,7 @@ def run(stage: Stage) -> None:
     measured = measured_steps(trainer.steps, stage.config.evaluate.checkpoints)[:-1] if name == "gad" else []
     if any(number < 1 for number in measured):
         raise ValueError(
-            f"evaluate.checkpoints is {len(measured) + 1}, but the stage has {trainer.steps} steps; lower it"
+            f"evaluate.checkpoints is {len(measured) + 1}, but the stage has {trainer.steps} steps; lower the number"
         )
     if first == 0:
         stage.log_metrics(trainer.first_step, trainer.before())
@@ -181,7 +181,8 @@ class Trainer:
         missing = max(0, self.settings.critic_warmup - self.steps)
         if missing:
             self.stage.log.warning(
-                "the student does not learn in %s, because critic_warmup %d exceeds its %d steps; lower it",
+                "the student does not learn in %s, because critic_warmup %d exceeds the stage's %d steps; "
+                "lower critic_warmup",
                 self.name,
                 self.settings.critic_warmup,
                 self.steps,

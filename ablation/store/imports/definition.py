@@ -126,7 +126,8 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         logged = listed(sorted(metrics, key=_rank), 12) or "nothing"
         shown = f"logged: {logged}" + (f"; items: {listed(kinds, 12)}" if kinds else "")
-        remedy = f"pass {'; '.join(wanted[name] for name in lacking)}, or write them in a study.yaml ({shown})"
+        options = ", and ".join(wanted[name] for name in lacking)
+        remedy = f"pass {options}, or state {joined(lacking)} in a study.yaml ({shown})"
         missing = f"{joined(lacking)} {'is' if len(lacking) == 1 else 'are'} missing"
         raise ConfigError(where, "analysis", None, missing, remedy)
     analysis = analysis_of(values, where)

@@ -99,7 +99,7 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
     for candidate, said in (
         (folder / "notes.jsonl", "is not a readable evaluation"),
         (folder / "empty.jsonl", "is not a readable evaluation"),
-        (folder / "rewards.jsonl", "if its columns have other names (name, points), pass --item and --metric"),
+        (folder / "rewards.jsonl", "if items and values are in other columns (name, points), pass --item and --metric"),
         (folder / "samples.jsonl", "is not a file"),
         (tmp_path / "nothing", "holds no evaluation"),
         (tmp_path / "gone*", "no file has this name or matches it as a pattern"),

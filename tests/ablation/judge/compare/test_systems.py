@@ -126,8 +126,8 @@ def test_compressed_results_are_to_be_unpacked(tmp_path, capsys):
     agents(tmp_path, (0.7, 0.72))
     a, b = sorted(tmp_path.glob("agents/*/*.json"))
     packed = b.rename(b.with_suffix(".json.gz"))
-    assert "is compressed; unpack it" in refused(capsys, a, "--with", packed)
-    assert "holds compressed files only; unpack them" in refused(capsys, a, "--with", packed.parent)
+    assert "is compressed; unpack the file" in refused(capsys, a, "--with", packed)
+    assert "holds compressed files only; unpack the files" in refused(capsys, a, "--with", packed.parent)
 
 
 def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):
