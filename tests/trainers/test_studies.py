@@ -54,7 +54,7 @@ def test_every_variant_of_debias_descends_from_the_unedited_model(scale):
     assert [name for name, variant in variants.items() if variant.parent == "unedited"] == ["baseline"]
     # A scale multiplies rates, so v1 keeps ten times the baseline's.
     assert variants["v1"].resolved.lr == pytest.approx(10 * variants["baseline"].resolved.lr)
-    assert len(variants) == 18
+    assert len(variants) == 20
     assert len(settings.seeds_of("debias")) == {"demo": 5, "overnight": 3}[scale]
 
 
