@@ -55,7 +55,7 @@ _OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", 
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of the Trainer at or below a path. Raises ConfigError if there is no such run."""
+    """Yield the runs of the Trainer at or below a path. Raises ConfigError if no run is found."""
     root = path if path.is_dir() else path.parent
     folders: dict[Path, list[Path]] = {}
     for state in files_of("trainer_state", path, problem) if path.is_dir() or path.name == STATE else ():
