@@ -200,8 +200,12 @@ class Grpo(Strict):
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=1e-3, gt=0, le=1, description="Learning rate.")
-    clip_low: float = Field(default=0.2, gt=0, lt=1, description="Clip range of the ratio to the old policy, below 1.")
-    clip_high: float = Field(default=0.2, gt=0, lt=1, description="Clip range of the ratio to the old policy, above 1.")
+    clip_low: float = Field(
+        default=0.2, gt=0, lt=1, description="How far below 1 the ratio to the old policy may go before it is clipped."
+    )
+    clip_high: float = Field(
+        default=0.2, gt=0, lt=1, description="How far above 1 the ratio to the old policy may go before it is clipped."
+    )
     kl_coef: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL to the RCE policy.")
     advantage_clip: float = Field(default=5.0, gt=0, description="Bound of the advantages.")
     min_positive_ratio: Fraction | None = Field(

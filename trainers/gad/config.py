@@ -57,7 +57,11 @@ class Base(Strict):
     steps: int = Field(default=300, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=48, ge=1, description="Responses per step.")
     lr: float = Field(
-        default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
+        default=3e-3,
+        gt=0,
+        le=1,
+        description="Peak of the learning rate, which rises linearly over the first tenth of the steps and then falls "
+        "to 0 along a cosine.",
     )
 
 

@@ -75,9 +75,9 @@ def split_rows(
     taken = {row.id for split in splits.values() for row in split}
     rest = [row for row in ordered(rows) if row.id not in taken]
     if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
-        others = "" if validation is None else f" and {len(held_out)} for validation"
+        others = "" if validation is None else f" and {len(held_out)} different validation rows"
         raise ValueError(
-            f"data: there are only {len(rows)} different rows{others} for {n_dev} dev, {n_test} test and "
+            f"data: there are only {len(rows)} different rows{others}, too few for {n_dev} dev, {n_test} test and "
             f"{train or 'at least 1'} train rows; lower data.train, data.dev or data.test"
         )
     return {**splits, "train": rest if train is None else rest[:train]}
@@ -113,6 +113,6 @@ def _row(raw: Any) -> Problem:
     messages = [message.model_dump() for message in row.content]
     *earlier, last = messages
     if last["role"] != "user":
-        raise ValueError(f"the last message of `content` has the role {last['role']!r}; end with one of the user")
+        raise ValueError(f"the last message of `content` has the role {last['role']!r}; end with a message of the user")
     text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
     return Problem(f"row-{bucket(text, 16**12):012x}", last["content"], row.teacher_response, earlier=earlier)

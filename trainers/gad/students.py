@@ -49,12 +49,12 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
     for name in earlier:
         folder = stage.inputs[name] / STUDENT
         if folder.is_dir():
-            stage.log.info("the student is that of the stage %s, %s", name, folder)
+            stage.log.info("the student is the one that the stage %s left in %s", name, folder)
             return folder
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError(f"the stages {', '.join(earlier)} left no student, and `model` is null; set `model`")
-    stage.log.info("the student is the asset `model`, %s", model)
+        raise ValueError(f"no stage ({', '.join(earlier)}) left a student, and `model` is null; set `model`")
+    stage.log.info("the student is the asset `model` in %s", model)
     return model
 
 

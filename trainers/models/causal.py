@@ -106,8 +106,8 @@ def _mlp_out(block_name: str, block: nn.Module) -> str:
     ]
     if len(names) != 1:
         raise ValueError(
-            f"edit.modules: the rule finds {names or 'nothing'} in {block_name} ({type(block).__name__}); "
-            "list the dotted names of the modules instead"
+            f"edit.modules: {block_name} ({type(block).__name__}) must have one MLP output layer, not "
+            f"{names or 'none'}; list the dotted names of the modules instead"
         )
     return names[0]
 
@@ -132,7 +132,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
     for name in names:
         module = modules.get(name)
         if module is None or not name.startswith(f"{list_name}.") or not is_linear(module):
-            raise ValueError(f"edit.modules: {name} is not a linear module in {list_name}.*; name others")
+            raise ValueError(f"edit.modules: {name} is not a linear module in {list_name}.*; list only linear modules")
         edited.append(EditedModule(name, int(name[len(list_name) + 1 :].split(".")[0]), *linear_shape(module)))
     return sorted(edited, key=lambda module: (module.block, names.index(module.name)))
 

@@ -38,13 +38,13 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
     """
     for halvings in range(_MOST_HALVINGS):
         (job.out / OUTCOME).unlink(missing_ok=True)
-        log.info("%d processes, one for each device", count)
+        log.info("starting %d processes, one for each device", count)
         environment = {**os.environ, "ABLATION_HALVINGS": str(halvings)}
         status = _launcher(job, environment, terminal, count)
         try:
             outcome = read_json(job.out / OUTCOME)
         except (OSError, ValueError) as error:
-            reason = f"the ranks ended with exit status {status} without {OUTCOME}; read log.txt for the cause"
+            reason = f"the ranks ended with exit status {status} without writing {OUTCOME}; read log.txt for the cause"
             raise OSError(errno.ECANCELED, reason) from error
         (job.out / OUTCOME).unlink()
         if outcome["state"] == LESS_MEMORY:
@@ -108,7 +108,7 @@ def launch(count: int, arguments: Sequence[str]) -> int:
     except ChildFailedError as error:
         killed = [rank for rank, failure in error.failures.items() if failure.exitcode == -SIGKILL]
         rank = killed[0] if killed else error.get_first_failure()[0]
-        reason = f"rank {rank} ended with exit status {error.failures[rank].exitcode}"
+        reason = f"rank {rank} ended with exit status {error.failures[rank].exitcode}; read log.txt for the cause"
         write_outcome(parse(arguments).out, "failed", reason, machine=True, over=bool(killed))
         return 1
     finally:

@@ -34,7 +34,7 @@ def without_weights() -> Iterator[None]:
     def stay(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         if device is not None and device.type not in ("cpu", "meta"):  # peft moves adapters to the weights' meta device
-            raise ValueError(f"a model without weights cannot be moved to {device}; shard it first")
+            raise ValueError(f"a model without weights cannot be moved to {device}; shard the model first")
         return module if dtype is None else to(module, dtype)
 
     nn.Module.register_parameter, nn.Module.to = on_meta, stay  # type: ignore[assignment]

@@ -16,7 +16,7 @@ from trainers.assets_config import Asset, Strict
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
 COLDEST = 0.01  # vLLM raises lower temperatures to this one
-VLLM_REMEDY = "use the environment that `make vllm` makes (docs/how-to/vllm.md), or set it to own"
+VLLM_REMEDY = "use the environment that `make vllm` makes (docs/how-to/vllm.md), or set rollout.engine to own"
 
 
 class Vllm(Strict):
@@ -26,10 +26,12 @@ class Vllm(Strict):
         default=0.4, gt=0, lt=1, description="Share of GPU memory for vLLM."
     )
     cpu_cache_gib: Annotated[float, Absent(0.25)] = Field(
-        default=0.25, gt=0, description="GiB of key-value cache on a CPU."
+        default=0.25, gt=0, description="Size of vLLM's key-value cache on a CPU, in GiB."
     )
     longest: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=2, description="Longest prompt with its response, in tokens; null: the model's limit."
+        default=None,
+        ge=2,
+        description="Largest number of tokens of a prompt and its response together; null: the model's limit.",
     )
 
 
@@ -38,12 +40,13 @@ class Sampled(Strict):
 
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
     recompute_logps: bool = Field(
-        default=False, description="Whether a training forward pass recomputes the old log-probabilities."
+        default=False,
+        description="Whether the old log-probabilities come from a forward pass of training instead of the sampler.",
     )
     engine: Annotated[Literal["own", "own_without_end", "vllm"], Absent("own")] = Field(
         default="own",
-        description="Sampler in training; evaluation always uses own. own_without_end removes the end token from the "
-        "responses.",
+        description="Sampler in training: vllm, own, or own_without_end, which removes the end token from the "
+        "responses. Evaluation always uses own.",
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
 
@@ -57,24 +60,30 @@ class Sampled(Strict):
         if self.engine != "vllm":
             return
         if memory.lora is not None:
-            yield "rollout.engine vllm cannot be combined with memory.lora; leave one out"
+            problem = "rollout.engine vllm cannot be combined with memory.lora"
+            yield f"{problem}; set rollout.engine to own, or memory.lora to null"
         if temperature < COLDEST:
             problem = f"rollout.engine vllm cannot sample at sampling.temperature {temperature:g}"
             yield f"{problem}; use at least {COLDEST:g}"
         if self.vllm.longest is not None and limit is not None and self.vllm.longest <= limit:
             problem = f"rollout.vllm.longest {self.vllm.longest} leaves no room for a prompt"
-            yield f"{problem} before sampling.max_new_tokens {limit}; raise it"
+            yield f"{problem} before sampling.max_new_tokens {limit}; raise rollout.vllm.longest"
 
 
 class Lora(Strict):
     """Low-rank adapters (arXiv 2106.09685) without dropout on frozen weights; they need peft, the extra `lora`."""
 
     rank: int = Field(default=16, ge=1, description="Rank of the adapters.")
-    alpha: float = Field(default=32.0, gt=0, description="Scale: the update is alpha / rank times B A.")
+    alpha: float = Field(
+        default=32.0,
+        gt=0,
+        description="Scale of the update: each adapter adds (alpha / rank) * B @ A to a frozen weight.",
+    )
     targets: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Last parts of the adapted layers' names, such as q_proj; null: all linear layers of the blocks.",
+        description="Linear layers that get adapters, each by the last part of the name, such as q_proj; null: all "
+        "linear layers of the blocks.",
     )
 
 
@@ -82,22 +91,23 @@ class Memory(Strict):
     """Ways to save memory in training; docs/how-to/several-devices.md states what each of them saves and changes."""
 
     lora: Annotated[Lora | None, Absent(None)] = Field(
-        default=None, description="Train low-rank adapters and save the merged model; null: train all weights."
+        default=None,
+        description="Low-rank adapters to train and merge into the saved model; null: all weights are trained.",
     )
 
     def _packages(self, key: str) -> dict[str, tuple[str, str]]:
         """Return the packages that the settings under `key` need, with the key that needs each and the remedy."""
-        remedy = "run pip install 'ablation-tracker[lora]', or set it to null"
+        remedy = f"run pip install 'ablation-tracker[lora]', or set {key}.lora to null"
         return {} if self.lora is None else {"peft": (f"{key}.lora", remedy)}
 
 
 class Data(Strict):
     """Problems per split. Choices are made on the development split; only the last stage reads the test split."""
 
-    warm: int = Field(default=2000, ge=1, description="Problems with worked responses.")
-    train: int = Field(default=2000, ge=1, description="Problems for reinforcement.")
-    dev: int = Field(default=200, ge=1, description="Development problems.")
-    test: int = Field(default=300, ge=1, description="Test problems.")
+    warm: int = Field(default=2000, ge=1, description="Number of problems with worked responses, for the warm start.")
+    train: int = Field(default=2000, ge=1, description="Number of problems for reinforcement.")
+    dev: int = Field(default=200, ge=1, description="Number of development problems.")
+    test: int = Field(default=300, ge=1, description="Number of test problems.")
     seed: int = Field(default=0, ge=0, description="Seed of the problems, shared by all training seeds.")
 
 
@@ -127,7 +137,11 @@ class WarmStart(Strict):
     steps: int = Field(default=400, ge=0, description="Optimizer steps; 0: no warm start.")
     batch_size: int = Field(default=48, ge=1, description="Problems per step.")
     lr: float = Field(
-        default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
+        default=3e-3,
+        gt=0,
+        le=1,
+        description="Peak of the learning rate, which rises linearly over the first tenth of the steps and then falls "
+        "to 0 along a cosine.",
     )
     until: Annotated[Until | None, Absent(None)] = Field(
         default=None, description="Accuracy on training problems at which to stop; null: stop after all steps."
@@ -148,7 +162,8 @@ class Rollout(Sampled):
     responses: int = Field(default=128, ge=1, description="Responses per step; a multiple of group_size.")
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
     order: Annotated[Literal["drawn", "passes"], Absent("drawn")] = Field(
-        default="drawn", description="How prompts are chosen: drawn from all, or in passes through the data."
+        default="drawn",
+        description="How prompts are chosen: drawn anew from all for each step, or taken in passes through the data.",
     )
     engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
         default="own", description="Sampler in training; evaluation uses own."
@@ -158,7 +173,7 @@ class Rollout(Sampled):
     def _whole_groups(self) -> Self:
         if self.responses % self.group_size:
             raise ValueError(
-                f"responses {self.responses} is not a multiple of group_size {self.group_size}; change one"
+                f"responses {self.responses} is not a multiple of group_size {self.group_size}; change one of the two"
             )
         return self
 
@@ -170,19 +185,22 @@ class Reward(Strict):
     model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
     level: Literal["sequence", "token"] = Field(
         default="sequence",
-        description="Rewarded unit: sequence, or token, whose reward is the rise of the model's score by it; the rule "
-        "then rewards the last token.",
+        description="Unit that is rewarded: the whole sequence, or each token by how much it raises the reward model's "
+        "score. With token, the task's rule rewards the last token.",
     )
     function: Annotated[str | None, Absent(None)] = Field(
         default=None,
         pattern=r"^\w+(\.\w+)*:\w+$",
-        description="module:function below trainers/, whose rewards are added to the others.",
+        description="Function below trainers/, as module:function, whose rewards are added to the other rewards.",
     )
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.rule == 0 and self.model == 0 and self.function is None:
-            raise ValueError("rule and model are 0 and function is null, so nothing would be rewarded; set one of them")
+            raise ValueError(
+                "rule and model are 0 and function is null, so nothing would be rewarded; raise rule or model, or set "
+                "function"
+            )
         return self
 
 
@@ -192,7 +210,11 @@ class RewardTraining(Strict):
     enabled: bool = Field(
         default=False, description="Whether a reward model is trained instead of loading `reward_model`."
     )
-    problems: int = Field(default=1000, ge=10, description="Training problems; a tenth is held out.")
+    problems: int = Field(
+        default=1000,
+        ge=10,
+        description="Number of problems whose responses are scored; a tenth of these problems is held out.",
+    )
     samples: int = Field(default=4, ge=1, description="Responses per problem.")
     steps: int = Field(default=400, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=32, ge=1, description="Responses per step.")
@@ -200,7 +222,11 @@ class RewardTraining(Strict):
         default=None, ge=1, description="Responses per forward and backward pass; null: all."
     )
     lr: float = Field(
-        default=1e-5, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
+        default=1e-5,
+        gt=0,
+        le=1,
+        description="Peak of the learning rate, which rises linearly over the first tenth of the steps and then falls "
+        "to 0 along a cosine.",
     )
     sampled_at_once: int = Field(default=512, ge=1, description="Responses sampled at once.")
 
@@ -215,14 +241,14 @@ class UpdateSettings(Strict):
     )
     reduces: Annotated[Literal["micro_batch", "minibatch"], Absent("micro_batch")] = Field(
         default="micro_batch",
-        description="When devices add up gradients; minibatch needs less traffic, but 4 bytes more per parameter on "
-        "each device.",
+        description="When devices add up gradients: after each micro_batch, or once per minibatch, which needs less "
+        "traffic but 4 more bytes per parameter on each device.",
     )
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of AdamW.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
     aggregation: Literal["sequence_mean", "token_mean"] = Field(
-        default="sequence_mean", description="Average over responses (GRPO) or tokens (DAPO)."
+        default="sequence_mean", description="Whether the loss is a mean over responses (GRPO) or over tokens (DAPO)."
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
 
@@ -231,27 +257,30 @@ class Update(UpdateSettings):
     """Updates of the policy by a batch of responses."""
 
     lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
-    warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
+    warmup_steps: int = Field(
+        default=5, ge=0, description="Number of first rollouts over which the learning rate rises linearly."
+    )
 
 
 class Kl(Strict):
     """Settings of the KL to the reference policy, which is the warm start."""
 
     estimator: Annotated[Literal["k1", "k3"], Absent("k3")] = Field(
-        default="k3", description="Estimator: k1, the log ratio, or k3, GRPO's."
+        default="k3", description="Estimator of the KL: k1, which is the log ratio, or k3, which GRPO uses."
     )
     per: Annotated[Literal["token", "response"], Absent("token")] = Field(
-        default="token", description="Unit of the KL and of `target`: the mean over tokens, or the sum over a response."
+        default="token",
+        description="Whether the KL and `target` are per token (a mean) or per response (a sum over the tokens).",
     )
     kl_coef: float = Field(
         default=0.2, ge=0, description="Weight of the KL, or its initial weight if adaptive; 0: no KL."
     )
     adaptive: bool = Field(
         default=False,
-        description="Whether the weight adapts after each step: times 1.5 if the KL is above 2 target, times 0.5 if it "
-        "is below target / 2, within [0.01, 1].",
+        description="Whether the weight adapts after each step: it is multiplied by 1.5 if the KL is above 2 * target "
+        "and by 0.5 if the KL is below target / 2, and stays within [0.01, 1].",
     )
-    target: float = Field(default=0.01, gt=0, description="Target of the KL, in nats.")
+    target: float = Field(default=0.01, gt=0, description="KL that the adaptive weight aims at, in nats.")
 
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
@@ -266,7 +295,9 @@ class Critic(Strict):
     lr: float = Field(default=1e-5, gt=0, le=1, description="Learning rate; the default is verl's.")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
-    clip: float = Field(default=0.5, gt=0, description="Clip range of value changes.")
+    clip: float = Field(
+        default=0.5, gt=0, description="Largest change of a value before the value loss clips the change."
+    )
 
 
 class GroupAdvantage(Strict):
@@ -288,10 +319,12 @@ Advantage = Annotated[GroupAdvantage | Gae, Field(discriminator="kind")]
 class ClipRange(Strict):
     """Clip range of the importance ratio: [1 - clip_low, 1 + clip_high]."""
 
-    clip_low: float = Field(default=0.2, gt=0, description="Width of the range below 1.")
-    clip_high: float = Field(default=0.2, gt=0, description="Width of the range above 1.")
+    clip_low: float = Field(default=0.2, gt=0, description="How far below 1 the ratio may go before it is clipped.")
+    clip_high: float = Field(default=0.2, gt=0, description="How far above 1 the ratio may go before it is clipped.")
     dual: float | None = Field(
-        default=None, gt=1, description="Bound of the loss for negative advantages (dual clip); null: no bound."
+        default=None,
+        gt=1,
+        description="If the advantage A is negative, the loss is at most -dual * A (dual clip); null: no bound.",
     )
 
 
@@ -320,7 +353,9 @@ class Ptrw(Strict):
     """
 
     kind: Literal["ptrw"] = "ptrw"
-    sigma: float = Field(default=0.2, gt=0, description="Width of the trust region.")
+    sigma: float = Field(
+        default=0.2, gt=0, description="Standard deviation of the Gaussian, the width of the trust region."
+    )
     detach_weight: bool = Field(default=False, description="Whether the Gaussian is detached from the gradient.")
 
 
@@ -331,9 +366,17 @@ class AsymmetricClip(Strict):
     """
 
     kind: Literal["asymmetric_clip"] = "asymmetric_clip"
-    pos: float = Field(default=0.3, gt=0, description="Clip range [1 - pos, 1 + pos] if A > 0.")
-    neg: float = Field(default=0.1, gt=0, description="Clip range [1 - neg, 1 + neg] if A <= 0.")
-    pessimistic: bool = Field(default=True, description="true: PPO's minimum; false: clip on both sides.")
+    pos: float = Field(
+        default=0.3, gt=0, description="The clip range is [1 - pos, 1 + pos] if the advantage is above 0."
+    )
+    neg: float = Field(
+        default=0.1, gt=0, description="The clip range is [1 - neg, 1 + neg] if the advantage is at most 0."
+    )
+    pessimistic: bool = Field(
+        default=True,
+        description="true: the smaller of the clipped and the unclipped objective counts, as in PPO; false: always "
+        "the clipped one.",
+    )
 
 
 Surrogate = Annotated[Clip | Ptrw | AsymmetricClip, Field(discriminator="kind")]
@@ -342,20 +385,25 @@ Surrogate = Annotated[Clip | Ptrw | AsymmetricClip, Field(discriminator="kind")]
 class Lspd(Strict):
     """Decay on a logarithmic scale of positions, with the same total decay for responses of any length."""
 
-    alpha: float = Field(default=2.0, gt=0, description="Strength: the last weight is e^-alpha times the first.")
+    alpha: float = Field(
+        default=2.0, gt=0, description="Strength of the decay: the last weight is e^-alpha times the first."
+    )
     tau: float = Field(default=10.0, gt=0, description="Number of tokens before the scale becomes logarithmic.")
 
 
 class TemporalDecay(Strict):
     """Innovation 2.5: the token weights are `gamma^(t-1)`."""
 
-    gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token.")
+    gamma: float = Field(
+        default=0.95, gt=0, le=1, description="Factor between the weights of a token and the token before it."
+    )
     normalize: Literal["mean", "sum", "none"] = Field(
-        default="mean", description="Scale the weights to mean 1, to sum 1, or not."
+        default="mean", description="Whether the weights are scaled to mean 1, to sum 1, or not at all."
     )
     lspd: Annotated[Lspd | None, Absent(None)] = Field(
         default=None,
-        description="Weights exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau)) that replace gamma^(t-1).",
+        description="Weights exp(-alpha * log(1 + (t-1)/tau) / log(1 + (L-1)/tau)) that replace gamma^(t-1); null: "
+        "none.",
     )
 
 
@@ -369,7 +417,10 @@ class OverlongPenalty(Strict):
     """DAPO's penalty: over the last tokens before max_new_tokens, up to 1 is subtracted from the reward."""
 
     share: float = Field(
-        default=0.2, gt=0, lt=1, description="Penalised share of max_new_tokens (DAPO: 4,096 of 20,480)."
+        default=0.2,
+        gt=0,
+        lt=1,
+        description="Share of max_new_tokens, counted from the end, that is penalised (DAPO: 4,096 of 20,480).",
     )
 
 
@@ -381,7 +432,7 @@ class Precision(Strict):
         description="tf32: float32 with TF32 products on NVIDIA devices; bfloat16: autocast with float32 weights.",
     )
     activation_checkpointing: bool = Field(
-        default=False, description="Whether the backward pass recomputes activations."
+        default=False, description="Whether the backward pass recomputes activations, which saves memory."
     )
 
 
@@ -400,12 +451,14 @@ class PolicyConfig(Strict):
 
     task: TaskSettings = Field(default=KnightsKnaves(), description="Questions, and how answers are checked.")
     data: Data = Field(default=Data(), description="Problems per split.")
-    data_source: Asset | None = Field(default=None, description="File of a question_answer task.")
+    data_source: Asset | None = Field(default=None, description="File with the questions of a question_answer task.")
     model: Asset | None = Field(default=None, description="Initial policy; null: a model from `scratch`.")
-    reward_model: Asset | None = Field(default=None, description="Sequence classifier for reward.model > 0.")
+    reward_model: Asset | None = Field(
+        default=None, description="Sequence classifier that rewards responses if reward.model is above 0."
+    )
     scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
     warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement.")
-    steps: int = Field(default=40, ge=1, description="Number of rollouts, each with its updates.")
+    steps: int = Field(default=40, ge=1, description="Number of steps, each a rollout and the updates that follow.")
     sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     reward: Reward = Field(default=Reward(), description="Reward of a response.")
@@ -413,24 +466,35 @@ class PolicyConfig(Strict):
     update: Update = Field(default=Update(), description="Policy update.")
     kl: Kl = Field(default=Kl(), description="KL to the reference policy.")
     advantage: Advantage = Field(
-        default=GroupAdvantage(), description="Advantage of a response: from its group, or from a critic."
+        default=GroupAdvantage(),
+        description="How the advantage of a response is computed: from its group, or by a critic.",
     )
     ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
         default="token",
-        description="Importance ratio: of each token, or a response's geometric mean (gspo_token: with the token's "
-        "gradient) or product of them.",
+        description="Importance ratio: of each token (token), or of a response: the geometric mean of the token ratios "
+        "(gspo; gspo_token: with each token's own gradient) or the product of the token ratios.",
     )
     surrogate: Surrogate = Field(default=Clip(), description="Loss as a function of ratio and advantage.")
-    ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")
-    gradient_adaptive: GradientAdaptive | None = Field(default=None, description="2.2: weights by |log p|.")
-    amic: bool = Field(default=False, description="2.3: the response's arithmetic mean ratio.")
-    temporal_decay: TemporalDecay | None = Field(default=None, description="2.5: earlier tokens count more.")
+    ema_smoothing: EmaSmoothing | None = Field(default=None, description="Innovation 2.1: smoothed importance ratios.")
+    gradient_adaptive: GradientAdaptive | None = Field(
+        default=None, description="Innovation 2.2: token weights that grow with |log p|."
+    )
+    amic: bool = Field(
+        default=False,
+        description="Innovation 2.3: whether the ratio is the arithmetic mean of a response's token ratios.",
+    )
+    temporal_decay: TemporalDecay | None = Field(
+        default=None, description="Innovation 2.5: token weights that let earlier tokens count more."
+    )
     weight_on: Literal["advantage", "ratio", "response_ratio"] = Field(
         default="advantage",
-        description="What the weights of 2.2 and 2.5 multiply; response_ratio: token ratios, whose mean is then used.",
+        description="What the weights of innovations 2.2 and 2.5 multiply: the advantage, the ratio, or "
+        "(response_ratio) the token ratios before a response's mean is taken.",
     )
-    dynamic_sampling: DynamicSampling | None = Field(default=None, description="DAPO: informative groups only.")
-    overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO: soft length penalty.")
+    dynamic_sampling: DynamicSampling | None = Field(
+        default=None, description="DAPO's sampling until groups have right and wrong responses."
+    )
+    overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO's soft penalty on long responses.")
     precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory in reinforcement.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
@@ -452,15 +516,18 @@ class PolicyConfig(Strict):
         if self.advantage.kind == "gae" and group_size != 1:
             yield "advantage gae needs rollout.group_size 1; set it to 1"
         if self.advantage.kind != "gae" and group_size < 2:
-            yield f"the advantage {self.advantage.kind} needs rollout.group_size of at least 2; raise it"
+            yield f"the advantage {self.advantage.kind} needs groups; set rollout.group_size to at least 2"
         if self.ema_smoothing is not None and self.ratio != "token":
-            yield "ema_smoothing smooths token ratios; set ratio to token"
+            yield "ema_smoothing needs token ratios; set ratio to token, or ema_smoothing to null"
         if self.weight_on != "advantage" and self.gradient_adaptive is None and self.temporal_decay is None:
-            yield f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay; set one"
+            problem = f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay"
+            yield f"{problem}; set one of the two"
         if self.kl.per == "response" and self.update.aggregation == "token_mean":
-            yield "kl.per response is a mean over responses; set update.aggregation to sequence_mean"
+            problem = "kl.per response needs a mean over responses"
+            yield f"{problem}; set update.aggregation to sequence_mean, or kl.per to token"
         if token_level and self.advantage.kind == "batch_normalized":
-            yield "reward.level token cannot be combined with the advantage batch_normalized; leave one out"
+            problem = "reward.level token cannot be combined with the advantage batch_normalized"
+            yield f"{problem}; set reward.level to sequence"
         if token_level and self.reward.model == 0:
             yield "reward.level token needs a reward model; set reward.model above 0"
 
@@ -470,7 +537,7 @@ class PolicyConfig(Strict):
         if self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled:
             yield "reward.model > 0 needs a reward model; set reward_model, or set reward_training.enabled to true"
         if self.reward_model is not None and self.reward_training.enabled:
-            yield "reward_model cannot be combined with reward_training.enabled; leave one out"
+            yield "reward_model cannot be combined with reward_training.enabled; set reward_training.enabled to false"
         if self.model is None and self.warm_start.memory.lora is not None:
             yield "warm_start.memory.lora needs a pretrained model; set `model`"
         if task.reads_source and self.data_source is None:
@@ -478,7 +545,7 @@ class PolicyConfig(Strict):
         if self.model is None and getattr(task, "form", "textual") == "textual":
             yield f"a textual task such as {task.name} needs a pretrained model; set `model`"
         if checkpoints > self.steps:
-            yield f"evaluate.checkpoints {checkpoints} exceeds steps {self.steps}; lower it"
+            yield f"evaluate.checkpoints {checkpoints} exceeds steps {self.steps}; lower evaluate.checkpoints"
 
     def _unanswered(self) -> Iterator[str]:
         """Yield the settings that conflict with prompts that have no answers."""
@@ -500,9 +567,11 @@ class PolicyConfig(Strict):
         if until is None:
             return
         if 0 < steps < until.every:
-            yield f"warm_start.until.every {until.every} exceeds warm_start.steps {steps}; lower it"
+            problem = f"warm_start.until.every {until.every} exceeds warm_start.steps {steps}"
+            yield f"{problem}; lower warm_start.until.every"
         if until.problems > self.data.train:
-            yield f"warm_start.until.problems {until.problems} exceeds data.train {self.data.train}; lower it"
+            problem = f"warm_start.until.problems {until.problems} exceeds data.train {self.data.train}"
+            yield f"{problem}; lower warm_start.until.problems"
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys without effect in this configuration, each with the reason.
@@ -518,7 +587,7 @@ class PolicyConfig(Strict):
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
             keys["temporal_decay.gamma"] = "temporal_decay.lspd replaces gamma^(t-1)"
         if self.model is not None:
-            keys["scratch"] = "the policy is `model`"
+            keys["scratch"] = "the initial policy is `model`"
         if self.warm_start.steps == 0:
             idle = [f"warm_start.{name}" for name in WarmStart.model_fields if name != "steps"]
             keys |= dict.fromkeys([*idle, "data.warm", "task.sloppy"], "there is no warm start at warm_start.steps 0")

@@ -250,7 +250,8 @@ def by_function(
     rewards = [] if returned is None else list(returned)
     if len(rewards) != len(problems):
         raise ValueError(
-            f"reward.function returned {len(rewards)} rewards for {len(problems)} responses; return one for each"
+            f"reward.function returned {len(rewards)} rewards for {len(problems)} responses; return one reward per "
+            "response"
         )
     for number, reward in enumerate(rewards, 1):
         try:

@@ -34,7 +34,9 @@ def policy_folder(stage: Stage, name: str) -> Path:
         return earlier / POLICY
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError("warm_start.steps is 0, but `model` is null; set `model`, or raise warm_start.steps")
+        raise ValueError(
+            "warm_start.steps is 0 and `model` is null, so there is no policy; set `model`, or raise warm_start.steps"
+        )
     return model
 
 

@@ -185,7 +185,7 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     if content is None:
         return None
     if problem:
-        _log.warning("checkpoint in %s ignored: %s", folder, problem)
+        _log.warning("the checkpoint in %s is ignored: %s", folder, problem)
         return None
     return Checkpoint(content["step"], tensors, content["state"])
 
@@ -195,7 +195,7 @@ def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Te
     try:
         for name, digest in list(files.items())[ranks.rank :: ranks.size]:
             if sha256(folder / name) != digest:
-                return Tensors(None), f"the digest of {name} differs from that in {STATE}"
+                return Tensors(None), f"the digest of {name} differs from the digest in {STATE}"
         return Tensors((folder / next(iter(files))).parent if files else None), ""
     except (OSError, ValueError, TypeError, SafetensorError) as error:
         return Tensors(None), str(error) or type(error).__name__
@@ -207,7 +207,7 @@ def _read_state(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        _log.warning("checkpoint in %s ignored: %s", folder, error)
+        _log.warning("the checkpoint in %s is ignored: %s", folder, error)
         return None
     shape = {"step": int, "files": dict, "state": dict}
     complete = isinstance(content, dict) and all(isinstance(content.get(name), kind) for name, kind in shape.items())

@@ -39,7 +39,9 @@ class Questions:
                 splits[open_splits[0]].append(problems[prompt])
         short = {split: len(splits[split]) for split in SPLITS if len(splits[split]) < sizes[split]}
         if short:
-            raise ValueError(f"data: {self.source} has too few questions: {short} of {dict(sizes)}; request fewer")
+            raise ValueError(
+                f"data: {self.source} has too few questions: {short} instead of {dict(sizes)}; request fewer"
+            )
         return splits
 
     def _problems(self) -> list[Problem]:

@@ -21,7 +21,9 @@ class Arithmetic(TaskBase):
     """Sums, differences and products of whole numbers, digit by digit."""
 
     name: Literal["arithmetic"] = "arithmetic"
-    form: Literal["compact", "textual"] = Field(default="compact", description="compact: 18 words; textual: English.")
+    form: Literal["compact", "textual"] = Field(
+        default="compact", description="compact: a vocabulary of 18 words; textual: English."
+    )
     digits: int = Field(default=2, ge=1, le=6, description="Largest number of digits of an operand.")
     operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="Operations.")
     sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with a wrong digit.")
@@ -32,9 +34,10 @@ class KnightsKnaves(TaskBase):
 
     name: Literal["knights_knaves"] = "knights_knaves"
     form: Literal["compact", "textual"] = Field(
-        default="compact", description="compact: 25 words, for small models; textual: English, as in Logic-RL."
+        default="compact",
+        description="compact: a vocabulary of 25 words, for small models; textual: English, as in Logic-RL.",
     )
-    people: int = Field(default=2, ge=2, le=5, description="People per puzzle.")
+    people: int = Field(default=2, ge=2, le=5, description="Number of people per puzzle.")
     sloppy: float = Field(
         default=0.6,
         ge=0,
@@ -48,10 +51,11 @@ class QuestionAnswer(TaskBase):
 
     reads_source: ClassVar[bool] = True
     name: Literal["question_answer"] = "question_answer"
-    question: str = Field(default="question", description="Field of the question.")
+    question: str = Field(default="question", description="Name of the field with the question.")
     answer: str | None = Field(
         default="answer",
-        description="Field of the answer, after `####` if present; null: prompts without answers.",
+        description="Name of the field with the answer, of which only the part after `####` counts if the field has "
+        "that mark; null: prompts without answers.",
     )
 
 
@@ -59,7 +63,9 @@ class TemplatedLists(TaskBase):
     """Lists of three or four things to sort in a given style. Each of four parts of a response is right or wrong."""
 
     name: Literal["templated_lists"] = "templated_lists"
-    form: Literal["compact"] = Field(default="compact", description="52 words, for small models.")
+    form: Literal["compact"] = Field(
+        default="compact", description="compact: a vocabulary of 52 words, for small models."
+    )
     sloppy: float = Field(default=0.55, ge=0, le=1, description="Share of worked responses with each of four flaws.")
 
 

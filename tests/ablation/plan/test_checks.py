@@ -107,7 +107,7 @@ def plan(tmp_path):
         (
             "peft",
             "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft, "
-            "which is not installed; run pip install 'ablation-tracker[lora]', or set it to null",
+            "which is not installed; run pip install 'ablation-tracker[lora]', or set memory.lora to null",
         ),
         ("vllm", "sampled.yaml: rollout.engine = 'vllm': gspo.reinforce needs vllm, which is not installed; "),
     ],

@@ -57,7 +57,11 @@ def test_both_formats_give_the_same_rows(tmp_path, suffix):
         ("jsonl", good(2) | {"teacher_response": "  "}, "row 2: teacher_response: .* not '  '"),
         ("jsonl", {"content": [], "teacher_response": "a"}, "row 2: content: .* at least 1 item"),
         ("jsonl", good(2) | {"content": [{"role": "teacher", "content": "q"}]}, r"row 2: content\.0\.role: "),
-        ("jsonl", good(2) | {"content": [{"role": "assistant", "content": "q"}]}, "row 2: .*end with one of the user"),
+        (
+            "jsonl",
+            good(2) | {"content": [{"role": "assistant", "content": "q"}]},
+            "row 2: .*end with a message of the user",
+        ),
         ("jsonl", [1, 2], r"row 2: the row: .* not \[1, 2\]"),
     ],
 )
@@ -151,7 +155,7 @@ def test_a_validation_file_leaves_all_the_others_to_train_on_but_those_it_holds_
     splits = split_rows(some(0, 20), train=None, dev=0.5, test=0.5, seed=0, validation=some(18, 24))
     assert {name: len(part) for name, part in splits.items()} == {"test": 3, "dev": 3, "train": 18}
     assert {row.id for row in splits["train"]} == {f"r{i}" for i in range(18)}
-    with pytest.raises(ValueError, match="6 for validation"):
+    with pytest.raises(ValueError, match="6 different validation rows"):
         split_rows(some(0, 20), train=None, dev=4, test=4, seed=0, validation=some(18, 24))
 
 
