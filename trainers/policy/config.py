@@ -337,7 +337,7 @@ class Clip(ClipRange):
 class EmaSmoothing(Strict):
     """Innovation 2.1: `w'_1 = w_1`, `w'_t = beta * w_t + (1 - beta) * w'_{t-1}`."""
 
-    beta: float = Field(default=0.9, gt=0, le=1, description="Weight of the present token.")
+    beta: float = Field(default=0.9, gt=0, le=1, description="Weight of the current token's own ratio.")
 
 
 class GradientAdaptive(Strict):
@@ -356,7 +356,7 @@ class Ptrw(Strict):
     sigma: float = Field(
         default=0.2, gt=0, description="Standard deviation of the Gaussian, the width of the trust region."
     )
-    detach_weight: bool = Field(default=False, description="Whether the Gaussian is detached from the gradient.")
+    detach_weight: bool = Field(default=False, description="Whether no gradient flows through the Gaussian.")
 
 
 class AsymmetricClip(Strict):
@@ -429,7 +429,8 @@ class Precision(Strict):
 
     compute: Literal["float32", "tf32", "bfloat16"] = Field(
         default="float32",
-        description="tf32: float32 with TF32 products on NVIDIA devices; bfloat16: autocast with float32 weights.",
+        description="Number format: float32; tf32, which is float32 with TF32 products on NVIDIA devices; or bfloat16, "
+        "which is autocast with float32 weights.",
     )
     activation_checkpointing: bool = Field(
         default=False, description="Whether the backward pass recomputes activations, which saves memory."
@@ -460,7 +461,7 @@ class PolicyConfig(Strict):
     warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement.")
     steps: int = Field(default=40, ge=1, description="Number of steps, each a rollout and the updates that follow.")
     sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
-    rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
+    rollout: Rollout = Field(default=Rollout(), description="How the responses of a step are sampled.")
     reward: Reward = Field(default=Reward(), description="Reward of a response.")
     reward_training: RewardTraining = Field(default=RewardTraining(), description="Training of a reward model.")
     update: Update = Field(default=Update(), description="Policy update.")
@@ -495,7 +496,7 @@ class PolicyConfig(Strict):
         default=None, description="DAPO's sampling until groups have right and wrong responses."
     )
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO's soft penalty on long responses.")
-    precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
+    precision: Precision = Field(default=Precision(), description="Precision and activation checkpointing.")
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory in reinforcement.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
     evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
