@@ -92,7 +92,7 @@ def value_of(variant: PlannedVariant, key: str) -> str:
 
 
 def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list[str]:
-    """Return the studies with a variant that has the key. Raises ConfigError if no study has such a variant."""
+    """Return the studies with a variant that has the key. Raises ConfigError if no study has one."""
     if key == "seed":
         remedy = "name a key of the configuration"
         raise ConfigError("tables", "--by", key, "cannot be used, because tables average over seeds", remedy)
