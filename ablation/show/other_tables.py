@@ -94,7 +94,7 @@ def value_of(variant: PlannedVariant, key: str) -> str:
 def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list[str]:
     """Return the studies with a variant that has the key. Raises ConfigError if no study has one."""
     if key == "seed":
-        remedy = "name a key of the configuration"
+        remedy = "name another key of the configuration"
         raise ConfigError("tables", "--by", key, "cannot be used, because tables average over seeds", remedy)
     having = [
         name for name, variants in studies.items() if any(value_of(variant, key) != ABSENT for variant in variants)

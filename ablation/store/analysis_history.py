@@ -119,7 +119,7 @@ def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
     except FileNotFoundError:
         return {}
     except (ValueError, OSError) as error:
-        remedy = "restore the file, or delete it and state in the report that it was lost"
+        remedy = "restore the file, or delete it and state in the report that the history was lost"
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
     if not isinstance(content, dict) or not all(map(_are_plans, content.values())):
         problem, remedy = "is not of the form {study: [analysis plans]}", "restore the file, or delete it"

@@ -42,7 +42,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     gone = now.lost(noted) if usable and noted is not None and (strict or noted.files == now.files) else []
     if gone:
         problem = f"{counted(len(gone), 'stage')} {'was' if len(gone) == 1 else 'were'} deleted or run again later"
-        remedy = "run `ablation collect`, which removes them from the database"
+        remedy = "run `ablation collect`, which brings the database up to date"
         error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date, because {problem}", remedy)
     else:
         from ablation.store.collect import collect  # late: reading the database needs no pydantic

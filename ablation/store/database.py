@@ -98,7 +98,7 @@ class Store:
         if not path.exists():
             raise ConfigError(path, "", None, "the database does not exist", "run `ablation collect`")
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
-            raise ConfigError(path, "", None, "is not a file", "remove it, and run `ablation collect`")
+            raise ConfigError(path, "", None, "is not a file", "remove what has this name, and run `ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
         # Attached: DuckDB would give a path that is open in this process the file that was there when it was opened.
         attach = "ATTACH '{}' AS tracker (READ_ONLY); USE tracker".format(str(path.absolute()).replace("'", "''"))

@@ -42,7 +42,7 @@ def find_model(
     plan = read_plan(file)
     entry = _named({study.name: study for study in plan.studies}, study, file, "studies")
     if not entry.trained_model:
-        remedy = "in its _study.yaml, set `trained_model` to the subfolder that holds the model"
+        remedy = "in the _study.yaml of this study, set `trained_model` to the subfolder that holds the model"
         raise ConfigError(file, "studies", study, "the study declares no trained model", remedy)
     _named(entry.parents, variant, file, f"{study}.variants")
     runs = {run.seed: run for run in entry.runs if run.variant == variant}

@@ -21,8 +21,8 @@ OUT_OF_MEMORY = Rule(
     max=0,
     severity="note",
     diagnosis="a device ran out of memory, so the micro-batch was halved this many times; the effective "
-    "batch is the same",
-    remedy="set the micro-batch to the value of `memory/micro_batch`, which avoids the failed passes",
+    "batch has not changed",
+    remedy="set the micro-batch to the value of `memory/micro_batch`, so that no pass runs out of memory",
 )
 OF_EVERY_STAGE = (OUT_OF_MEMORY,)
 

@@ -67,7 +67,9 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
         for a, b in combinations(SPLITS, 2):
             shared = {item.id for item in splits[a]} & {item.id for item in splits[b]}
             if shared:
-                stage.log.warning("%d items are in the splits %s and %s; remove them from one", len(shared), a, b)
+                stage.log.warning(
+                    "%d items are in the splits %s and %s; remove these items from one split", len(shared), a, b
+                )
         return splits
     path = only_file(folder)
     items = read_items(path, domains)
@@ -164,8 +166,9 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
     if not error < torch.finfo(alone.dtype).eps ** 0.5:
         name = type(model.model).__name__
         raise ValueError(
-            f"model: {name} gives sentences that share a prefix other states than each alone (relative deviation "
-            f"{error:.2g}), as if it ignored the attention mask or the positions; use another model"
+            f"model: {name} gives sentences that share a prefix other states than each sentence alone "
+            f"(relative deviation {error:.2g}), as if the model ignored the attention mask or the positions; "
+            "use another model"
         )
 
 

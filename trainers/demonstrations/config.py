@@ -267,15 +267,18 @@ class DemonstrationsConfig(Strict):
             ),
             (
                 self.rce.weights == "best" and self.rce.best_epochs > 0,
-                "rce.best_epochs has no effect with rce.weights best; set it to 0 and raise rce.epochs",
+                "rce.best_epochs has no effect with rce.weights best; set rce.best_epochs to 0 and raise rce.epochs",
             ),
-            (len(self.per_shot) == 1, "per_shot compares modes; list at least two, or none"),
+            (len(self.per_shot) == 1, "per_shot compares modes; list at least two modes, or none"),
             (len(set(self.per_shot)) != len(self.per_shot), "a mode occurs twice in per_shot; list each mode once"),
-            (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer; set it"),
+            (
+                bool(self.per_shot) and self.selector.kind != "pointer",
+                "per_shot needs a trained selector; set selector.kind to pointer",
+            ),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
                 "reward has no effect with per_shot, whose modes have default weights, or without a trained selector; "
-                "leave it out",
+                "leave reward out",
             ),
         ]
         for wrong, problem in problems:

@@ -277,7 +277,9 @@ class Trainer:
         if folder is not None:
             return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory_settings, seed)
         if self.name == "gad":
-            self.stage.log.warning("the critic is untrained, because warmup.enabled is false; set it to true")
+            self.stage.log.warning(
+                "the critic is untrained, because warmup.enabled is false; set warmup.enabled to true"
+            )
         new_head = self._generator("critic head", 0)
         reward_model = asset_files(self.stage, "reward_model")
         made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)

@@ -33,7 +33,7 @@ _FIRST = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")  # o
 # are those of the frameworks' own documentation and nightly tests where they state any.
 _SAMPLER = {
     "diagnosis": "the sampler's probabilities have drifted away from the trainer's, so the data are off-policy",
-    "remedy": "check the weight synchronisation and the precision of both, or apply importance sampling",
+    "remedy": "check the weight synchronisation and the precision of sampler and trainer, or apply importance sampling",
 }
 _ENTROPY = {
     "diagnosis": "the policy has lost nearly all of its entropy, so it no longer explores",
