@@ -84,7 +84,7 @@ def numbers(cells: Sequence[Any]) -> list[float]:
     """
     if all(isinstance(cell, str) and _PLAIN.fullmatch(cell) for cell in cells):
         return list(map(float, cells))
-    known = {cell: _read(cell) for cell in set(cells) if isinstance(cell, str)}
+    known = {text: _read(text) for text in {cell for cell in cells if isinstance(cell, str)}}
     read = [known[cell] if isinstance(cell, str) else _read(cell) for cell in cells]
     first: dict[Notation, int] = {}
     for place, cell in enumerate(read):

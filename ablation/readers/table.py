@@ -199,6 +199,9 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
 
     if (place := first("item", lambda item: _is_missing(item) or not str(item).strip())) is not None:
         raise ConfigError(path, names.item, None, f"is missing in row {place + 1}", "name every item")
+    for column in ("item", *names.others, *names.by):
+        if (place := first(column, _is_binary)) is not None:
+            raise ConfigError(path, column, frame[column].iloc[place], f"is not text in row {place + 1}", "write text")
     finite = frame[frame["value"].notna()]
     check_values(path, names.value, finite["item"].astype(str).tolist(), finite["value"].to_numpy(float))
     for column in [name for name in (*names.others, *names.by) if name in (*_OPTIONAL, "sample", *names.by)]:
@@ -209,6 +212,13 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
             if not _is_missing(cell):
                 problem, remedy = "is not a whole number", "write whole numbers"
             raise ConfigError(path, column, cell, f"{problem} in row {place + 1}", remedy)
+
+
+def _is_binary(cell: Any) -> bool:
+    try:
+        return isinstance(cell, bytes) and cell.decode() is None
+    except UnicodeDecodeError:
+        return True
 
 
 def _is_missing(cell: Any) -> bool:

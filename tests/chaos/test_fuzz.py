@@ -180,7 +180,9 @@ def plainly(path: Path) -> Numbers | None:
     """Read a table as the standard library does; raise ValueError where a row or a number is not one."""
     if path.suffix == ".csv":
         csv.field_size_limit(1 << 30)
-        head, *lines = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""), strict=True)
+        marked = path.read_bytes()[:2] in (b"\xff\xfe", b"\xfe\xff")
+        text = path.read_text(encoding="utf-16" if marked else "utf-8-sig")
+        head, *lines = [*csv.reader(io.StringIO(text, newline=""), strict=True)] or [[]]
         rows = [dict(zip(head, line, strict=True)) for line in lines if line]
     else:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]

@@ -258,3 +258,16 @@ def test_long_names_of_items_are_cut_where_they_are_alike():
     assert all(len(short(name)) <= 64 and short(name).startswith("instance_NodeBB__NodeBB") for name in names)
     assert short("a" * 64) == "a" * 12  # a hash
     assert short("task_1") == "task_1"
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"item": [b"\xffa", b"b"], "value": [1.0, 0.0]}, "is not text in row 1"),
+        ({"item": ["a", "b"], "value": [[1.0], [0.0]]}, "row 1: value = [1.0]: is not a number"),
+    ],
+)
+def test_a_parquet_column_of_another_type_is_refused(cells, words, tmp_path, capsys):
+    for name in ("a", "b"):
+        pd.DataFrame(cells).to_parquet(tmp_path / f"{name}.parquet")
+    assert words in refused(capsys, tmp_path / "a.parquet", "--with", tmp_path / "b.parquet")
