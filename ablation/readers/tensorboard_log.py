@@ -19,6 +19,7 @@ from ablation.readers.run import Problem
 
 _LARGE = 1 << 16  # bytes of an event that is read only if it is a text: others of that size are images
 _AT_ONCE = 1 << 24  # bytes
+_HEADS = 1 << 16  # records whose lengths are verified together, before the next ones are looked for
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
 
 Bytes = NDArray[np.uint8]
@@ -45,21 +46,27 @@ def read_events(path: Path, problem: Problem) -> Iterator[bytes]:
 
 def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> tuple[Any, Any]:
     """Return the start and the length of each event, up to the first record that is cut off or damaged."""
-    length, place, end = struct.Struct("<Q").unpack_from, 0, len(data)
-    borders: list[int] = []
-    with suppress(struct.error, OverflowError):
-        while True:
-            borders.append(place)
-            place += length(content, place)[0] + 16  # from one length to the next, without reading events
-    while borders[-1] > end:
-        borders.pop()
-    heads = np.array(borders, np.int64)[:-1]
-    head_bytes = _rows(data, heads, 12)
-    wrong = np.flatnonzero(_sums(head_bytes[:, :8]) != _stored(head_bytes[:, 8:]))
-    count = int(wrong[0]) if len(wrong) else len(heads)
-    if (place := borders[count]) < end:
+    length, place, end, more = struct.Struct("<Q").unpack_from, 0, len(data), True
+    starts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    while more:
+        borders = [place]
+        with suppress(struct.error, OverflowError):
+            while len(borders) <= _HEADS:  # from one length to the next, without reading events
+                borders.append(borders[-1] + length(content, borders[-1])[0] + 16)
+        more = len(borders) > _HEADS and borders[-1] <= end
+        while borders[-1] > end:
+            borders.pop()
+        heads = np.array(borders, np.int64)
+        head_bytes = _rows(data, heads[:-1], 12)
+        wrong = np.flatnonzero(_sums(head_bytes[:, :8]) != _stored(head_bytes[:, 8:]))
+        if len(wrong):
+            heads, more = heads[: int(wrong[0]) + 1], False
+        starts.append(heads[:-1] + 12)
+        sizes.append(np.diff(heads) - 16)
+        place = int(heads[-1])
+    if place < end:
         problem(f"{path}: is cut off or damaged after byte {place}; the last {end - place} bytes are not read")
-    return heads[:count] + 12, np.diff(borders)[:count] - 16
+    return np.concatenate(starts), np.concatenate(sizes)
 
 
 def _intact(data: Bytes, places: Any, sizes: Any) -> Any:
