@@ -180,7 +180,7 @@ class Results:
             absent = [name for name in (a, b) if name not in known]
             problem = f"are in {len(having)} studies" if having else "are not in one study"
             problem = "are the same variant" if a == b else problem
-            studies = f"name two variants of one study: {', '.join(self.studies)}"
+            studies = f"name two variants of the same study; the studies are {', '.join(self.studies)}"
             remedy = suggest(absent[0], known) if absent else studies
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)

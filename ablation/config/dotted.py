@@ -70,7 +70,7 @@ def covers(key: str, other: str) -> bool:
 
 
 def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
-    """Return all dotted keys that a config model has, branches and leaves, through unions but not into lists."""
+    """Return all dotted keys that a config model has; it follows the members of unions, but not the items of lists."""
     keys: set[str] = set()
     for name, field in model.model_fields.items():
         keys.add(f"{prefix}{name}")

@@ -79,7 +79,9 @@ class Request:
                     name = f"--{option.replace('_', '-')}"
                     raise ConfigError("power", name, value, "is not a valid number", f"give {wanted}")
         if self.family < 1:
-            raise ConfigError("power", "--family", self.family, "is not a number of comparisons", "give at least 1")
+            raise ConfigError(
+                "power", "--family", self.family, "is not a valid number of comparisons", "give at least 1"
+            )
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
     if not any(len(log.values) for log in logs if log.file.parent not in calls):
         return calls
     if len({place.parent for place in calls}) < len(calls):  # else each is of another start of the Trainer
-        what = f"has curves, so its {len(calls)} calls of add_hparams are read as one run"
+        what = f"has curves, so its {len(calls)} calls to add_hparams are read as one run"
         problem(f"{folder}: {what} with the last settings")
     return {folder: logs}
 

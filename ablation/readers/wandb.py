@@ -219,7 +219,7 @@ class Run:
             again = kept & (rows["file"] < number) & (rows["step"] >= rows["axis"].map(starts))  # of no start: NaN
             if again.any():
                 begun = starts[rows["axis"][again].unique()].min()
-                what = f"values that were logged earlier from that step on are replaced ({again.sum()})"
+                what = f"the values logged earlier for that step and later steps are replaced ({again.sum()})"
                 self._problem(f"{file}: {label} begins again at step {begun}; {what}")
                 kept &= ~again
         return kept

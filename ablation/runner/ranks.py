@@ -80,7 +80,7 @@ class Ranks:
 
     @contextmanager
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
-        """Yield the model, or a copy, with all weights on this rank, which can then call it without the other ranks.
+        """Yield the model, or a copy, with all weights on this rank, so that this rank can call it without the others.
 
         autocast: whether it is called under bfloat16 autocast. The model must not be trained meanwhile.
         """

@@ -387,7 +387,7 @@ _BOX, _BOXES = 0.2, 4.2  # height of a box with its gap, width of a panel, in in
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BOXES_NOTE = (
     "Line: middle 90% of the values of all seeds. Box: middle half. Mark: median. "
-    "Number: share of the variant's values."
+    "Number: share of the variant's values that the box stands for."
 )
 _BOXES_QUERY = """SELECT variant, subset, quantile_cont(value, ?) AS quantiles,
                 count(*) / sum(count(*)) OVER (PARTITION BY variant) AS share

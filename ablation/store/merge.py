@@ -23,7 +23,7 @@ from ablation.store.analysis_history import merged_history, write_history
 _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
 _ASIDE = re.compile(rf"\.[0-9]+\.tmp\.{_KEY.pattern}")
 _NOT_COPIED = (KEPT_STATUS, ".lock")
-_REMEDY = "delete the wrong stage, and run stages that are not deterministic at one site only"
+_REMEDY = "delete the wrong stage, and run non-deterministic stages at only one site"
 
 
 @dataclass

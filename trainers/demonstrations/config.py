@@ -225,7 +225,7 @@ class DemonstrationsConfig(Strict):
     )
     model: Asset | None = Field(default=None, description="(Vision-)language model; null for concepts.")
     embedder: Asset | None = Field(default=None, description="CLIP model for task vision.")
-    data: Asset | None = Field(default=None, description="Questions; null for concepts.")
+    data: Asset | None = Field(default=None, description="File of questions; null for the task `concepts`.")
     learner: Learner = Field(default=Learner(), description="In-context model of task concepts.")
     shots: int = Field(default=4, ge=1, le=32, description="Largest number of shots evaluated.")
     train_shots: Annotated[int | None, Absent(None)] = Field(

@@ -440,7 +440,9 @@ class Precision(Strict):
 class Evaluate(Strict):
     """Evaluation of a policy."""
 
-    checkpoints: int = Field(default=1, ge=1, description="Number of last checkpoints over which results are averaged.")
+    checkpoints: int = Field(
+        default=1, ge=1, description="Results are averaged over this many of the last checkpoints."
+    )
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")

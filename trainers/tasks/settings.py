@@ -66,7 +66,9 @@ class TemplatedLists(TaskBase):
     form: Literal["compact"] = Field(
         default="compact", description="compact: a vocabulary of 52 words, for small models."
     )
-    sloppy: float = Field(default=0.55, ge=0, le=1, description="Share of worked responses with each of four flaws.")
+    sloppy: float = Field(
+        default=0.55, ge=0, le=1, description="For each of four flaws, the share of worked responses that have it."
+    )
 
 
 TaskSettings = Annotated[Arithmetic | KnightsKnaves | QuestionAnswer | TemplatedLists, Field(discriminator="name")]
