@@ -15,7 +15,7 @@ _EQUAL = 1e-9  # of a subset's largest change: what differs by less is equal but
 
 
 class Beside(NamedTuple):
-    """The values of one item in two runs with the same seed, or in the n-th run of each variant if seeds are independent."""
+    """The values of one item in two runs with the same seed, or in each variant's n-th run if seeds are independent."""
 
     parent_seed: int
     child_seed: int

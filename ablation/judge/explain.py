@@ -74,7 +74,8 @@ class Explanation:
                     f"{'has' if len(carriers) == 1 else 'each have'} a significant effect"
                 )
         elif not carriers:
-            answer = "no single change has a significant effect; the effect is spread over several changes, or there are too few seeds"
+            spread = "the effect is spread over several changes, or there are too few seeds"
+            answer = f"no single change has a significant effect; {spread}"
         elif opposed:
             answer = f"{joined(named)} work against each other"
         elif 2 * len(carriers) > len(factors) and len(carriers) > 2 and max(abs(part.share) for part in carriers) < 0.5:
