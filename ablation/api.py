@@ -19,9 +19,10 @@ import pyarrow as pa
 from ablation.config.names import suggest
 from ablation.contract.display import plain
 from ablation.contract.errors import ConfigError, TrackerError, need
-from ablation.judge.compare.comparison import ComparisonResult, Weight, compare_evaluations
+from ablation.judge.compare.comparison import ComparisonResult, Weight
 from ablation.judge.compare.groups import Evaluated, expand, sides_of
 from ablation.judge.compare.leaderboard import Standing
+from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.comparisons import Comparison
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.power import POWER

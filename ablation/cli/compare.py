@@ -11,8 +11,9 @@ from ablation.cli.common import REQUIREMENTS, add_shared, print_gated, print_jso
 from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.comparison import ComparisonResult, compare_evaluations
+from ablation.judge.compare.comparison import ComparisonResult
 from ablation.judge.compare.groups import Options, expand, read_group, sides_of
+from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.measurements import runs_named
 from ablation.readers.sheet import Errors, Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison

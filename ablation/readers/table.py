@@ -215,10 +215,7 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
 
 
 def _is_binary(cell: Any) -> bool:
-    try:
-        return isinstance(cell, bytes) and cell.decode() is None
-    except UnicodeDecodeError:
-        return True
+    return isinstance(cell, bytes) and cell.decode(errors="ignore").encode() != cell
 
 
 def _is_missing(cell: Any) -> bool:

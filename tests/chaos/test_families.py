@@ -182,6 +182,14 @@ def compared(*more: str) -> Callable[[Case], str]:
     return door
 
 
+def of_logarithms(case: Case) -> str:
+    """With 0.01 in place of 0, which has no logarithm, and the margin as a share of the baseline's mean."""
+    baseline, candidate = (scored(side, lambda v: np.where(v == 0, 0.01, v)) for side in case.sides)
+    mean, margin = np.nanmean([*baseline.values()]), case.margin
+    relative = replace(case, sides=(baseline, candidate), margin=margin / mean if isinstance(margin, float) else margin)
+    return compared("--transform", "log")(relative)
+
+
 def told(verdict: ablation.Verdict) -> str:
     """In Python nothing gates: the word is not one of a pass, or the reason or a note says why not to believe it."""
     notes = " ".join([verdict.reason, *verdict.notes])
@@ -277,6 +285,7 @@ DOORS: dict[str, Callable[[Case], str]] = {
     "compare": compared(),
     "compare --markdown": compared("--markdown"),
     "compare --json": compared("--json"),
+    "compare --transform log": of_logarithms,
     "ablation.compare": in_python,
     "ablation.judge": of_arrays,
     "import and gate": gated,

@@ -188,7 +188,7 @@ def test_confirming_each_step_claims_the_truth(replicates):
 
 
 def simplifications(loss: float, margin: float, replicates: int) -> tuple[float, float]:
-    """Share of campaigns that accept any simplification, and the mean of those accepted; each loses `loss` anew."""
+    """Share of campaigns that accept any simplification, and the mean of those accepted; each loses `loss` again."""
     accepted = []
     for each in range(replicates):
         bench = Bench(World(), np.random.default_rng(each))

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from ablation.config.names import known_direction, suggest
 from ablation.config.study import Change
-from ablation.config.study_schema import Analysis, Target, read_direction
+from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
 from ablation.contract.numbers import estimate, rough, stated
@@ -38,16 +38,14 @@ from ablation.judge.compare.groups import (
 from ablation.judge.compare.leaderboard import Standing, standings
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
-from ablation.judge.design import Claim, Seeds
 from ablation.judge.judged import NOT_COMPARED
-from ablation.judge.measurements import Column, Measurements, measurements_of, permitting, runs_named
-from ablation.judge.outcomes import Outcome
+from ablation.judge.measurements import Column, Measurements, measurements_of, permitting
 from ablation.judge.resampling import number_clusters
 from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
-from ablation.readers.sheet import Errors, ItemText, Sheet, Wanted
+from ablation.readers.sheet import ItemText, Sheet, Wanted
 from ablation.store.database import Run
 
 
@@ -209,7 +207,8 @@ class ComparisonResult:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Notes for the reader: other choices that would change a verdict, doubts, and findings of the checks."""
-        return (*self.turned, *dict.fromkeys([*self.doubts, *self.checked]))
+        plain_means = chain.from_iterable(map(_means_that_disagree, self.compared))
+        return (*self.turned, *dict.fromkeys([*plain_means, *self.doubts, *self.checked]))
 
     @property
     def sheets(self) -> list[Sheet]:
@@ -313,6 +312,19 @@ def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
         if before.effect * after.effect < 0 or (decided and before.verdict != after.verdict):
             effect, _ = estimate(after.effect, after.low, after.high)
             yield f"{after.child} against {after.parent} is {after.verdict} ({effect})"
+
+
+def _means_that_disagree(compared: Compared) -> Iterator[str]:
+    """Yield a note if logarithms were judged and the mean of the values themselves moved the other way."""
+    analysis, effect = compared.comparison.measurements.analysis, compared.comparison.effect
+    if not analysis.transform:
+        return
+    parent, child = (
+        np.mean([[sheet.values.mean() for sheet in run.values()] for run in runs]) for runs in compared.runs
+    )
+    if effect * (child - parent) * (1 if analysis.direction == "max" else -1) < 0:
+        what = f"the mean of {analysis.value} itself goes from {rough(parent)} to {rough(child)}"
+        yield f"{what}, so the logarithms and the values disagree; a few large values can cause this"
 
 
 def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, str]:
@@ -566,87 +578,3 @@ def _clusters(runs: Mapping[Run, Mapping[str, Sheet]]) -> Iterator[tuple[str, st
     """Yield (subset, item, cluster) of all sheets, but only once for sheets of one file, as these share clusters."""
     named = {id(s.clusters): (s.subset, s.clusters) for run in runs.values() for s in run.values()}
     yield from ((subset, *pair) for subset, clusters in named.values() for pair in clusters.items())
-
-
-def compare_evaluations(
-    sides: Sequence[Evaluated],
-    names: Sequence[str] | None = None,
-    *,
-    by: Sequence[str] = (),
-    all_pairs: bool = False,
-    metric: str | None = None,
-    filter: str | None = None,
-    tasks: Sequence[str] = (),
-    cluster: str | None = None,
-    item: str | None = None,
-    direction: str | None = None,
-    margin: float | None = None,
-    transform: Literal["log"] | None = None,
-    alpha: float = 0.05,
-    seed_from: str | None = None,
-    seeds: Seeds | None = None,
-    claim: Claim | None = None,
-    without: Sequence[str] = (),
-    at: str | None = None,
-    allow: Sequence[str] = (),
-    common_items: bool = False,
-    latest: bool = False,
-    weight: Weight | None = None,
-    changed_items: int = 3,
-    pass_at: int | None = None,
-    cons_at: int | None = None,
-    all_at: int | None = None,
-    errors: Errors | None = None,
-) -> ComparisonResult:
-    """Judge evaluations against the first of them, with the options of the command `compare`.
-
-    Raises:
-        ConfigError: an option that is not valid, evaluations that cannot be read or paired, or no way to judge them.
-    """
-    if margin is not None and not 0 < margin < 1e100:
-        raise ConfigError("compare", "--margin", margin, "is not a valid margin", "give a number above 0")
-    if not 0 < alpha < 0.5:
-        raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 0.5")
-    if changed_items < 0:
-        problem = "is not a valid number of items"
-        raise ConfigError("compare", "--changed-items", changed_items, problem, "give 0 or more")
-    for name, given, choices in (
-        ("--seeds", seeds, get_args(Seeds)),
-        ("--claim", claim, get_args(Claim)),
-        ("--errors", errors, get_args(Errors)),
-        ("--transform", transform, ("log",)),
-    ):
-        if given is not None and given not in choices:
-            raise ConfigError("compare", name, given, "is not a valid choice", f"choose {' or '.join(choices)}")
-    rules = Rules(
-        Wanted(metric, filter, tuple(tasks), cluster, item, tuple(by), errors or "refuse"),
-        seed_from,
-        latest,
-        at,
-        _outcome(pass_at, cons_at, all_at),
-        independent=seeds == "independent" and seed_from is None,
-        direction=read_direction("compare", direction) if direction else None,
-        margin=margin,
-        allow=frozenset(allow),
-        without=runs_named("compare", without),
-        common_items=common_items,
-        weight=weight,
-        changed_items=changed_items,
-        analysis={"alpha": alpha, "seeds": seeds, "claim": claim, "transform": transform},
-    )
-    return compare_files(sides, names, rules, all_pairs=all_pairs)
-
-
-def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Outcome | None:
-    """Return the statistic of an item's samples that is compared; None for their mean.
-
-    Raises ConfigError for several options, or for a number below 1.
-    """
-    kinds: dict[Literal["pass", "cons", "all"], int | None] = {"pass": pass_at, "cons": cons_at, "all": all_at}
-    given = [Outcome(kind, k) for kind, k in kinds.items() if k is not None]
-    if len(given) > 1:
-        problem = f"cannot be combined with {given[0].option}"
-        raise ConfigError("compare", given[1].option, given[1].k, problem, "leave one out")
-    if given and given[0].k < 1:
-        raise ConfigError("compare", given[0].option, given[0].k, "is not a valid number of samples", "give 1 or more")
-    return given[0] if given else None

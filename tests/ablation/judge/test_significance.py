@@ -19,6 +19,7 @@ from ablation.judge.significance import (
     seeds_for,
     sequential_p,
     sign_flip,
+    skewed_p,
 )
 
 
@@ -28,6 +29,20 @@ def test_half_width_is_students_normal_or_the_weighted_mean_of_both():
     assert half_width(Noise(0.0, 2, 4.0), 0.05) == pytest.approx(2 * normal)
     assert half_width(Noise(3.0, 2, 1.0), 0.05) == pytest.approx((3 * student + normal) / 4 * 2)
     assert half_width(Noise(0.0, 2, 0.0), 0.05) == 0.0
+
+
+def test_the_test_for_skewed_values_is_students_of_halls_transformation():
+    """T + g T^2 / (3 sqrt n) + g^2 T^3 / (27 n) + g / (6 sqrt n): T is Student's, g the skewness (0 if symmetric)."""
+    rng = np.random.default_rng(2)
+    for units in (rng.exponential(1, 30) - 0.7, 1.4 - rng.exponential(1, 8), rng.normal(0.3, 1, 12)):
+        count, skewness, t = len(units), stats.skew(units), stats.ttest_1samp(units, 0).statistic
+        root = np.sqrt(count)
+        changed = t + skewness * t**2 / (3 * root) + skewness**2 * t**3 / (27 * count) + skewness / (6 * root)
+        assert skewed_p(units) == pytest.approx(2 * stats.t.sf(abs(changed), count - 1))
+        assert skewed_p(units) != pytest.approx(stats.ttest_1samp(units, 0).pvalue, rel=1e-3)
+    symmetric = np.array([1.0, 2.0, 3.0, 4.0]) - 1.5
+    assert skewed_p(symmetric) == pytest.approx(stats.ttest_1samp(symmetric, 0).pvalue)
+    assert (skewed_p(np.zeros(5)), skewed_p(np.ones(5))) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("level", [0.05, 0.005, 0.001, 0.0002])

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ablation.readers import tensorboard, trainer_state, verl
+from ablation.readers import tensorboard, tensorboard_log, trainer_state, verl
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS
 from tests.peers.environment import python_of
 
@@ -333,7 +333,7 @@ def accumulated(folder):
     return {tag: sorted({e.step: e.value for e in peer.Scalars(tag)}.items()) for tag in peer.Tags()["scalars"]}
 
 
-def test_many_kinds_of_events_are_read_as_tensorboard_reads_them(tmp_path):
+def test_many_kinds_of_events_are_read_as_tensorboard_reads_them(tmp_path, monkeypatch):
     """Steps of one to five bytes, values of 32 and 64 bits, several in one event, text, images, tags of one length."""
     torch = pytest.importorskip("torch")
     from tensorboard.compat.proto.event_pb2 import Event
@@ -369,6 +369,9 @@ def test_many_kinds_of_events_are_read_as_tensorboard_reads_them(tmp_path):
     assert course(run, "tensor") == [(step, float(np.float32(step / 7))) for step, _ in known["a/x"]]
     assert course(run, "double") == [(step, step / 11) for step, _ in known["a/x"]]
     assert run.config == {"lr": 0.5}
+    monkeypatch.setattr(tensorboard_log, "_HEADS", 7)  # records whose lengths are verified together
+    again, problems = read(tensorboard, tmp_path)
+    assert ([each.metrics for each in again.values()], problems) == ([run.metrics], [])
 
 
 def test_two_writers_of_the_same_tags_in_one_folder_are_named(tmp_path):

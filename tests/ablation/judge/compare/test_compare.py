@@ -54,6 +54,11 @@ def test_logarithms_are_compared_by_numbers_and_on_the_page(tmp_path, capsys):
     page = tmp_path / "page.html"
     told(capsys, before, "--with", after, *options, "--output", page)
     assert "log of value" in page.read_text()
+    table(after, [100 * values[1][0], *(0.9 * values[0][1:])])
+    said = " ".join(told(capsys, before, "--with", after, *options).split())
+    assert "so the logarithms and the values disagree" in said
+    for more in (("--pass-at", 2), ("--direction", "target:0.5")):
+        assert "cannot be combined with" in refused(capsys, before, "--with", after, *options, *more)
     table(after, [0.0, *values[1][1:]])
     assert "has value 0 for item i0, which has no logarithm" in refused(capsys, before, "--with", after, *options)
     table(after, 1000 * values[1])

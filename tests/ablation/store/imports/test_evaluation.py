@@ -85,4 +85,4 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
     assert not any(
         comparison.measurements.design.paired for comparison in comparisons_of("s")
-    )  # as no run tells its seed
+    )  # because no run has a known seed
