@@ -163,7 +163,7 @@ class Rollout(Sampled):
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
     order: Annotated[Literal["drawn", "passes"], Absent("drawn")] = Field(
         default="drawn",
-        description="drawn: each step draws prompts at random from all; passes: steps take them in passes through the data.",
+        description="drawn: each step draws prompts at random from all; passes: steps go through the data in passes.",
     )
     engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
         default="own", description="Sampler in training; evaluation uses own."
