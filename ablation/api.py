@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from ablation.config.names import suggest
 from ablation.contract.display import plain
-from ablation.contract.errors import ConfigError, TrackerError, need
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.extras import need
 from ablation.judge.compare.comparison import ComparisonResult, Weight
 from ablation.judge.compare.groups import Evaluated, expand, sides_of
 from ablation.judge.compare.leaderboard import Standing
@@ -62,7 +63,8 @@ class Verdict:
         return self._text()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copies and notebooks look for attributes of the object itself
+        # Copies and notebooks look for attributes of the object itself.
+        if name.startswith("_") or name in ("row", "text"):
             raise AttributeError(name)
         if name in COMPARISON_COLUMNS and "row" not in self.__dict__ and self._comparison is not None:
             return plain(getattr(self._comparison, name))
@@ -329,6 +331,7 @@ def compare(
         errors=errors,
     )
     (row,) = result.compared
+    _ = result.notes, row.best, row.worst  # read now, since the files may change before the verdict is shown
 
     def read_row() -> dict[str, Any]:
         [values] = as_rows(result)

@@ -14,7 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ablation.contract.errors import EXTRAS
+from ablation.contract.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,7 +8,8 @@ from functools import partial
 from ablation.cli.common import add_shared, overrides_of, print_json, results_folder
 from ablation.cli.verdicts import in_lines, reasons
 from ablation.config.settings import load_settings
-from ablation.contract.errors import ConfigError, need
+from ablation.contract.errors import ConfigError
+from ablation.contract.extras import need
 from ablation.contract.numbers import counted, device_time
 from ablation.judge import verdicts
 from ablation.judge.decide import decide, grid_command, run_snakemake

@@ -7,7 +7,8 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from ablation.contract.errors import ConfigError, install
+from ablation.contract.errors import ConfigError
+from ablation.contract.extras import install
 
 TEMPLATE = Path(__file__).with_name("new_project")
 _PROFILES = "profiles"

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from ablation.cli.common import add_shared, claimed_reports, open_store, print_json, print_paths, results_folder
-from ablation.contract.errors import ConfigError, TrackerError, need
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.extras import need
 
 
 def declare_tables(parser: argparse.ArgumentParser) -> None:

@@ -97,7 +97,7 @@ class SettingsFile(Strict):
     )
     group_minutes: _Count = Field(
         default=0,
-        description="On a scheduler, stages of one run that together need at most this many minutes share one job.",
+        description="On a scheduler, consecutive stages of a run share a job if each needs at most this many minutes.",
     )
     cost_per_device_hour: _Amount = Field(
         default=None, description="The price of a device-hour in your currency, such as 2.5."

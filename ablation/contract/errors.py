@@ -1,15 +1,11 @@
 """Errors that a user can fix, with a text of one line: file, key, value, problem, remedy."""
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ablation.contract.display import one_line, printable
-
-EXTRAS = {"snakemake": "grid", "psutil": "grid", "matplotlib": "plots", "tensorboard": "tensorboard"}
-"""Packages that only some commands need, with the extra of `ablation-tracker` that installs each of them."""
 
 _SHOWN = 200  # characters of a value
 
@@ -82,17 +78,3 @@ class Mistakes:
             first, *others = self.found
             first.others = tuple(others)
             raise first
-
-
-def install(package: str) -> str:
-    """Return the pip command that installs a package of `EXTRAS`."""
-    return f"pip install 'ablation-tracker[{EXTRAS[package]}]'"
-
-
-def need(package: str, what: str) -> None:
-    """Raise TrackerError if a package of `EXTRAS` is not installed.
-
-    what: the activity that needs the package, such as "running a grid"; the error begins with it.
-    """
-    if find_spec(package) is None:
-        raise TrackerError(f"{what} needs {package}, which is not installed; run {install(package)}")

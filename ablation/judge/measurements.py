@@ -176,6 +176,7 @@ class Measurements:
                 clusters,
                 samples=self.samples.get(variant, 1),
                 planned=self.planned,
+                logarithms=bool(self.analysis.transform),
             )
         return self._groups[key]
 
@@ -258,11 +259,12 @@ def _logarithms(values: dict[Run, dict[str, Column]], analysis: Analysis) -> dic
     """Replace the items' values by their logarithms; return {run: message} for runs with a value without logarithm."""
     faults = {}
     for run, by_subset in values.items():
-        for subset, series in by_subset.items():
+        for subset, series in list(by_subset.items()):
             without = np.flatnonzero(~(series.values > 0))
             if len(without):
                 item, value = one_line(series.index[without[0]], 80), stated(series.values[without[0]])
                 faults[run] = f"{analysis.value} {value} for item {item}, which has no logarithm"
+                del by_subset[subset]  # what is left there would count in the study's range of values
             else:
                 by_subset[subset] = Column(series.index, np.log(series.values))
     return faults

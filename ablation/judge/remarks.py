@@ -11,7 +11,7 @@ import numpy as np
 
 from ablation.config.study import Change
 from ablation.contract.display import joined
-from ablation.contract.numbers import fixed, percent
+from ablation.contract.numbers import fixed, percent, rough
 from ablation.judge.measurements import PACKAGES, Environment, Measurements, Weights
 from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
@@ -34,6 +34,7 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
         *_environments(study.environments, child, parent, common),
         *_added(study, child, parent),
         *steps_apart(study, runs),
+        *_means_that_disagree(study, child, runs),
         *filter(None, [unlike_units(study, runs) if study.imported else ""]),
         *(("the runs were imported and have no code fingerprint",) if study.imported else ()),
     )
@@ -52,6 +53,22 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
         yield f"the values are those of the models that were kept: {listed}"
     else:
         yield f"runs end at different steps: {listed}; if all logged a common step, import all with --at common"
+
+
+def _means_that_disagree(study: Measurements, child: str, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a remark if logarithms are judged, and the mean of the values themselves moves the other way."""
+    if not study.analysis.transform or not runs:
+        return
+    logs: dict[bool, list[float]] = {True: [], False: []}
+    plain: dict[bool, list[float]] = {True: [], False: []}
+    for run in runs:
+        by_subset = [study.values[run][subset].values for subset in study.analysis.subsets]
+        logs[run[0] == child].append(float(np.mean([values.mean() for values in by_subset])))
+        plain[run[0] == child].append(float(np.mean([np.exp(values).mean() for values in by_subset])))
+    before, after = np.mean(plain[False]), np.mean(plain[True])
+    if (np.mean(logs[True]) - np.mean(logs[False])) * (after - before) < 0:
+        what = f"the mean of {study.analysis.value} itself moves the other way, from {rough(before)} to {rough(after)}"
+        yield f"{what}, which a few large values can cause"
 
 
 def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> Iterator[str]:

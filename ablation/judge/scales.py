@@ -90,7 +90,9 @@ def margin_is_the_scale(study: Measurements, parent: str) -> str:
             return ""
         every = np.concatenate([*runs.values()])
         ends = [every.min(), every.max()]
-        if logged and ends[0] >= 0:
+        if logged and study.analysis.transform:
+            ends = [every.min() - np.log(_FAR), every.max() + np.log(_FAR)]
+        elif logged and ends[0] >= 0:
             ends = [0.0, 1.0 if ends[1] <= 1 else _FAR * ends[1]]
         elif logged:
             ends = [-_FAR * np.abs(every).max(), _FAR * np.abs(every).max()]

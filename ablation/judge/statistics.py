@@ -220,6 +220,7 @@ class Group:
     replicates: int = REPLICATES
     samples: int = 1  # of an item; the item's value is their mean
     planned: bool = True  # whether a plan gave each run its seed; else one run may be listed under several seeds
+    logarithms: bool = False  # whether values are logarithms, of which 0 and 1 are no ends of a scale
 
     @cached_property
     def means(self) -> Array:
@@ -276,7 +277,8 @@ class Group:
         False for a value of 0 or 1, because every seed may reach an end of the scale.
         """
         values = np.concatenate([subset[0] for subset in self.values], axis=1)  # [seeds, subsets]
-        if len(values) < 2 or values.shape[1] > len(self.values) or np.isin(values, (0, 1)).all():
+        ends = not self.logarithms and np.isin(values, (0, 1)).all()
+        if len(values) < 2 or values.shape[1] > len(self.values) or ends:
             return False
         return bool((np.ptp(values, axis=0) <= _SAME * np.abs(values).max(axis=0)).all())
 
@@ -328,6 +330,8 @@ class Group:
     @property
     def bounded(self) -> bool:
         """Whether all values lie between 0 and 1 or, if some item has the value 100, between 0 and 100."""
+        if self.logarithms:
+            return False
         most = 100.0 if any(high == 100 for _, high in self.ranges) else 1.0
         return all(low >= 0 and high <= most for low, high in self.ranges)
 
@@ -335,7 +339,7 @@ class Group:
     def counts(self) -> bool:
         """Whether all values are 0 or 1, or shares of an item's samples; in percent if some item has the value 100."""
         percent = self.samples / 100 if any(high == 100 for _, high in self.ranges) else self.samples
-        if any(low < 0 or high * percent > self.samples for low, high in self.ranges):
+        if self.logarithms or any(low < 0 or high * percent > self.samples for low, high in self.ranges):
             return False
         return all((np.abs(values * percent - np.rint(values * percent)) < 1e-6).all() for values in self.values)
 
@@ -453,7 +457,8 @@ def contrast_groups(
         units = tuple(parts.tolist())
     unseen_share = 0.0 if counts and units else 1.0  # the exact test keeps the level without
     if noise.unseen > 0 and not bounded:
-        unseen_share = float(np.interp(drawn.count, _FEW, (1, 0)))
+        fewest = int((drawn.shares > 0).sum(axis=0).min())  # clusters of a subset: each weighs as much as another
+        unseen_share = float(np.interp(fewest, _FEW, (1, 0)))
         if drawn.single:
             shown = variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item)
             unseen_share *= 1 - shown

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from ablation.config import dotted
 from ablation.config.study import Study, Variant
 from ablation.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
+from ablation.contract.absent import Absent
 from ablation.contract.code import Code, Sources, code_files, code_of, named_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.parts import Absent
 from ablation.contract.reading import files_at, sha256
 from ablation.plan.plan_file import ASSETS
 

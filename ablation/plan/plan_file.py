@@ -234,7 +234,7 @@ class Plan:
         return [stage for address, stage in self.stages.items() if address in needed]
 
     def _sharded(self, seeds: list[int]) -> list[int]:
-        """Return those of the seeds that are in the selected shard.
+        """Return those of the seeds that are selected, by the shard and by `seed`.
 
         All runs of a seed are in one shard, because they are paired.
         """

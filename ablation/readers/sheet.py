@@ -311,7 +311,7 @@ def _texts_of(read: Callable[[], Iterable[Sample]], subset: str, items: Sequence
 
 
 @contextmanager
-def intact(path: Path, key: str = "", remedy: str = CUT_OFF) -> Iterator[None]:
+def intact(path: Path, key: str = "", remedy: str = "copy the file again") -> Iterator[None]:
     """Raise ConfigError if the block fails because a file lacks a key or holds a value of another type."""
     try:
         yield

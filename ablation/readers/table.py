@@ -200,8 +200,9 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
     if (place := first("item", lambda item: _is_missing(item) or not str(item).strip())) is not None:
         raise ConfigError(path, names.item, None, f"is missing in row {place + 1}", "name every item")
     for column in ("item", *names.others, *names.by):
-        if (place := first(column, _is_binary)) is not None:
-            raise ConfigError(path, column, frame[column].iloc[place], f"is not text in row {place + 1}", "write text")
+        if (place := first(column, _is_not_text)) is not None:
+            problem = f"is not text in row {place + 1}"
+            raise ConfigError(path, column, frame[column].iloc[place], problem, "write it as text")
     finite = frame[frame["value"].notna()]
     check_values(path, names.value, finite["item"].astype(str).tolist(), finite["value"].to_numpy(float))
     for column in [name for name in (*names.others, *names.by) if name in (*_OPTIONAL, "sample", *names.by)]:
@@ -214,8 +215,8 @@ def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
             raise ConfigError(path, column, cell, f"{problem} in row {place + 1}", remedy)
 
 
-def _is_binary(cell: Any) -> bool:
-    return isinstance(cell, bytes) and cell.decode(errors="ignore").encode() != cell
+def _is_not_text(cell: Any) -> bool:
+    return isinstance(cell, bytes | dict | list)
 
 
 def _is_missing(cell: Any) -> bool:
@@ -296,7 +297,7 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) ->
 
 
 def _digest(cell: Any) -> int:
-    """Return 64 bits of a text's MD5, as in stored imports; 0 for an empty text."""
+    """Return 64 bits of a text's MD5, as in stored imports; 0 if there is no cell."""
     if cell is None:
         return 0
     text = cell if isinstance(cell, str) else json.dumps(cell, default=str)

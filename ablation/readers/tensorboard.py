@@ -30,7 +30,8 @@ import pyarrow as pa
 
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.display import one_line
-from ablation.contract.errors import ConfigError, need
+from ablation.contract.errors import ConfigError
+from ablation.contract.extras import need
 from ablation.contract.reading import regular
 from ablation.readers.run import (
     METRIC_ROWS,

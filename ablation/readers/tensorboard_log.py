@@ -19,7 +19,7 @@ from ablation.readers.run import Problem
 
 _LARGE = 1 << 16  # bytes of an event that is read only if it is a text: others of that size are images
 _AT_ONCE = 1 << 24  # bytes
-_HEADS = 1 << 16  # records whose lengths are verified together, before the next ones are looked for
+_RECORDS = 1 << 16  # that are verified together, before the next ones are looked for
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
 
 Bytes = NDArray[np.uint8]
@@ -33,27 +33,26 @@ def read_events(path: Path, problem: Problem) -> Iterator[bytes]:
     with regular(path).open("rb") as file:
         content: Any = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
     data = np.frombuffer(content, np.uint8)
-    places, sizes = _find(path, content, data, problem)
-    small = np.flatnonzero(sizes < _LARGE)
-    places, sizes = places[small], sizes[small]
-    intact = _intact(data, places, sizes)
-    for place, size, whole in zip(places.tolist(), sizes.tolist(), intact.tolist(), strict=True):
-        if whole:
-            yield content[place : place + size]
-        else:
-            problem(f"{path}: the record at byte {place - 12} is damaged, so it is left out")
+    for places, sizes in _find(path, content, data, problem):
+        small = np.flatnonzero(sizes < _LARGE)
+        places, sizes = places[small], sizes[small]
+        intact = _intact(data, places, sizes)
+        for place, size, whole in zip(places.tolist(), sizes.tolist(), intact.tolist(), strict=True):
+            if whole:
+                yield content[place : place + size]
+            else:
+                problem(f"{path}: the record at byte {place - 12} is damaged, so it is left out")
 
 
-def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> tuple[Any, Any]:
-    """Return the start and the length of each event, up to the first record that is cut off or damaged."""
+def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> Iterator[tuple[Any, Any]]:
+    """Yield the starts and lengths of events, block by block, up to the first record that is cut off or damaged."""
     length, place, end, more = struct.Struct("<Q").unpack_from, 0, len(data), True
-    starts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     while more:
         borders = [place]
         with suppress(struct.error, OverflowError):
-            while len(borders) <= _HEADS:  # from one length to the next, without reading events
+            while len(borders) <= _RECORDS:  # from one length to the next, without reading events
                 borders.append(borders[-1] + length(content, borders[-1])[0] + 16)
-        more = len(borders) > _HEADS and borders[-1] <= end
+        more = len(borders) > _RECORDS and borders[-1] <= end
         while borders[-1] > end:
             borders.pop()
         heads = np.array(borders, np.int64)
@@ -61,12 +60,10 @@ def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> tuple[Any,
         wrong = np.flatnonzero(_sums(head_bytes[:, :8]) != _stored(head_bytes[:, 8:]))
         if len(wrong):
             heads, more = heads[: int(wrong[0]) + 1], False
-        starts.append(heads[:-1] + 12)
-        sizes.append(np.diff(heads) - 16)
+        yield heads[:-1] + 12, np.diff(heads) - 16
         place = int(heads[-1])
     if place < end:
         problem(f"{path}: is cut off or damaged after byte {place}; the last {end - place} bytes are not read")
-    return np.concatenate(starts), np.concatenate(sizes)
 
 
 def _intact(data: Bytes, places: Any, sizes: Any) -> Any:

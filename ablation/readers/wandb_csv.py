@@ -208,7 +208,7 @@ class _Names(ast.NodeTransformer):
 
 
 def _literal(cell: str) -> Any:
-    """Yield (dotted name, value) from nested maps, but nothing from maps that describe a table or media."""
+    """Return the value of a cell that holds JSON or a literal of Python; None if it holds neither."""
     try:
         return ast.literal_eval(_Names().visit(ast.parse(cell.strip(), mode="eval")))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

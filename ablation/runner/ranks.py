@@ -1,4 +1,4 @@
-"""Return {package: version} of all installed packages; if two have the same name, the first on the module path counts.
+"""The processes of a stage. Usually there is one; several share the rows and the weights of a model.
 
 All ranks of a stage run the same code with the same seeds. They differ in the rows that they compute and in the part of
 the weights that they store. Results are gathered if a trainer needs all of them, and are then the same on all ranks.

@@ -133,6 +133,27 @@ def test_a_verdict_read_in_any_order_or_copied_is_the_same():
         _ = copied.medi
 
 
+def test_logarithms_do_not_depend_on_the_unit():
+    """Between 1 and e, logarithms lie between 0 and 1, but they are no shares."""
+    rng = np.random.default_rng(0)
+    latency = np.exp(rng.uniform(0.1, 0.9, 300) + rng.normal(0, 0.01, (2, 5, 300)) - np.array([0.02, 0])[:, None, None])
+    options = {"transform": "log", "direction": "min", "margin": 0.01}
+    one, other = (ablation.judge(*(scale * latency), **options) for scale in (1.0, 1000.0))
+    assert (one.verdict, one.p) == (other.verdict, pytest.approx(other.p)) == ("better", pytest.approx(one.p))
+
+
+def test_a_verdict_can_be_read_after_its_files_are_gone(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        frame = pd.DataFrame({"item": range(30), "value": rng.normal(size=30), "prompt": "?"})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    verdict = ablation.compare(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), direction="max")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").unlink()
+    assert "best" in verdict.text
+    assert len(verdict.best) == 3
+
+
 def test_arrays_and_frames_are_judged_without_files(monkeypatch):
     """Writing and reading files took nine tenths of the time of a call."""
 

@@ -182,6 +182,16 @@ def test_rare_losses_and_skewed_differences_hold_their_level(replicates):
 
 
 @sized(slow=100, long=1000)
+def test_rare_losses_of_a_small_subset_hold_their_level_beside_a_large_one(replicates):
+    """The small subset has half of the weight, and the number of all items says nothing about what it left unseen."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(replicates):
+        subsets = [np.stack(rare_loss(share)(rng, 5, items, 0.0)) for items, share in ((190, 0.0), (10, 0.03))]
+        found.append(contrast(subsets, (1, -1), "max").p <= 0.05)
+    assert_shares({"190 and 10 items": float(np.mean(found))}, replicates, high=0.05)
+
+
+@sized(slow=100, long=1000)
 def test_power_where_all_items_gain_a_little(replicates):
     """A twentieth of the values' spread, in each of 200 items: 0.3% while a change counted by the values' range."""
 

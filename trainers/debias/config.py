@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablation.contract.parts import Absent
+from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, HubSource, PathSource, Strict
 from trainers.objectives.curriculum import active_rcs_phase, rcs_alpha, rcs_phases
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablation.contract.parts import Absent
+from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, Strict
 
 Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hybrid", "hybrid_separated"]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablation.contract.parts import Absent
+from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, Strict
 from trainers.policy.config import (
     ClipRange,
@@ -245,8 +245,12 @@ class GadConfig(Strict):
             *((True, problem) for problem in refused),
             (self.task is None and self.model is None, "task null needs a pretrained model; set `model`"),
             (
-                self.task is not None and (self.data.train is None or min(self.data.dev, self.data.test) < 1),
-                "data.train, data.dev and data.test must be numbers of at least 1 for a generated task; set all three",
+                self.task is not None and self.data.train is None,
+                "data.train is null, but a generated task needs a number; set it to 1 or more",
+            ),
+            (
+                self.task is not None and min(self.data.dev, self.data.test) < 1,
+                "data.dev and data.test must be numbers, not shares, for a generated task; set both to 1 or more",
             ),
             (
                 self.validation_source is None and self.data.dev + self.data.test == 1,

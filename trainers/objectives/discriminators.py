@@ -61,7 +61,7 @@ def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
 
 
 def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
-    """Return the Bradley-Terry loss (N,), `-log sigmoid(clamp(diff / temperature, -10, 10))`; it is log 2 for diff 0.
+    """Return Pearson's correlation (a scalar) of scores and quality, each minus the mean of its group.
 
     Differences between prompts do not count, because advantages depend only on those within a group. NaN if no group
     has a spread in both.

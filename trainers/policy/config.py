@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablation.contract.parts import Absent
+from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, Strict
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
@@ -301,7 +301,10 @@ class Critic(Strict):
 
 
 class GroupAdvantage(Strict):
-    """The reward minus the group's mean, divided by the standard deviation of the group or of the batch."""
+    """The reward minus the mean of the group.
+
+    `normalized` divides it by the standard deviation of the group, `batch_normalized` by that of the batch.
+    """
 
     kind: Literal["relative", "normalized", "batch_normalized"] = "normalized"
 

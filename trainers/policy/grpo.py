@@ -118,7 +118,7 @@ def step(run: Run, number: int) -> dict[str, float]:
 
 
 def sample_rollout(run: Run) -> Rollout:
-    """Return N rewarded responses; dynamic sampling takes them from groups that have both right and wrong answers."""
+    """Return N rewarded responses; dynamic sampling prefers groups that have both right and wrong answers."""
     started, resample = time.monotonic(), run.dynamic_sampling
     rollout = sample_groups(run) if resample is None else resample(lambda: sample_groups(run))
     rollout.metrics["time/sampling_s"] = time.monotonic() - started
@@ -499,11 +499,12 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32
     In nats, before the update; over all responses if the old log-probabilities are recomputed, else over `COMPARED`.
     """
     compared, logps = batch.sequences, batch.old_per_token_logps
+    assert compared.logps is not None  # as the responses were sampled
     if not actor.recompute_logps:
         count = min(COMPARED, len(compared))
         compared = compared.select(torch.arange(count) * len(compared) // count)
         logps = actor.logps(compared)
-    assert compared.logps is not None  # as the responses were sampled
+    assert compared.logps is not None
     gap = masked_mean((logps - compared.logps).abs(), compared.completion_mask)
     return {"rollout/logp_gap": gap.item(), "rollout/logp_gap_limit": LIMITS[sampled_in]}
 

@@ -207,8 +207,7 @@ class ComparisonResult:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Notes for the reader: other choices that would change a verdict, doubts, and findings of the checks."""
-        plain_means = chain.from_iterable(map(_means_that_disagree, self.compared))
-        return (*self.turned, *dict.fromkeys([*plain_means, *self.doubts, *self.checked]))
+        return (*self.turned, *dict.fromkeys([*self.doubts, *self.checked]))
 
     @property
     def sheets(self) -> list[Sheet]:
@@ -276,7 +275,8 @@ def compare(
                 other = compare(name, read if same else read_as(choice), variant_tree, choice, read_as)
                 lines += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(result, other)]
         yield from lines
-        if rules.weight is None and not any("--weight items" in line for line in lines):
+        weighted = rules.weight is not None or any("--weight items" in line for line in lines)
+        if not weighted and not analysis.transform:  # groups of tasks are reported as means of the values
             for each in result.compared:
                 yield from task_groups_that_disagree(each.parent, each.child)
 
@@ -312,19 +312,6 @@ def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
         if before.effect * after.effect < 0 or (decided and before.verdict != after.verdict):
             effect, _ = estimate(after.effect, after.low, after.high)
             yield f"{after.child} against {after.parent} is {after.verdict} ({effect})"
-
-
-def _means_that_disagree(compared: Compared) -> Iterator[str]:
-    """Yield a note if logarithms were judged and the mean of the values themselves moved the other way."""
-    analysis, effect = compared.comparison.measurements.analysis, compared.comparison.effect
-    if not analysis.transform:
-        return
-    parent, child = (
-        np.mean([[sheet.values.mean() for sheet in run.values()] for run in runs]) for runs in compared.runs
-    )
-    if effect * (child - parent) * (1 if analysis.direction == "max" else -1) < 0:
-        what = f"the mean of {analysis.value} itself goes from {rough(parent)} to {rough(child)}"
-        yield f"{what}, so the logarithms and the values disagree; a few large values can cause this"
 
 
 def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, str]:
@@ -440,7 +427,8 @@ def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: M
     cluster_of = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
     clusters = number_clusters([len(items)], cluster_of if named else None)
     values = (np.stack([sheet.values for sheet in group])[None] for group in reversed(groups))
-    groups_of_subset = [JudgedGroup([subset_values], measured.direction, clusters) for subset_values in values]
+    logs = bool(measured.analysis.transform)
+    groups_of_subset = [JudgedGroup([each], measured.direction, clusters, logarithms=logs) for each in values]
     alone = contrast_groups(groups_of_subset, (1, -1), 1 - measured.analysis.alpha, measured.design)
     said = [
         float(np.mean(error)) if len(error) == len(group) else None for error, group in zip(errors, groups, strict=True)

@@ -310,7 +310,8 @@ def _versions_continued(
 ) -> list[tuple[int, int]]:
     """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` that belong to one resumed run.
 
-    Raises ConfigError if that is not known, because the steps of some folders continue and those of others do not.
+    Raises ConfigError if that is not known: the steps of only some folders continue, or of none, and no settings tell
+    the folders apart.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []

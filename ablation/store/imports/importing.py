@@ -75,7 +75,7 @@ class Outcome:
 
 
 def import_runs(results: Path, request: Request) -> Outcome:
-    """Import runs. Raises ConfigError, before anything is written, if the request cannot be met."""
+    """Import runs. Raises ConfigError if the request cannot be met; nothing stays written then."""
     folder = results / stored.FOLDER / request.study
     with _alone(results / stored.FOLDER) if request.write else nullcontext():
         before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None

@@ -103,6 +103,8 @@ def test_logarithms_are_judged_where_the_plan_asks_for_them(tmp_path):
     comparison, _ = judged(tmp_path / "other", plan)
     assert comparison.verdict == "invalid"
     assert re.search("hit 0 for item .*, which has no logarithm", comparison.why)
+    measured = comparison.measurements
+    assert not any(measured.values[run] for run in measured.not_judgeable)  # nothing of them is left as it was
 
 
 def test_a_plan_without_an_outcome_keeps_its_digest():

@@ -157,3 +157,16 @@ def test_an_outlier_among_the_values_hides_no_differences():
     found = contrast([np.stack([skewed * np.where(np.arange(100) % 2, 1.5, 0.7), skewed])], (1, -1), "max")
     assert (found.unseen_share, found.verdict_noise.unseen) == (0.0, 0.0)
     assert found.noise.unseen > 0  # equivalent, not worse and the interval allow for it all the same
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share"), [([100], 1.0), ([150], 0.5), ([200], 0.0), ([190, 10], 1.0), ([400, 150], 0.5)]
+)
+def test_small_differences_of_many_items_show_it_too_and_a_small_subset_does_not(sizes, share):
+    """The smallest subset counts, because each weighs as much as the others. Hall's test is asked of recipes, too."""
+    rng = np.random.default_rng(0)
+    ease = [rng.normal(0, 1, (1, 5, size)) for size in sizes]
+    values = [np.concatenate([each + 0.05 + rng.normal(0, 0.2, each.shape), each]) for each in ease]
+    found = contrast(values, (1, -1), "max")
+    assert found.unseen_share == pytest.approx(share)
+    assert 0 < found.skewed_p < found.p

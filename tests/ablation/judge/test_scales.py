@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ablation.contract.rows import LOGGED
 from ablation.judge.scales import margin_is_the_scale, unlike_units
 
 RNG = np.random.default_rng(0)
@@ -13,9 +14,9 @@ FIVE, TEN, LOSSES = RNG.integers(1, 6, 100), RNG.integers(1, 11, 100), RNG.expon
 ONE_IN_PERCENT = np.append(SHARES[1:], 75.8)
 
 
-def study(*runs, margin=0.01, direction="max", protocol="test", allowed=frozenset()):
+def study(*runs, margin=0.01, direction="max", protocol="test", allowed=frozenset(), transform=None):
     """Two variants, a and b, with a run each, or as many as there are."""
-    analysis = SimpleNamespace(subsets=["all"], margin=margin, protocol=protocol, transform=None)
+    analysis = SimpleNamespace(subsets=["all"], margin=margin, protocol=protocol, transform=transform)
     values = {
         ("ab"[place % 2], place // 2): {"all": SimpleNamespace(values=np.array(run, float))}
         for place, run in enumerate(runs)
@@ -80,3 +81,13 @@ def test_values_of_another_scale(one, other, unlike):
 )
 def test_a_margin_as_wide_as_the_scale(runs, margin, rules, wide):
     assert bool(margin_is_the_scale(study(*runs, margin=margin, **rules), "a")) == wide
+
+
+def test_logarithms_of_a_logged_metric_are_no_shares():
+    """A loss of 2.6 has the logarithm 0.96, from which a rise by 5% is possible."""
+    assert not margin_is_the_scale(
+        study([0.96], [0.97], margin=0.05, direction="min", protocol=LOGGED, transform="log"), "a"
+    )
+    assert margin_is_the_scale(
+        study([0.96], [0.97], margin=9.0, direction="min", protocol=LOGGED, transform="log"), "a"
+    )

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from ablation.contract.parts import Absent
+from ablation.contract.absent import Absent
 from ablation.plan.keys import config_modules, key_values
 from tests.repository import ROOT
 

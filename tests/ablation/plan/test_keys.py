@@ -5,7 +5,7 @@ from typing import Annotated
 import pytest
 import yaml
 
-from ablation.contract.parts import Absent
+from ablation.contract.absent import Absent
 from ablation.plan import keys
 from tests.ablation import toy_study
 from tests.ablation.plan.commands import build

@@ -263,7 +263,8 @@ def test_long_names_of_items_are_cut_where_they_are_alike():
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"item": [b"\xffa", b"b"], "value": [1.0, 0.0]}, "is not text in row 1"),
+        ({"item": [b"a", b"b"], "value": [1.0, 0.0]}, "is not text in row 1"),
+        ({"item": [{"x": 1}, {"x": 2}], "value": [1.0, 0.0]}, "is not text in row 1"),
         ({"item": ["a", "b"], "value": [[1.0], [0.0]]}, "row 1: value = [1.0]: is not a number"),
     ],
 )

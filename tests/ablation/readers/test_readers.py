@@ -369,7 +369,7 @@ def test_many_kinds_of_events_are_read_as_tensorboard_reads_them(tmp_path, monke
     assert course(run, "tensor") == [(step, float(np.float32(step / 7))) for step, _ in known["a/x"]]
     assert course(run, "double") == [(step, step / 11) for step, _ in known["a/x"]]
     assert run.config == {"lr": 0.5}
-    monkeypatch.setattr(tensorboard_log, "_HEADS", 7)  # records whose lengths are verified together
+    monkeypatch.setattr(tensorboard_log, "_RECORDS", 7)  # that are verified together
     again, problems = read(tensorboard, tmp_path)
     assert ([each.metrics for each in again.values()], problems) == ([run.metrics], [])
 

@@ -158,9 +158,9 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
     [
         ({"task": None}, "data_source"),
         ({"critic": {"init": "reward_model"}}, "reward_model"),
-        ({"data": {"train": None}}, "must be numbers of at least 1 for a generated task"),
+        ({"data": {"train": None}}, "data.train is null, but a generated task needs a number"),
         ({"rollout": {"group_size": 1}}, "greater than or equal to 2"),
-        ({"data": {"dev": 0.1}}, "must be numbers of at least 1"),
+        ({"data": {"dev": 0.1}}, "data.dev and data.test must be numbers, not shares"),
         ({"data": {"max_prompt_length": 9}}, "max_prompt_length has no effect"),
         ({"data": {"dev": 1.5}}, "whole number of rows"),
         ({"data": {"dev": 0.5, "test": 0.6}}, "dev 0.5 and test 0.6 exceed the whole file"),

@@ -56,7 +56,9 @@ def test_logarithms_are_compared_by_numbers_and_on_the_page(tmp_path, capsys):
     assert "log of value" in page.read_text()
     table(after, [100 * values[1][0], *(0.9 * values[0][1:])])
     said = " ".join(told(capsys, before, "--with", after, *options).split())
-    assert "so the logarithms and the values disagree" in said
+    assert "the mean of value itself moves the other way" in said
+    main(["compare", str(before), "--with", str(after), "--transform", "log", *map(str, options[:4]), "--markdown"])
+    assert "the mean of value itself moves the other way" in capsys.readouterr().out
     for more in (("--pass-at", 2), ("--direction", "target:0.5")):
         assert "cannot be combined with" in refused(capsys, before, "--with", after, *options, *more)
     table(after, [0.0, *values[1][1:]])
