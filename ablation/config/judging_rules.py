@@ -68,9 +68,9 @@ RULES = (
     "2026-11-29: A gate passes the verdict `better` only if non-inferiority is also shown with the full allowance for "
     "unseen items. As a result, fewer comparisons pass that have few items with unbounded values.",
     "2026-11-30: For values without bounds, the verdicts `better` and `worse` make no allowance for unseen "
-    "differences if each subset has at least 200 items or clusters. For skewed values, p is at least the p-value of Hall's "
-    "test, which replaces the bootstrap-t. This gives more verdicts for small differences of many items, and fewer "
-    "for skewed differences.",
+    "differences if each subset has at least 200 items or clusters. For skewed values, p is at least the p-value of "
+    "Hall's test, which replaces the bootstrap-t. This gives more verdicts for small differences of many items, and "
+    "fewer for skewed differences.",
 )
 RECORDED = 2  # number of rules that were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "was made " in rule)
