@@ -33,9 +33,9 @@ def read_events(path: Path, problem: Problem) -> Iterator[bytes]:
     with regular(path).open("rb") as file:
         content: Any = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
     data = np.frombuffer(content, np.uint8)
-    for places, sizes in _find(path, content, data, problem):
-        small = np.flatnonzero(sizes < _LARGE)
-        places, sizes = places[small], sizes[small]
+    for starts, lengths in _find(path, content, data, problem):
+        small = np.flatnonzero(lengths < _LARGE)
+        places, sizes = starts[small], lengths[small]
         intact = _intact(data, places, sizes)
         for place, size, whole in zip(places.tolist(), sizes.tolist(), intact.tolist(), strict=True):
             if whole:
