@@ -1,6 +1,6 @@
-"""Write files atomically: under another name, flushed to disk and renamed, so that a file is either old or new.
+"""Write files atomically: into a temporary file that is flushed to disk and renamed, so a file is either old or new.
 
-The module also sets dates of files, because Snakemake refuses files that a wrong clock dated in the future.
+The module also sets modification times, because Snakemake refuses files that a wrong clock dated in the future.
 """
 
 import json
@@ -34,10 +34,10 @@ class WriteError(TrackerError, OSError):
 def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
     """Yield a path next to `path` with the same suffix; if the block ends without an error, that file replaces `path`.
 
-    A reader finds the old content or the new one, never a part; with `sync` also after a power cut.
+    A reader finds the old content or the new one, never a part; with `sync`, this holds even after a power cut.
 
     Raises WriteError if the disk is full or the folder cannot be written, and TrackerError if `path` is a device, such
-    as /dev/null, which root would replace by a file.
+    as /dev/null, which root would replace with a file.
     """
     path = Path(path)
     if not path.name or path.is_char_device() or path.is_block_device():
@@ -57,7 +57,7 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
     except OSError as error:
         kept = "; the previous version is unchanged" if path.exists() else ""
         reason = error.strerror or " ".join(str(error).split())
-        text = f"{path}: cannot be written ({reason}){kept}; free space, or repair the folder"
+        text = f"{path}: cannot be written ({reason}){kept}; free disk space, or make the folder writable"
         raise WriteError(text, error) from error
     finally:
         with suppress(OSError):
@@ -65,18 +65,18 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
 
 
 def write_text(path: Path | str, text: str, *, sync: bool = True) -> None:
-    """Replace `path` with a file of `text`, in UTF-8 and with unchanged line ends."""
+    """Write `text` to `path` atomically, in UTF-8 and with unchanged line endings; `replacing` describes `sync`."""
     with replacing(path, sync=sync) as aside:
         aside.write_text(text, encoding="utf-8", newline="")
 
 
 def write_json(path: Path | str, value: Any) -> None:
-    """Replace `path` with a file of `value` as JSON."""
+    """Write `value` to `path` as JSON, atomically."""
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def update_text(path: Path, text: str, *, sync: bool = True) -> None:
-    """Replace `path` with a file of `text` unless the file has this content; replace a file that cannot be read."""
+    """Write `text` to `path` atomically, unless the file already has exactly this content."""
     with suppress(OSError):
         if read_bytes(path) == text.encode():
             return
@@ -84,7 +84,7 @@ def update_text(path: Path, text: str, *, sync: bool = True) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files that a killed process left in a folder; only the single writer of a folder may do so."""
+    """Delete the temporary files that killed processes left in a folder. Only the folder's single writer may do so."""
     for leftover in folder.glob(".*.tmp.*"):
         leftover.unlink(missing_ok=True)
 
@@ -98,7 +98,7 @@ def _flush(path: Path) -> None:
 
 
 def from_the_future(paths: Iterable[Path]) -> list[Path]:
-    """Return the existing files whose dates lie in the future."""
+    """Return the existing files whose modification times lie in the future."""
     files = []
     for path in paths:
         with suppress(OSError):  # there is none
@@ -108,7 +108,7 @@ def from_the_future(paths: Iterable[Path]) -> list[Path]:
 
 
 def date(paths: Iterable[Path], seconds: float | None = None) -> None:
-    """Set the dates of files to now, or to `seconds` after the epoch; files of another user are replaced by copies."""
+    """Set modification times to now, or to `seconds` after the epoch; files of another user are replaced by copies."""
     for path in paths:
         times = None if seconds is None else (seconds, seconds)
         try:

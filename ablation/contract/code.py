@@ -1,12 +1,12 @@
-"""Find the code of a stage: its own files, and all files of the project that these import, at any depth.
+"""Find the code of a stage: its own files and all files of the project that they import, directly or indirectly.
 
-The stage of a trainer begins with its entry module, the modules of its parts and HARNESS, and counts modules of
-`trainers`; of `ablation` it counts those that these import themselves. A command begins with the files that its `code`
-names, anywhere below the project's folder, and the modules behind `-m`.
+For a trainer, the search starts at the stage's entry module, the modules of its parts and HARNESS. It follows imports
+of `trainers`; imported modules of `ablation` count, but their own imports do not. For a command, it starts at the files
+that its `code` names, anywhere below the project's folder, and at the modules that its words run or import.
 
-Python files count by their syntax tree, without docstrings; comments and layout are not in it. Its text form belongs to
-a minor version of Python, and so does the digest. Other files count byte by byte. Caches (`__pycache__`), hidden files
-and anything that is not a regular file do not count.
+The digest of a Python file is that of its syntax tree without docstrings, so comments and layout do not matter. It
+depends on Python's minor version, as the text form of the tree does. Other files count byte by byte. In folders, caches
+(`__pycache__`), hidden files and anything that is not a regular file are skipped.
 """
 
 import ast
@@ -31,11 +31,11 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 class Code(NamedTuple):
     """The code that the key of a stage covers, as files with their digests.
 
-    start: the files, or patterns of files, with which it begins. files: path from the project's folder -> digest.
-    parts: slot -> dotted name, of the variant (`ablation.contract.parts`). text: one digest of the files' bytes, which
-    is quick to compare. Of a trainer, entry: its module; exclude: files that do not count and are not followed: config
-    models, whose values are in the key. Of a command, outside: folders that the jobs write to, so that nothing in them
-    is code even where `code` is the whole project; words: its own.
+    start: the files, or patterns of files, at which the search starts. files: {path from the project's folder: digest}.
+    parts: the variant's {slot: dotted name} (`ablation.contract.parts`). text: one digest of the files' bytes, which is
+    quick to compare. For a trainer: entry is its module; exclude are files that neither count nor are followed, such as
+    config models, whose values are in the key. For a command: outside are folders that jobs write to, which hold no
+    code even if `code` is the whole project; words is the command.
     """
 
     start: tuple[str, ...]
@@ -49,7 +49,7 @@ class Code(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return the part of a stage's key that covers the code: 64 hex digits."""
+        """Return one digest of all files and parts, 64 hex digits; it is part of the stage's key."""
         counted = self.files | {f"parts.{slot}": name for slot, name in self.parts.items()}
         lines = "".join(f"{name} {digest}\n" for name, digest in sorted(counted.items()))
         return hashlib.sha256(lines.encode()).hexdigest()
@@ -68,12 +68,13 @@ def code_of(
     Args:
         entry: the module of the stage, which defines `run`.
         root: the folder that holds the project's packages.
-        parts: slot -> dotted name, of a module or of something in one.
-        exclude: modules that do not count and are not followed, since the key holds what they say: config models and
+        parts: {slot: dotted name of a module, function or class}.
+        exclude: modules that neither count nor are followed, because the key holds what they decide: config models and
             the study's `parts`.
-        sources: the sources below `root`; files that they hold are not read again.
+        sources: files below `root` that have been read, which are not read again; by default none.
 
-    Raises ConfigError, whose value is the module's name, if a module is missing or is not Python.
+    Raises ConfigError if a module or the function in it does not exist (its value is the module's name), or if a file
+    is not valid Python (its value is None).
     """
     sources, parts = sources or Sources(root), dict(parts or {})
     names = (f"{entry}.run", *HARNESS, *parts.values())
@@ -84,16 +85,16 @@ def code_of(
     files = sources.files(code)
     for file in files:
         if broken := sources.read(file).broken:
-            raise ConfigError(root / file, "", None, f"is not valid Python ({broken})", "correct it")
+            raise ConfigError(root / file, "", None, f"is not valid Python ({broken})", "correct the syntax")
     return code._replace(files=files, text=sources.text(files))
 
 
 def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = (), words: Iterable[str] = ()) -> Code:
     """Return a command's code; a pattern names a file, all files of a folder, or files by `*`, `?`, `**` or `[...]`.
 
-    Nothing below the folders `outside` counts, and a file that can be reached in several ways counts once.
+    Nothing below the folders `outside` counts. The modules that `words`, the command, runs or imports count too.
 
-    Raises ConfigError, whose value is the pattern, if no file matches a pattern or a file cannot be read.
+    Raises ConfigError if a pattern matches no file (its value is the pattern) or a file cannot be read (all patterns).
     """
     code = Code(tuple(patterns), {}, {}, outside=tuple(map(str, outside)), words=tuple(words))
     for pattern in code.start:
@@ -112,8 +113,8 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
 def changed(code: Code, root: Path) -> list[str]:
     """Return the files of a stage's code that have changed, are gone, or are new.
 
-    If no byte of a trainer's files has changed, nothing is parsed, which takes milliseconds. The files of a command are
-    always read, because it may import new files.
+    If no byte of a trainer's files has changed, nothing is parsed, so the check takes milliseconds. A command's files
+    are always searched, because new files may match its patterns.
     """
     if code.entry and _joined({name: _sha_of(root / name) for name in code.files}) == code.text:
         return []
@@ -134,7 +135,7 @@ def _joined(digests: Mapping[str, bytes]) -> str:
 
 
 class Sources:
-    """Holds files of the project as they were when they were first read; paths are relative to `root`."""
+    """Files of the project as they were when first read; paths are relative to `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -142,7 +143,7 @@ class Sources:
         self._modules: dict[tuple[str, str], list[str]] = {}
 
     def read(self, file: str) -> "_File":
-        """Return the parts of a file that count for keys. Raises OSError if the file cannot be read."""
+        """Return a file's digest, imports and top-level names. Raises OSError if the file cannot be read."""
         if file not in self._read:
             self._read[file] = _read(self.root / file)
         return self._read[file]
@@ -187,7 +188,7 @@ class Sources:
         return []
 
     def files(self, code: Code) -> dict[str, str]:
-        """Return the digest of each file that the code begins with or imports.
+        """Return {path: digest} of the files at which the code starts and of all that they import.
 
         Raises OSError if a file cannot be read.
         """
@@ -260,7 +261,7 @@ def _matching(pattern: str, root: Path, outside: Iterable[str]) -> list[str]:
 def _files_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
     """Yield the regular files in a folder and all folders below it, following links; each folder is read once.
 
-    A pipe would be waited for, and two links to a folder above them lead to 2^40 paths.
+    Reading a pipe would wait, and two links to a folder above them would lead to 2^40 paths.
     """
     for place, folders, files in os.walk(folder, followlinks=True):
         inode = _inode(place)
@@ -305,7 +306,7 @@ _CACHE: dict[tuple[str, bytes], _File] = {}
 
 
 def digest_of(content: bytes, name: str) -> str:
-    """Return the digest of a file that counts for keys, from the file's content and name."""
+    """Return the digest of a file for keys, 16 hex digits, from its content and name (`.py`: by its syntax tree)."""
     return _file(content, name).digest
 
 

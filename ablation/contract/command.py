@@ -4,18 +4,17 @@
 
 | placeholder | becomes |
 | --- | --- |
-| `{config}`, `{config:json}` | a YAML, or JSON, file of the variant's keys that the stage `reads` |
-| `{overrides}` | the same as Hydra overrides, `a.b=1`, a word each |
-| `{overrides:+}`, `{overrides:++}` | likewise, each with this prefix: a key that Hydra's own file lacks |
-| `{value:a.b}` | one of these keys; lists and maps as JSON, null and truth values as YAML has them |
+| `{config}`, `{config:json}` | the path of a YAML (or JSON) file with the variant's keys that the stage `reads` |
+| `{overrides}` | the same keys as Hydra overrides such as `a.b=1`, one word each |
+| `{overrides:+}`, `{overrides:++}` | the same with this prefix, for keys that Hydra's own configuration lacks |
+| `{value:a.b}` | the value of one of these keys, as JSON unless it is text |
 | `{seed}` | the seed |
-| `{output}`, `{out}` | the folder in which the command leaves its files |
-| `{input:NAME}` | the folder in which the stage behind the input left its |
-| `{devices}`, `{threads}` | how many accelerators (1 on a machine without any) and CPU threads the command may use |
+| `{output}`, `{out}` | the folder for the command's files |
+| `{input:NAME}` | the folder with the files of the input NAME |
+| `{devices}`, `{threads}` | the numbers of accelerators (at least 1) and CPU threads that the command may use |
 | `{python}` | the interpreter of this process |
 
-`{output!h}`, `{input!h:NAME}` and so on: quoted as Hydra's overrides need it. Braces that are none of these are
-doubled: `{{`.
+`!h`, as in `{output!h}` and `{input!h:NAME}`, quotes a value for Hydra's overrides. Literal braces are doubled: `{{`.
 """
 
 import difflib
@@ -42,7 +41,7 @@ KINDS = {
     "threads": ("",),
     "python": ("",),
 }
-"""Placeholder: what may follow its colon; None: any name."""
+"""{placeholder: what may follow its colon}; None means any name."""
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WORDS = ("true", "false", "null", "none", "nan", "inf", "infinity", "on", "off", "yes", "no")
@@ -78,7 +77,7 @@ class Filling:
 
 
 def split(command: str | Sequence[str]) -> list[str]:
-    """Return the words of a command: text is split as a shell does, a list is copied.
+    """Return the words of a command: text is split as a shell splits it, and a list is copied.
 
     Raises ValueError if a quotation is not closed.
     """
@@ -96,7 +95,8 @@ def placeholders(words: Sequence[str]) -> list[Placeholder]:
         for placeholder in placeholders:
             _check(placeholder)
             if placeholder.kind == "overrides" and word != str(placeholder):
-                raise ValueError(f"{placeholder} expands to several words, so it cannot be a part of {word!r}")
+                problem = f"{placeholder} expands to several words, so it cannot be a part of {word!r}"
+                raise ValueError(f"{problem}; write it as a word of its own")
         collected += placeholders
     return collected
 
@@ -121,7 +121,7 @@ _IMPORTED = re.compile(r"\b(?:from\s+([A-Za-z_][\w.]*)\s+)?import\s+([A-Za-z_][\
 def mentions(words: Sequence[str]) -> Mentions:
     """Return possible files (`x`, `--key=x`, `a=x,y`, `@x`), modules (`-m x`) and folders (`PYTHONPATH=x:y`).
 
-    The program behind `-c` counts as well, Python or shell. Names of files that do not exist do no harm.
+    The program text after `-c`, Python or shell, is searched too. `files` includes words that name no existing file.
     """
     text = " ".join(words)
     files = [part for word in words for part in (word, *re.split(r"[\s=,@<>|&;()\[\]'\"]+", word))]
@@ -177,17 +177,16 @@ def _check(placeholder: Placeholder) -> None:
     if kind not in KINDS or conversion not in ("", "h") or (conversion and kind in ("overrides", "seed")):
         kinds = ", ".join(f"{{{name}}}" for name in KINDS)
         near = difflib.get_close_matches(kind, KINDS, n=1) if kind else []
-        meant = (
-            f"{{{near[0]}}}?" if near else f"{{value:{kind}}}, for a key?" if kind.isidentifier() else "plain braces?"
-        )
-        remedy = f"did you mean {meant} Write literal braces as {{{{ and }}}}"
-        raise ValueError(f"{placeholder} is not a placeholder ({kinds}); {remedy}")
+        meant = near[0] if near else f"value:{kind}" if kind.isidentifier() else ""
+        remedy = f"did you mean {{{meant}}}? Write" if meant else "write"
+        problem = f"{placeholder} is not a placeholder (choose from {kinds})"
+        raise ValueError(f"{problem}; {remedy} literal braces as {{{{ and }}}}")
     allowed = KINDS[kind]
     if allowed is None and not name:
         raise ValueError(f"{placeholder} lacks a name; write {{{kind}:NAME}}")
     if allowed is not None and name not in allowed:
         forms = ", ".join(str(Placeholder(kind, form)) for form in allowed)
-        raise ValueError(f"{placeholder} is not a placeholder; write {forms}")
+        raise ValueError(f"{placeholder} is not a placeholder; choose from {forms}")
 
 
 def hydra_overrides(values: Mapping[str, Any]) -> list[str]:
@@ -198,8 +197,8 @@ def hydra_overrides(values: Mapping[str, Any]) -> list[str]:
 def hydra_value(value: Any) -> str:
     """Return a plain value in Hydra's grammar for overrides (hydra.cc, "Extended Override syntax").
 
-    Text is quoted unless it is a plain word. In quotes a quote and the backslashes before it are escaped, and so are
-    those at the end; `${` is escaped too: the value is a text, not an interpolation.
+    Text is quoted unless it is a plain word. Inside quotes, a quote and the backslashes before it are escaped, as are
+    backslashes at the end and `${`, which would start an interpolation.
     """
     if value is None or isinstance(value, bool):
         return json.dumps(value)

@@ -24,7 +24,7 @@ def json_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in types that JSON has: NaN as null, times as ISO 8601 text, NumPy's numbers as Python's."""
+    """Return a value in types that JSON has: NaN and infinity as None, times as ISO 8601 text, arrays as lists."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
@@ -47,7 +47,7 @@ def no_formula(value: Any) -> Any:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names and the number of the others as text: `a, b, c and 2 more`."""
+    """Return the first `most` names and the number of the others as text: `a, b, c and 2 more`."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 

@@ -1,4 +1,4 @@
-"""Errors that a user can fix, with a text of one line: file, key, value, problem, remedy."""
+"""Errors that a user can fix; each text is one line with file, key, value, problem and remedy."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +19,7 @@ class TrackerError(Exception):
 
 
 def explained(error: TrackerError | OSError) -> str:
-    """Return the text of an error, with a line for each mistake, and with a remedy for an error of permissions."""
+    """Return the text of an error, with one line for each mistake; a permission error gets a remedy."""
     if isinstance(error, ConfigError):
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
@@ -73,7 +73,7 @@ class Mistakes:
         return isinstance(error, ConfigError)
 
     def refuse(self) -> None:
-        """Raise the first ConfigError, with the texts of the others, if there were any mistakes."""
+        """Raise the first ConfigError, with the other errors in its `others`, if there were any mistakes."""
         if self.found:
             first, *others = self.found
             first.others = tuple(others)

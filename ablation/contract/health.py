@@ -1,4 +1,4 @@
-"""Check health rules, ranges of healthy metrics: while a stage trains (rules that abort) and afterwards (all rules).
+"""Check health rules, which are ranges of healthy metrics: abort rules while a stage trains, all rules afterwards.
 
 In YAML, under `health:` of a study (each also has id, stage, diagnosis and remedy):
 
@@ -24,13 +24,13 @@ class Rule:
     """A range that a metric must stay in.
 
     id: its name. stage: the stage that logs the metric ("": any).
-    metric: its name; a shell pattern (`edit/*/ss_distance`) stands for each metric that matches, on its own.
+    metric: its name; a shell pattern (`edit/*/ss_distance`) applies to each matching metric separately.
     min, max: inclusive bounds of the measured quantity; None: no bound. A value that is not finite is always outside.
     abs: bound the absolute value of the measured quantity.
-    measure: the `value` itself, its `change` (value minus reference) or its `ratio` to the reference: the metric
-    named by `reference` at the same step (or its last step before), by default the metric's own first finite value.
-    window: this many consecutive logged values must be outside (a short excursion is not a fault); a single value that
-    is not finite suffices. after: steps up to and including this one are ignored.
+    measure: the `value` itself, its `change` (value minus reference) or its `ratio` to the reference.
+    reference: name of a metric, whose latest value is the reference; None: the metric's own first finite value.
+    window: this many consecutive logged values must be outside, so that short excursions do not count; a single value
+    that is not finite suffices. after: steps up to and including this one are ignored.
     """
 
     metric: str
@@ -83,7 +83,7 @@ def parse_rules(declared: Iterable[Mapping[str, Any]]) -> list[Rule]:
 class Event:
     """A stretch of a series that broke a rule for at least the rule's window.
 
-    value: the quantity furthest outside (the first that is not finite, if any). last_step: the last one outside.
+    value: the quantity furthest outside (the first that is not finite, if any). last_step: the last step outside.
     """
 
     rule: Rule
@@ -102,7 +102,7 @@ class Event:
 
 
 class Monitor:
-    """Watches the metrics of one run as they are logged."""
+    """Monitor of the metrics of one run as they are logged."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = list(rules)
@@ -130,7 +130,7 @@ class Monitor:
 def evaluate(rules: Iterable[Rule], series: Mapping[str, Sequence[Point]]) -> list[Event]:
     """Return all events of a run, sorted by first step; an uninterrupted stretch outside a range is one event.
 
-    series: by metric, its (step, value) in the order of steps. Rules of metrics that were not logged give no event.
+    series: {metric: (step, value) pairs in the order of steps}. Rules of metrics that were not logged give no event.
     """
     events: list[Event] = []
     for rule in rules:

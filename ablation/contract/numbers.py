@@ -1,10 +1,10 @@
 """Format numbers for readers: every number that is printed becomes text in this module, by the same rules.
 
-- Numbers of one unit that stand together (effects, intervals, means) have the same decimals: two significant digits of
-  their typical noise, and at most six of the largest number; without noise, four of the largest number.
-- An end of an interval is rounded outwards, and has more decimals where it would look like zero but is not.
-- A number that stands alone has four significant digits, and a measure of noise or a p-value has two.
-- What somebody stated or a file holds (a margin, a target, a value) is printed as it is, up to six significant digits.
+- Numbers of one unit that are shown together (effects, intervals, means) have the same decimals: two significant digits
+  of their typical noise, and at most six of the largest number; without noise, four of the largest number.
+- The ends of an interval are rounded outwards, and get more decimals if they would look like zero but are not.
+- A number that is shown alone has four significant digits, and a measure of noise or a p-value has two.
+- A number that a user stated or a file holds (a margin, a target, a value) is rounded only to six significant digits.
 - Zero has no sign, and a number that is missing or NaN is a dash.
 
 Files for programs (JSON, CSV) have every digit. Pages and figures print the same texts with a true minus sign.
@@ -100,7 +100,7 @@ def together(values: Iterable[Any], sign: str = "") -> list[str]:
 
 
 def alone(value: Any, sign: str = "", digits: int = 4) -> str:
-    """Return a number that is shown alone as text, with four significant digits or all digits of its whole part."""
+    """Return a number that is shown alone as text, with `digits` significant digits or all of its whole part."""
     if not is_number(value):
         return _not_finite(value, sign)
     if abs(value) >= 10**digits:
@@ -114,7 +114,7 @@ def rough(value: Any) -> str:
 
 
 def stated(value: Any) -> str:
-    """Return a number that somebody stated, or that a file holds, as text; it is not rounded to any noise."""
+    """Return a number that a user stated or a file holds as text, with up to six significant digits."""
     return f"{value + 0.0:g}" if is_number(value) else _not_finite(value, "")
 
 
@@ -146,7 +146,7 @@ def shares(low: Any, high: Any) -> str:
 
 
 def confidence(alpha: float, sides: int = 1) -> str:
-    """Return the confidence of an interval as text: `95%` for an alpha of 0.05."""
+    """Return the confidence of an interval with alpha on each of its `sides` as text: `95%` for an alpha of 0.05."""
     return f"{100 * (1 - sides * alpha):.6g}%"
 
 

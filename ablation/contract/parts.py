@@ -1,7 +1,7 @@
 """The parts of a variant: the functions and classes that it uses, by their dotted names.
 
-`parts(config, stage)` returns slot -> dotted name of a function or class. Planner and trainer read the same names. The
-planner imports none of them, and hashes their files; a stage imports those that its plan names.
+`parts(config, stage)` returns {slot: dotted name of a function or class}. The planner hashes their files without
+importing them; a stage imports those that its plan names.
 """
 
 from collections.abc import Callable, Mapping

@@ -35,7 +35,7 @@ def is_locked(folder: Path) -> bool:
 def alone(lock: Path) -> Iterator[None]:
     """Wait for a lock file, and hold it during the `with` block. The holder may remove the file.
 
-    Raises TrackerError if the file cannot be made.
+    Raises TrackerError if the file cannot be created.
     """
     while (handle := _taken(lock)) is None:
         pass
@@ -51,7 +51,7 @@ def _taken(lock: Path) -> int | None:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); repair the folder") from error
+        raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); make the folder writable") from error
     is_current = False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -66,9 +66,9 @@ def _taken(lock: Path) -> int | None:
 def end_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when its parent ends, so that a killed Snakemake leaves no orphan.
 
-    parent: the process id of the parent; if the parent has ended already, this process ends at once. A program that
-    replaces this one (exec) ends, too. On other systems than Linux nothing happens, and the lock of the folder still
-    keeps a second process out.
+    parent: the process id of the parent; if the parent has already ended, this process ends at once. A program that
+    replaces this one (exec) is killed too. Only Linux can do this; elsewhere nothing happens, and the lock of the
+    stage's folder still keeps a second process out.
     """
     if not sys.platform.startswith("linux"):
         return

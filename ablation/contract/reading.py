@@ -13,13 +13,13 @@ MAX_BYTES = 64 << 20
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file of at most `limit` bytes.
 
-    Raises OSError if it is longer or is not a regular file.
+    Raises OSError if the file is longer or is not a regular file.
     """
     handle = _open(path)
     try:
         file_stat = os.fstat(handle)
         if file_stat.st_size > limit:
-            raise OSError(f"{path.name} is {file_stat.st_size} bytes long, more than {limit}")
+            raise OSError(f"{path.name} is {file_stat.st_size} bytes long, more than the limit of {limit}")
         content = os.read(handle, min(file_stat.st_size + 1, limit))
         while len(content) < limit and (more := os.read(handle, min(limit - len(content), 1 << 20))):
             content += more  # it grew meanwhile, or is longer than one call returns
@@ -36,12 +36,12 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
     """Return the content of a JSON file; see `read_bytes`.
 
-    Raises ValueError if the file is not JSON, or nested too deeply.
+    Raises ValueError if the file is not JSON or is nested too deeply.
     """
     try:
         return json.loads(read_text(path, limit))
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def sha256(path: Path) -> str:

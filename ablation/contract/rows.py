@@ -1,37 +1,37 @@
 """Names and Arrow types of the columns of the Parquet files that stages leave."""
 
 METRICS = {"step": "int64", "name": "string", "value": "float64"}
-"""`metrics.parquet`: a number that was logged."""
+"""Columns of `metrics.parquet`, which has one row for each logged number."""
 
 ITEMS = {"item": "string", "subset": "string", "protocol": "string", "name": "string", "value": "float64"}
-"""`items.parquet`: a value of an evaluation item."""
+"""Columns of `items.parquet`, which has one row for each value of an evaluation item."""
 
 OF_THE_MACHINE = r"(?i)(?:^|/)(?:time|wall|memory|perf|timing_s)[/_]|(?:time|seconds?|per_second|_mb|[/_]s)$"
-"""Names of metrics that differ between two runs of the same computation."""
+"""Pattern of metrics, such as times, whose values differ between two runs of the same computation."""
 
 LONGEST_NAME = 500
-"""Characters of an item, a subset, a protocol, a name or a cluster."""
+"""Largest number of characters of an item, a subset, a protocol, a name or a cluster."""
 
 LARGEST = 1e100
-"""Magnitude of an item's value up to which runs are compared: squares and sums of such values are finite."""
+"""Largest magnitude of an item's value; squares and sums of such values are finite."""
 
 CLUSTER = {"cluster": "string"}
-"""A further column that `items.parquet` may have: items of one cluster (a target term, a template) share their noise.
+"""Optional column of `items.parquet`: items of one cluster, such as a target term or a template, share noise.
 
-Without it each item is a cluster of its own. With it every row has one, and all rows of an item in a subset the same.
+Without it, each item is its own cluster. With it, every row has a cluster, and an item in a subset has only one.
 """
 
 SHARDS = {"metrics": METRICS, "items": ITEMS}
-"""Stem of the file, and table of the database: its columns."""
+"""{name of the Parquet file and of its table in the database: columns}."""
 
 OPTIONAL: dict[str, dict[str, str]] = {"metrics": {}, "items": CLUSTER}
-"""Stem of the file, and table of the database: the columns that a file may lack; the table then holds nulls."""
+"""{name of the Parquet file and of its table: columns that a file may lack, which are then null in the table}."""
 
 KEPT_STEP = "kept_step"
-"""Metric of a stage whose run kept the model of an earlier step: its final metrics are those up to this step."""
+"""Metric that names the step whose model a run kept; its final metrics are the last ones up to that step."""
 
 LOGGED, LOGGED_VALUE = "logged", "value"
-"""Protocol and name of a final metric as an evaluation item, for runs without items: the only item of its subset.
+"""Protocol and name under which a final metric serves as the only evaluation item of its subset, in runs without items.
 
-The judge then knows the noise between seeds alone, and says so.
+Verdicts on these runs cover only the noise between seeds, and say so.
 """

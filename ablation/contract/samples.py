@@ -1,7 +1,7 @@
 """Columns of `samples.parquet`, in which a stage may leave the prompts and responses behind its `items.parquet`.
 
-It has a row for each judged response; an item may have several. No number of the tracker is computed from the file, it
-is part of no key, and a missing or damaged file does no harm.
+It has a row for each judged response; an item may have several. No result is computed from the file, no key depends on
+it, and a missing or damaged file does no harm.
 """
 
 import re
@@ -9,19 +9,19 @@ import re
 FILE = "samples.parquet"
 
 PLACE = ("item", "subset", "protocol")
-"""Columns that tie a row to the rows of `items.parquet`; text."""
+"""Text columns that link a row to the rows of `items.parquet`."""
 
 TEXTS = ("prompt", "response", "reference")
-"""Prompt, answer and target: text, empty if there is none.
+"""Text columns for the prompt, the model's response and the reference answer; a text that does not exist is empty.
 
-Any further column is one more text (`demonstrations`) or a number (`correct`), under the name that a reader is shown.
+Other columns hold further texts (`demonstrations`) or numbers (`correct`), which readers see under these names.
 """
 
 LONGEST = 8_000
-"""Most characters of one text; a longer one keeps its beginning and end."""
+"""Largest number of characters of a text; a longer text keeps its beginning and end."""
 
 MOST_ITEMS = 500
-"""Items of one subset whose texts are kept, the same ones in every run."""
+"""Largest number of items per subset whose texts are kept; all runs keep the same items."""
 
 _GAP = re.compile(r" \[… (\d{1,3}(?:,\d{3})*) characters left out …\] ")
 
@@ -29,8 +29,8 @@ _GAP = re.compile(r" \[… (\d{1,3}(?:,\d{3})*) characters left out …\] ")
 def cut(text: str, longest: int = LONGEST) -> str:
     """Return the beginning and end of a text, with a note between them if it has more than `longest` characters.
 
-    Two thirds are from the beginning, one is from the end, which often holds the answer. If a text was cut before, the
-    number in its note grows.
+    Two thirds come from the beginning and one third from the end, which often holds the answer. If a text was cut
+    before, the number in its note grows.
     """
     gap = _GAP.search(text)
     head, missing, tail = text, 0, ""

@@ -43,7 +43,7 @@ def read_progress(folder: Path) -> Progress | None:
 
 
 def read_attempt(folder: Path, unknown: int = 1) -> int:
-    """Return the number of times that a stage was started, the current start included."""
+    """Return how often a stage was started, including the current start; `unknown` if there is no valid record."""
     try:
         return int(read_json(folder / "attempt.json")["attempt"])
     except (OSError, ValueError, TypeError, KeyError, ArithmeticError):

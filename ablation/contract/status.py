@@ -35,7 +35,7 @@ class StageState:
     """State of a stage (ok, failed, diverged, blocked, corrupt, running, missing), and other values of its status.json.
 
     reason: why the stage has this state. reading: for a command that succeeded, the key of the readers that read its
-    files or failed to. memory_mb and device_memory_mb: the peak memory of its largest process, and on its device.
+    files or failed to read them. memory_mb, device_memory_mb: peak memory of the largest process, and on one device.
     """
 
     state: str
@@ -60,9 +60,9 @@ class StageState:
 
 
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
-    """Return the state of a stage by the status in its folder; `name` names the file if it is a copy of status.json.
+    """Return the state of the stage in a folder, from its status.json or, with `name`, from a copy of that name.
 
-    The stage is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the
+    The stage is corrupt if the status cannot be read or belongs to a stage other than `key`, or if a file that the
     stage left is missing or has another length. Raises PermissionError if this user may not read the status.
     """
     if replaced(folder):
@@ -97,7 +97,7 @@ def left_files(folder: Path) -> dict[str, dict[str, Any]]:
 def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
     """Return an error about the first file that differs from what the stage left; empty if no file does.
 
-    Files are read as a whole, because most damage that keeps the length still decodes.
+    Whole files are read, because most files that are damaged without a change of length can still be decoded.
     """
     for name in names:
         try:
@@ -116,7 +116,7 @@ def replaced(folder: Path) -> bool:
 def _problem(status: Any, key: str | None) -> str:
     """Return an error about the content of a status.json; empty if the content is valid."""
     if not isinstance(status, dict) or status.get("state") not in TERMINAL:
-        return "the stage has no known state"
+        return "`state` is missing or unknown"
     if key is not None and status.get("key") != key:
         return f"the folder belongs to the stage {status.get('key')}"
     for name in (*_TEXTS, *_NUMBERS, *_OF_FILES):

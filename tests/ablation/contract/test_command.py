@@ -57,9 +57,12 @@ def test_overrides_are_words_of_their_own():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("{sead}", r"\{sead\} is not a placeholder \(\{config\}, .*did you mean \{seed\}\? Write literal braces"),
-        ("{lr}", r"did you mean \{value:lr\}, for a key\?"),
-        ("{seed:2}", r"\{seed:2\} is not a placeholder; write \{seed\}"),
+        (
+            "{sead}",
+            r"\{sead\} is not a placeholder \(choose from \{config\}, .*did you mean \{seed\}\? Write literal braces",
+        ),
+        ("{lr}", r"did you mean \{value:lr\}\? Write"),
+        ("{seed:2}", r"\{seed:2\} is not a placeholder; choose from \{seed\}"),
         ("{input}", r"\{input\} lacks a name; write \{input:NAME\}"),
         ("{}", r"\{\} is not a placeholder"),
         ("{overrides!h}", r"\{overrides!h\} is not a placeholder"),
