@@ -36,8 +36,8 @@ def build_plan(
     Args:
         settings: the studies, seeds and selection.
         gpu_pool: number of accelerators that Snakemake may use; by default the settings' `gpus`.
-        root: folder of the packages whose code is part of the keys.
-        more: variants that are not declared in files.
+        root: folder with the packages whose code is part of the keys.
+        more: further variants, which no file declares.
 
     Raises ConfigError if the configuration is wrong or the selection is empty.
     """
@@ -56,7 +56,7 @@ def build_plan(
 
 @dataclass
 class _Draft:
-    """Stage of a plan that is being built; further variants that share it are added to `variants`."""
+    """Stage of a plan that is being built; each variant that shares it is added to `variants`."""
 
     study: str
     stage: str
@@ -70,7 +70,7 @@ class _Draft:
 
 
 class _Builder:
-    """Collects the stages of all runs; stages with equal keys are one."""
+    """Builder of a plan: it collects the stages of all runs, and stages with equal keys become one."""
 
     def __init__(self, settings: Settings, studies: Mapping[str, Study], root: Path) -> None:
         self.settings, self.studies = settings, dict(studies)

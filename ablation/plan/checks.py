@@ -35,7 +35,7 @@ def pool_problems(plan: Plan, stages: Iterable[PlannedStage]) -> Iterator[Config
         if gpu <= pool or (stage.id, gpu) in seen:
             continue
         seen.add((stage.id, gpu))
-        problem = f"{stage.id} needs more devices than the {pool} in the pool"
+        problem = f"{stage.id} needs {counted(gpu, 'device')}, but the pool has {pool}"
         remedy = f"run with --resources gpu={gpu}, or leave out the study (--config studies=...)"
         yield ConfigError(*source_of_gpu(plan, stage), gpu, problem, remedy)
 
@@ -56,7 +56,7 @@ def source_of_gpu(plan: Plan, stage: PlannedStage) -> tuple[Path, str]:
 def check_packages(plan: Plan, states: States) -> None:
     """Raise ConfigError if a stage that is to run needs a package that is not installed.
 
-    `needed_packages(stage)` of a config model returns {package: (dotted key that needs it, remedy)}.
+    A config model names these packages in `needed_packages(stage)` -> {package: (dotted key that needs it, remedy)}.
     """
     for stage in pending(plan, states):
         if stage.entry.startswith("trainers.") and find_spec("torch") is None:
@@ -75,7 +75,7 @@ def check_packages(plan: Plan, states: States) -> None:
 def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
     """Return a line for each kind of stage, except commands, that requests several devices but uses only the first.
 
-    root: folder of the packages of the entry modules.
+    root: folder with the packages of the entry modules.
     """
     most: dict[str, PlannedStage] = {}
     sources = Sources(root)  # reads the modules without importing them
@@ -84,8 +84,8 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
         if stage.resources.gpu > (1 if planned is None else planned.resources.gpu) and stage.entry != COMMAND_ENTRY:
             most[stage.id] = stage
     return [
-        f"{stage.id} gets {stage.resources.gpu} devices but uses only one; set gpu: 1 in "
-        f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant "
+        f"{stage.id} gets {stage.resources.gpu} devices but uses only one; set gpu: 1 under "
+        f"studies.{stage.study}.resources.{stage.stage} in the scale's file, not in a variant "
         "(docs/how-to/several-devices.md)"
         for stage in most.values()
         if sources.find(stage.entry) and not _USES_SEVERAL.intersection(sources.binds(stage.entry))
@@ -105,7 +105,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
     problem = f"there are uncommitted files ({listed(files)})" if files else ""
     if files is None:
-        problem, remedy = f"{root.resolve()} is not in a git repository", "put the project into a repository"
+        problem, remedy = f"{root.resolve()} is not in a git repository", "create one with `git init`"
     warnings = []
     for name, count in starting.items():
         if not (problem and count):

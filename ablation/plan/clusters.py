@@ -1,4 +1,4 @@
-"""Requirements of schedulers' profiles, which check them (`__definitions__`) before Snakemake reads its options."""
+"""Check of a scheduler's profile, which calls it (`__definitions__`) before Snakemake reads the command line."""
 
 import re
 import shutil

@@ -1,9 +1,8 @@
-"""Records of the results in a database and in a folder of reports; imported often, so it does not import pydantic.
+"""Records of which results a database and a folder of reports hold; it does not import pydantic, which is slow.
 
 `results/collected.json` lists the sources of the database and the damaged stages: `{files: {path: digest}, stages:
 {key: length and time of each file}, corrupt: {key: reason}}`. A database is current if the list describes the present
-files. `reports/.results` names the results that the reports show, because two results with one folder of reports would
-show each other's numbers.
+files. `reports/.results` names the results that the reports show, so that no other results are drawn into the folder.
 """
 
 import hashlib
@@ -32,8 +31,8 @@ class Sources(NamedTuple):
     """The files and stages from which a database was collected.
 
     files: {path below the results: digest, or length and time} of the plan, the history of analyses and imported files,
-    and the versions of tables and rules. stages: {key: length and time of each collected file}, "" for a stage that has
-    not ended.
+    with the versions of tables and rules. stages: {key: length and time of each collected file}; "" for a stage that
+    has not ended.
     """
 
     files: dict[str, str]
@@ -41,7 +40,7 @@ class Sources(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return a digest of the sources."""
+        """Return a digest of the sources, 16 hex digits."""
         return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:16]
 
     def lost(self, earlier: "Sources") -> list[str]:
@@ -50,13 +49,13 @@ class Sources(NamedTuple):
 
 
 def sources_now(results: Path) -> Sources:
-    """Return the sources that a database collected now would have. Raises the errors of `planned_folders`."""
+    """Return the sources of a database that is collected now. Raises the errors of `planned_folders`."""
     stages = {key: _signature(folder) for key, folder in planned_folders(results).items()}
     return Sources(source_files(results), stages)
 
 
 def source_files(results: Path) -> dict[str, str]:
-    """Return `Sources.files` as a database collected now would have it."""
+    """Return `Sources.files` of a database that is collected now."""
     files = {"tables": SCHEMA_VERSION, "rules": str(len(RULES))}
     files |= {name: sha256(results / name) for name in (PLAN_FILE, HISTORY_FILE) if (results / name).is_file()}
     for path in (results / "imported").rglob("*.[jp]*"):  # JSON and Parquet
@@ -80,7 +79,7 @@ def _signature(folder: Path) -> str:
 def planned_folders(results: Path) -> dict[str, Path]:
     """Return {key: folder} for the stages in plan.json; empty if there is no plan.
 
-    Raises TrackerError if the plan cannot be read, PermissionError if this user may not read it.
+    Raises TrackerError if the plan is damaged, PermissionError if this user may not read it.
     """
     try:
         plan = read_json(results / PLAN_FILE, _MAX_BYTES)
@@ -125,7 +124,7 @@ def is_alone(results: Path) -> bool:
 
 
 def is_copy(results: Path) -> bool:
-    """Return whether a folder's database was collected elsewhere, because its sources are not in the folder."""
+    """Return whether a folder's database is a copy from elsewhere, because its sources are not in the folder."""
     return is_alone(results) and not (results / COLLECTED).exists()
 
 

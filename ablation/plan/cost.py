@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import device_time
+from ablation.contract.numbers import counted, device_time
 from ablation.contract.stage_folder import CHECKS, DATABASE
 from ablation.contract.status import STATUS, read_state
 from ablation.plan.plan_file import Address, Plan, PlannedStage, read_plan
@@ -15,9 +15,9 @@ from ablation.plan.retry import States, pending
 def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tuple[float, int]:
     """Return the estimated device-hours of stages, and the number of stages whose kind has never run.
 
-    A stage's estimate is the mean of its kind, over its own variants if they have run. Runs with earlier code or values
-    and those of `ablation check` count as well. Device-hours are wall time times the number of devices, or times 1 on
-    the CPU.
+    A stage's estimate is the mean of earlier stages with its id, only those of its own variants if there are any. Runs
+    with earlier code or values and those of `ablation check` count as well. Device-hours are wall time times the number
+    of devices, or times 1 on the CPU.
     """
     stages = list(stages)
     spent: dict[tuple[str, str | None], list[float]] = {}
@@ -35,7 +35,7 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
 
 
 def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> States:
-    """Return the states of stages of these kinds that are not in the plan, or that `ablation check` ran."""
+    """Return the states of stages with the same ids that are not in the plan, or that `ablation check` ran."""
     results = plan.settings.results
     kinds = {stage.id: stage.dir.parent for stage in stages}
     folders = [
@@ -68,7 +68,7 @@ def say_due(plan: Plan, states: States) -> None:
     if not (jobs := pending(plan, states)):
         return
     cost = in_words(*hours_of(plan, states, jobs), len(jobs), plan.settings.cost_per_device_hour)
-    print(f"to run: {len(jobs)} job{'s' * (len(jobs) != 1)}, {cost}", file=sys.stderr, flush=True)
+    print(f"to run: {counted(len(jobs), 'job')}, {cost}", file=sys.stderr, flush=True)
     if not (plan.settings.results / DATABASE).exists():
         return
     studies = dict.fromkeys(job.study for job in jobs if job.seed is not None)

@@ -1,6 +1,6 @@
-"""Functions with which the rules of the workflow look up files, resources and commands of their jobs in the plan.
+"""Functions by which the workflow's rules look up the files, resources and commands of their jobs in the plan.
 
-`workflow` is Snakemake's object, which knows only a part of the command line while the rules are read.
+`workflow` is Snakemake's object, in which a part of the command line is missing while the rules are read.
 """
 
 import atexit
@@ -40,12 +40,12 @@ class Jobs:
 
     @cached_property
     def groups(self) -> Groups:
-        """Return the groups of stages; empty if this Snakemake runs the jobs itself."""
+        """Return {stage: its group}; empty if this Snakemake runs the jobs itself."""
         return {} if self.runs_here else groups_of(self.plan)
 
     @cached_property
     def priorities(self) -> dict[Address, int]:
-        """Return the priorities of the stages."""
+        """Return {stage: its priority}."""
         return priorities(self.plan)
 
     # Snakemake's options.
@@ -89,7 +89,7 @@ class Jobs:
     def _forks(self) -> bool:
         """Return whether jobs are forks of a server process that has imported the jobs' libraries.
 
-        They are not on a scheduler's nodes, where each job has its own Snakemake, or if jobs have own environments.
+        They are not on a scheduler's nodes, where each job has its own Snakemake, nor if jobs have own environments.
         """
         usable = sys.platform == "linux" and not self._deployed
         return self.plan.settings.fork_server and self.workflow.is_main_process and usable
@@ -103,7 +103,7 @@ class Jobs:
     def statuses(self, wildcards: Any) -> list[Path]:
         """Return the status files of the grid or, if Snakemake needs no others, those of the stages that are to run.
 
-        It is an input function, which Snakemake calls when it knows the targets.
+        It is an input function, which Snakemake calls after it has read the whole command line.
         """
         if self.runs_here and self.workflow.scheduling_settings is not None:
             # By default 100 jobs a second, for which each round of the scheduler starts a timer and so another round.
@@ -144,33 +144,33 @@ class Jobs:
     # One stage's job: functions that Snakemake calls with wildcards. `id` is such as `debias.train`.
 
     def folder_of(self, id: str) -> str:
-        """Return the folder of a stage, with the wildcard {key}."""
+        """Return the folder of the stages with an id, with {key} as a wildcard."""
         return f"{self.plan.settings.results}/stages/{id.replace('.', '/')}/{{key}}"
 
     def inputs_of(self, id: str) -> Callable[[Any], list[str]]:
-        """Return a function that returns the status files of a stage's inputs."""
+        """Return a function of the wildcards that returns the status files of a stage's inputs."""
         return lambda wildcards: [
             f"{folder}/status.json" for folder in self.plan.stage(id, wildcards.key).inputs.values()
         ]
 
     def resource_of(self, id: str, name: str) -> Callable[[Any], int]:
-        """Return a function that returns a stage's threads, mem_mb, runtime (minutes) or gpu."""
+        """Return a function of the wildcards that returns a stage's threads, mem_mb, runtime (minutes) or gpu."""
         return lambda wildcards: getattr(self.plan.stage(id, wildcards.key).resources, name)
 
     def priority_of(self, id: str) -> Callable[[Any], int]:
-        """Return a function that returns a stage's priority; Snakemake starts the highest first."""
+        """Return a function of the wildcards that returns a stage's priority; Snakemake starts the highest first."""
         return lambda wildcards: self.priorities[id, wildcards.key]
 
     def group_of(self, id: str) -> Callable[[Any], str | None]:
-        """Return a function that returns the name of a stage's group, which a scheduler runs as one job."""
+        """Return a function of the wildcards that returns the name of a stage's group, or None without a group."""
         return lambda wildcards: getattr(self.groups.get((id, wildcards.key)), "name", None)
 
     def scheduler_request(self, id: str) -> dict[str, Callable[[Any], int | str]]:
-        """Return the resources that a profile requests from its scheduler for a stage, in the scheduler's own terms.
+        """Return {resource: function of the wildcards} for a scheduler that has its own terms for resources.
 
-        They are the default resources with `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or `{seconds}`, such as
-        `lsf_extra: -gpu num={gpu}`. A resource with `{gpu}` is empty, or 0, if the stage needs no device. Plugins that
-        read `gpu`, `mem_mb` and `runtime` themselves need no such resources.
+        These are the profile's default resources that contain `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or
+        `{seconds}`, such as `lsf_extra: -gpu num={gpu}`. One with `{gpu}` is empty, or 0, if the stage needs no device.
+        Plugins that read `gpu`, `mem_mb` and `runtime` themselves need none of them.
         """
 
         def in_words(word: str) -> Callable[[Any], int | str]:
@@ -195,11 +195,11 @@ class Jobs:
     # label changes when another variant shares the stage.
 
     def label_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return a function that returns the label of a stage, its variants and seed."""
+        """Return a function that returns a stage's label, which names its variants and seed."""
         return lambda wildcards, output: self.plan.stage(id, wildcards.key).label
 
     def command_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return a function that returns the Python arguments that start a stage, as a fork or as a new process."""
+        """Return a function that returns the arguments of Python that start a stage, as a fork or a new process."""
 
         def command(wildcards: Any, output: Any) -> str:
             stage = self.plan.stage(id, wildcards.key)

@@ -38,7 +38,7 @@ def key_of(value: Any) -> str:
 
 
 def key_values(model: BaseModel, values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return a configuration's values for a key, without values that every stage used before their fields existed.
+    """Return a configuration's values for a key, without fields that have the value of their mark `Absent`.
 
     Args:
         model: the configuration.
@@ -87,12 +87,12 @@ def file_digest(path: Path) -> str:
     try:
         return sha256(path)
     except OSError as error:
-        raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from error
+        raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from error
 
 
 @dataclass(frozen=True)
 class Asset:
-    """Model or data set that a stage reads: its settings, and the key of the stage that fetches it.
+    """Model or data set that a stage reads: its settings and code, and the key of the stage that fetches it.
 
     digests: {path: {file name: digest}} for the sources that are paths.
     """
@@ -105,10 +105,10 @@ class Asset:
 
 @dataclass(frozen=True)
 class Ingredients:
-    """Parts of a stage's key, apart from seed and input keys, and its entries in config.json.
+    """Parts of a stage's key, except seed and keys of inputs, and of the stage's config.json.
 
-    config, rules: configuration and abort rules for config.json; hashed, numbers: those for the key. assets: inputs
-    that are assets by name. inputs: {name: stage} for the other inputs. command: entry of a command in config.json.
+    config, rules: configuration and abort rules in config.json; hashed, numbers: their parts that are in the key.
+    assets: {input: asset}. inputs: {input: stage} for all others. command: entry of a command in config.json.
     """
 
     config: dict[str, Any]
@@ -122,12 +122,12 @@ class Ingredients:
 
 
 class Finder:
-    """Finds the ingredients of stages, and reads files that several stages share only once."""
+    """Finder of the ingredients of stages; it reads files that several stages share only once."""
 
     def __init__(self, root: Path, project: Path = Path(), outside: Iterable[Path] = ()) -> None:
-        """Prepare to find packages below `root`, and files of commands below `project`, the folder of configs/.
+        """Prepare to find packages below `root`, and files of commands below `project`, the folder that holds configs/.
 
-        outside: folders without code, which are results and reports.
+        outside: folders that hold no code, which are those of results and reports.
         """
         self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
         self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], Code] = {}
@@ -209,7 +209,7 @@ class Finder:
         for part in name.split("."):
             model = getattr(model, part, None)
         if not isinstance(model, BaseModel) or not getattr(model, "sources", None):
-            raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
+            raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key with `sources`")
         values = dotted.get(variant.values, name)
         paths = [source["path"] for source in values["sources"] if source["source"] == "path"]
         digests = {
@@ -221,7 +221,7 @@ class Finder:
 
 
 def command_of(definition: StageDefinition) -> dict[str, Any]:
-    """Return the entry of a command in config.json; `reading` is a key of its readers."""
+    """Return the entry of a command in config.json; its `reading` is a key of the readers in `collect`."""
     collect = [collected.model_dump() for collected in definition.collect]
     return {
         "words": definition.words,

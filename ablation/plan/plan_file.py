@@ -55,7 +55,7 @@ class PlannedRun(Strict):
 
 
 class StudyRecord(StudyDefinition):
-    """Definition of a study with the study's name, published numbers, last stage and digest of its analysis plan."""
+    """Definition of a study with its name, published numbers, last stage and the digest of its analysis plan."""
 
     name: str
     analysis_digest: str
@@ -92,7 +92,7 @@ class PlannedStage(Strict):
 
     @property
     def address(self) -> Address:
-        """Return the id and the key by which the plan finds the stage."""
+        """Return the stage's id and key, by which the plan finds it."""
         return self.id, self.key
 
     @property
@@ -142,7 +142,9 @@ def read_plan(path: Path) -> PlanFile:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key, problem = ".".join(map(str, first["loc"])), first["msg"]
-        raise ConfigError(path, key, None, f"is not a plan ({problem})", "delete it and run `snakemake`") from None
+        raise ConfigError(
+            path, key, None, f"is not a plan ({problem})", "delete it and run `snakemake`"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ class Plan:
         try:
             return self.stages[id, key]
         except KeyError:
-            problem = f"the stage {id} does not exist, because the configuration or the code has changed"
+            problem = f"this stage of {id} is no longer planned, because the configuration or the code has changed"
             raise ConfigError(self.file, "stages", key, problem, "start snakemake again") from None
 
     def stage_ids(self) -> list[str]:
@@ -234,7 +236,7 @@ class Plan:
         return [stage for address, stage in self.stages.items() if address in needed]
 
     def _sharded(self, seeds: list[int]) -> list[int]:
-        """Return those of the seeds that are selected, by the shard and by `seed`.
+        """Return the seeds that the settings `shard` and `seed` select.
 
         All runs of a seed are in one shard, because they are paired.
         """
@@ -261,9 +263,9 @@ class Plan:
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
-    """Return {study: {variant: number of seeds}} from the file of added seeds; {} without this file.
+    """Return {study: {variant: number of seeds}} from the file of added seeds; {} if there is none.
 
-    Raises ConfigError if the file is damaged, because planning fewer seeds would undo decisions.
+    Raises ConfigError if the file is damaged, because to plan fewer seeds would undo decisions.
     """
     path = results / EXTRA_SEEDS
     try:
@@ -276,11 +278,11 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
             first = error.errors(include_url=False)[0]
             key, value, why = ".".join(map(str, first["loc"])), first["input"] if first["loc"] else None, first["msg"]
         problem = f"must hold a number of seeds from 1 to {_MAX_SEEDS:,} for each study and variant ({why})"
-        raise ConfigError(path, key, value, problem, "repair the file, or delete it to drop added seeds") from None
+        raise ConfigError(path, key, value, problem, "correct the file, or delete it to drop all added seeds") from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:
-    """Raise the numbers of seeds of a study's variants in the file of added seeds; no number becomes smaller."""
+    """Increase the numbers of seeds of a study's variants in the file of added seeds; no number becomes smaller."""
     content = load_extra_seeds(results)
     merged = dict(content.get(study, {}))
     for variant, count in counts.items():
@@ -289,7 +291,7 @@ def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> No
 
 
 def extended(seeds: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return `count` seeds: the given seeds, followed by the smallest integers that are not among these."""
+    """Return the seeds, extended to `count` by the smallest integers from 0 that are not among them."""
     result, candidate = list(seeds), 0
     while len(result) < count:
         if candidate not in seeds:

@@ -43,7 +43,7 @@ def pending(plan: Plan, states: States, study: str | None = None) -> list[Planne
 
 
 def to_do(plan: Plan, states: States) -> list[PlannedStage]:
-    """Return the selected stages that Snakemake must know: those to run, or all if Snakemake compares file times.
+    """Return the selected stages that Snakemake must consider: those to run, or all if it compares file times.
 
     Snakemake collects again if the status of an ended stage is newer than the database. It need not compare them if
     some stages are to run, after which it collects anyway, or if the database is current. This saves more than a
@@ -70,7 +70,7 @@ def _is_current(plan: Plan, states: States) -> bool:
 DAMAGED, REREAD, UNBLOCKED, RETRIED = "damaged", "reread", "unblocked", "retried"
 _SAID = {
     DAMAGED: "{0.id} {0.label} runs again because its files are damaged ({0.dir})",
-    REREAD: "{0.id} {0.label} is read again because its `collect` changed",
+    REREAD: "the files of {0.id} {0.label} are read again because its `collect` changed",
     UNBLOCKED: "{0.id} {0.label} runs again because nothing blocks it any more",
 }
 
@@ -78,8 +78,8 @@ _SAID = {
 class Actions(NamedTuple):
     """Changes that a start makes to existing results before the first job.
 
-    again: {stage: reason} for the ended stages that run again, whose statuses are set aside. states: states of all
-    stages after that. collected: content of collected.json.
+    again: {stage: reason} for the ended stages that run again, whose statuses are set aside. states: the states of all
+    stages afterwards. collected: the content of collected.json.
     """
 
     again: dict[Address, str]
@@ -92,7 +92,7 @@ class Actions(NamedTuple):
 
 
 def decide(plan: Plan, states: States) -> Actions:
-    """Return the selected stages that have ended but run again, with their reasons.
+    """Return the actions for the selected stages that have ended but run again, with one of four reasons.
 
     damaged: the status cannot be read, or `collect` could not read another file. reread: the readers of a command have
     changed; the program itself does not run again. unblocked: the stage was blocked, but its inputs have been repaired
@@ -124,8 +124,8 @@ def decide(plan: Plan, states: States) -> Actions:
 def apply(plan: Plan, actions: Actions) -> None:
     """Set aside the statuses of stages that run again, then write the plan.
 
-    A status is renamed to the first free `status.attempt-N.json`. A database that lacks present results gets an old
-    date, so that Snakemake collects again.
+    A status is renamed to the first free `status.attempt-N.json`. A database that is not current gets an old date, so
+    that Snakemake collects again.
     """
     results = plan.settings.results
     for address in actions.again:

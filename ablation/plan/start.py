@@ -1,7 +1,7 @@
-"""Start of the workflow, which imports this module; the code runs once, before the first job.
+"""Start of the workflow, before the first job.
 
-load_jobs(workflow, config, scheduler) -> the jobs, in which rules look up their files and resources.
-prepare(plan, states) -> lines to print, after it has checked everything and written the plan's files.
+load_jobs(workflow, config, scheduler) -> the jobs, in which the rules look up their files and resources.
+prepare(plan, states) -> lines to print, after all checks have passed and the plan's files have been written.
 follow(plan, states) -> a thread that draws the page after each seed while the grid runs, in a separate process.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.settings import load_settings
+from ablation.contract.display import joined
 from ablation.contract.errors import TrackerError, explained
 from ablation.plan import retry
 from ablation.plan.build import PROJECT, build_plan
@@ -86,10 +87,9 @@ def _say(lines: Iterable[str]) -> None:
 
 
 def hold(results: Path) -> int:
-    """Lock the results until this process ends, so that no second Snakemake runs the same stages.
+    """Lock the results until this process ends, so that no second Snakemake runs the same stages; return the handle.
 
-    Return the descriptor. The lock replaces Snakemake's own (the profile sets `nolock`), which would remain after a
-    kill.
+    The lock replaces Snakemake's own (the profile sets `nolock`), which would remain after a kill.
     """
     results.mkdir(parents=True, exist_ok=True)
     lock = results / ".lock"
@@ -97,20 +97,20 @@ def hold(results: Path) -> int:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        remedy = "wait until it ends, or choose other folders with results=... and reports=..."
+        remedy = "wait until it ends, or name other folders with --config results=... reports=..."
         raise TrackerError(f"{results}: another snakemake is running here; {remedy}") from None
     except OSError as error:  # for example Lustre without `flock`
         problem = f"cannot be locked ({error.strerror})"
-        remedy = "mount the file system with locks, or choose other folders with results=... and reports=..."
+        remedy = "mount the file system with locks, or name other folders with --config results=... reports=..."
         raise TrackerError(f"{lock}: {problem}; {remedy}") from None
     return handle
 
 
 def end_within(seconds: float, scheduler: type) -> None:
-    """Let SIGTERM end Snakemake: no more jobs start, and after this many seconds those that still run are ended.
+    """Let SIGTERM end Snakemake: no more jobs start, and jobs that still run after this many seconds are ended.
 
-    Snakemake's own handler runs in the main thread and takes a lock that this thread may already hold, so it could wait
-    forever. Here it runs in a separate thread.
+    Snakemake's own handler would run in the main thread and take a lock that this thread may already hold, so it could
+    wait forever. Here it runs in a separate thread.
     """
     gracefully = scheduler.exit_gracefully  # type: ignore[attr-defined]
 
@@ -127,7 +127,7 @@ def end_within(seconds: float, scheduler: type) -> None:
 
 
 def _prefer_own_sacct() -> None:
-    """Put the profile's `sacct` before Slurm's on the path; its text states the reason. Do nothing without Slurm."""
+    """Put the profile's `sacct`, which states the reason, before Slurm's on the path; do nothing without Slurm."""
     if shutil.which("sbatch"):
         folder = os.path.join(WORKFLOW, "profiles", "slurm", "bin")
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
@@ -136,8 +136,8 @@ def _prefer_own_sacct() -> None:
 def selection_note(plan: Plan) -> list[str]:
     """Return a line for each study with the parents that are selected in addition to the named variants."""
     return [
-        f"{study}: {', '.join(parents)} {'runs' if len(parents) == 1 else 'run'} as well, because a "
-        "variant is judged against its parent"
+        f"{study}: {joined(parents)} {'runs' if len(parents) == 1 else 'run'} as well, because a variant is judged "
+        "against its parent"
         for study, parents in plan.parents_added.items()
     ]
 
@@ -145,10 +145,10 @@ def selection_note(plan: Plan) -> list[str]:
 def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     """Set aside results that are to be made again, write plan.json and config.json, and return lines for the user.
 
-    states: the current states of all stages; those of stages that run again become `missing`. Raises ConfigError if a
-    study refuses uncommitted files and there are some below `root`, by default the project; if a stage's folder is a
-    link; if the folder of reports shows other results; or if a stage that is to run needs more devices than there are
-    or a package that is not installed.
+    states: the current states of all stages, which are updated in place; stages that run again become `missing`. Raises
+    ConfigError if a study refuses uncommitted files and there are some below `root`, by default the project; if a
+    stage's folder is a link; if the folder of reports shows other results; or if a stage that is to run needs more
+    devices than there are, or a package that is not installed.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     retry.refuse_links(plan)
@@ -164,7 +164,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
 
 def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _POLL) -> threading.Thread | None:
-    """Start and return the thread that draws the page while the grid runs; None if only the last page is due."""
+    """Start and return the thread that draws the page while the grid runs; None if `parts` is empty."""
     waiting = parts(plan, states)
     if not waiting:
         return None

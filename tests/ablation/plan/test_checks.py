@@ -29,8 +29,8 @@ def test_the_pool_of_the_invocation_counts_and_the_file_that_asks_is_named(toy):
     path = toy.variant("big", {"extends": "base", "why": "x", "gpu": 4, "lr": 0.5})
     said = pool_refusal(build(toy))
     assert said.startswith(f"{path}: gpu = 4: toy.")
-    assert "needs more devices than the 2 in the pool; run with --resources gpu=4" in said
-    assert "than the 3 in the pool" in pool_refusal(build(toy, 3))
+    assert "needs 4 devices, but the pool has 2; run with --resources gpu=4" in said
+    assert "but the pool has 3" in pool_refusal(build(toy, 3))
     plan = build(toy, 4)
     check_pool(plan, states_of(plan))
     assert plan.studies["toy"].variants["big"].gpu == 4
@@ -54,7 +54,7 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
 def test_validate_says_what_will_be_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
-    refused = "will be refused: gad.evaluate needs more devices than the 0 in the pool"
+    refused = "will be refused: gad.evaluate needs 1 device, but the pool has 0"
     assert refused in output(capsys, "validate", *words, status=1)
 
 
@@ -73,8 +73,8 @@ def said(toy, train, gpu=4):
 
 def test_a_stage_that_uses_one_is_warned_of_once(toy):
     assert said(toy, RUN) == [
-        "warning: toy.train gets 4 devices but uses only one; set gpu: 1 in "
-        "studies.toy.resources.train of the scale, not in a variant (docs/how-to/several-devices.md)"
+        "warning: toy.train gets 4 devices but uses only one; set gpu: 1 under "
+        "studies.toy.resources.train in the scale's file, not in a variant (docs/how-to/several-devices.md)"
     ]
     assert not said(toy, RUN, gpu=1)
 
