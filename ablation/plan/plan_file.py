@@ -142,9 +142,7 @@ def read_plan(path: Path) -> PlanFile:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key, problem = ".".join(map(str, first["loc"])), first["msg"]
-        raise ConfigError(
-            path, key, None, f"is not a plan ({problem})", "delete it and run `snakemake`"
-        ) from None
+        raise ConfigError(path, key, None, f"is not a plan ({problem})", "delete it and run `snakemake`") from None
 
 
 @dataclass(frozen=True)

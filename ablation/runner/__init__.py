@@ -1,1 +1,1 @@
-"""Runs one stage: manages its folder, status, lock and devices, and starts the program if the stage is a command."""
+"""Run one stage: manage its folder, status, lock and devices, and start the program if the stage is a command."""

@@ -1,8 +1,8 @@
-"""Stages that are commands: any program, which is started without a shell and writes files that a reader reads.
+"""Stages that are commands: any program, started without a shell, whose files a reader then reads.
 
 The program writes files to `output/` in the stage's folder, and its standard output and error go to `log.txt`. It
-succeeds with exit status 0 only. If it is killed from outside, as for lack of memory, the stage leaves no status and
-starts again in the same folder, where the program may find its own checkpoint.
+succeeds only with exit status 0. If it is killed from outside, for example for lack of memory, the stage leaves no
+status and starts again in the same folder, where the program may find its own checkpoint.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm:
 
 
 class CommandPlan(NamedTuple):
-    """A command in config.json: words, readers and their module, key of the number of steps, and time limit."""
+    """A command in config.json; `steps` is the config key of its number of steps, `time_limit` is in minutes."""
 
     words: list[str]
     collect: list[dict[str, Any]]
@@ -46,7 +46,7 @@ class CommandPlan(NamedTuple):
 
 
 def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Sequence[int], devices: int) -> float:
-    """Run the command and read its files; return the seconds of an earlier attempt if only its files are read again.
+    """Run the command and read its files; return 0, or the seconds of an earlier run if only its files are read again.
 
     The files of a command that succeeded are read again if `collect` has changed since, or if they could not be read.
     If the same readers still cannot read them, the command runs again.
@@ -55,11 +55,11 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
         stage: the stage.
         values: the configuration that the stage reads.
         plan: the command.
-        locks: descriptors of the locks of folder and devices, kept until all processes of the command have ended.
+        locks: descriptors of the locks of folder and devices, held until all processes of the command have ended.
         devices: number of leased accelerators.
 
     Raises:
-        RuntimeError: the command failed, was too slow, or left no readable files; the text names the cause.
+        RuntimeError: the command failed, exceeded its time limit, or left no readable files; the text names the cause.
         NoResult: the command was ended from outside.
         Diverged: an abort rule trips on the command's metrics.
     """
@@ -129,7 +129,7 @@ def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return {path: (inode, size, time)} of each file below a folder; any write to a file changes these numbers."""
+    """Return {path: (inode, size, time in ns)} of the files below a folder; writing to a file changes its numbers."""
     stamps = {}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int
 
 
 class _Yaml(yaml.SafeDumper):
-    """Writes YAML with quotes around text that YAML 1.1 or 1.2 reads as a number; PyYAML supports only 1.1."""
+    """Dumper that quotes text that YAML 1.1 or 1.2 reads as a number; PyYAML considers only 1.1."""
 
 
 _Yaml.add_representer(
@@ -175,7 +175,7 @@ def _left_by(folder: Path) -> Path:
 
 
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
-    """Return (steps done, all steps) of a text's last progress bar that counts to `total`, or to any number if None."""
+    """Return (steps done, all steps) of the last progress bar in a text that counts to `total` (None: any number)."""
     bars = [(int(done), int(steps)) for done, steps in _BAR.findall(text)]
     fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
     return fitting[-1] if fitting else None

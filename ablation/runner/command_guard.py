@@ -1,4 +1,4 @@
-"""Runs a command, and ends it together with all processes that it started.
+"""Run a command, and end it together with all processes that it started.
 
     python -P ablation/runner/command_guard.py PARENT GRACE WORD...
 
@@ -65,7 +65,7 @@ def adopt_orphans() -> None:
 
 
 def _ask_at_end_of(parent: int, number: int) -> None:
-    """Arrange that this process gets a signal when its parent ends, or at once if the parent has already ended."""
+    """Arrange for this process to get a signal when its parent ends, or at once if the parent has already ended."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:
@@ -73,7 +73,7 @@ def _ask_at_end_of(parent: int, number: int) -> None:
 
 
 def end_below(grace: float) -> int:
-    """End all processes below this one, by force after `grace` seconds; return the number of processes ended."""
+    """End all processes below this one, by force after `grace` seconds; return how many there were at first."""
     first = left = _below()
     if not left:
         return 0

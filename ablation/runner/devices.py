@@ -1,17 +1,17 @@
 """Leases of accelerator devices by file locks, which are released when the process ends.
 
-Snakemake's `gpu` resource only counts; it does not assign devices, and several invocations do not know each other. So
-each job locks a file for each of its devices in a folder of this user on this host. The kernel releases the lock when
-the last process with the descriptor ends in any way.
+Snakemake's `gpu` resource only counts: it assigns no devices, and separate invocations do not share it. So each job
+locks a file for each of its devices, in a folder of this user on this host. The kernel releases a lock when the last
+process that holds its descriptor ends in any way.
 
 If a scheduler sets CUDA_VISIBLE_DEVICES, the job owns these devices, and their numbers have no meaning outside the job
-(with cgroups every job sees device 0). The names of the locks then contain the job's id, so that stages in one
-allocation share them and other jobs do not. Steps of one Slurm job may or may not share devices, which Slurm's list of
-the host's device numbers shows, if there is one. A scheduler's job without CUDA_VISIBLE_DEVICES, such as a shell on a
-login node, has no devices of its own and shares the host's.
+(with cgroups every job sees device 0). The names of the locks then contain the job's id, so that the stages of one
+allocation share the locks and other jobs do not. Whether the steps of a Slurm job share devices is known only from
+Slurm's list of the host's device numbers, which is used if it exists. A scheduler's job without CUDA_VISIBLE_DEVICES,
+such as a shell on a login node, has no devices of its own and shares the host's.
 
-A request waits until all its devices are free at once, so a large request may wait long behind small ones of another
-invocation (Snakemake's count prevents this within one invocation).
+A request waits until all its devices are free at once, so a large request may wait long behind the small ones of
+another invocation; within one invocation, Snakemake's count prevents this.
 """
 
 import ctypes
@@ -74,8 +74,8 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
         return Lease([])
     if count > len(pool):
         raise ValueError(
-            f"the stage needs {count} devices, but only {len(pool)} are visible ({', '.join(pool)}); "
-            "lower the variant's `gpu`"
+            f"the stage needs {count} devices, but the only visible ones are {', '.join(pool)}; make more visible, or "
+            "lower `gpu`"
         )
     folder, locks, waited = lease_folder(), _lock_names(pool, os.environ), False
     while True:
@@ -89,7 +89,7 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
 
 
 def visible_devices() -> list[str]:
-    """Return a token for each device that this process may use: its index, or its UUID if the environment names it.
+    """Return a token for each device that this process may use: its index, or its UUID if the environment lists UUIDs.
 
     CUDA_VISIBLE_DEVICES is parsed as CUDA does (torch.cuda._parse_visible_devices): all entries have the kind of the
     first one, the first invalid entry (`NoDevFiles`, -1, an unknown index or UUID) ends the list, and a repeated entry
@@ -119,15 +119,15 @@ def visible_devices() -> list[str]:
 def lease_folder() -> Path:
     """Return the folder of the locks, which ABLATION_LEASES overrides.
 
-    It does not depend on XDG_RUNTIME_DIR or TMPDIR, which differ between login shells, cron and schedulers; the former
-    is also deleted at logout while jobs run. Raises PermissionError if the folder belongs to another user.
+    It does not depend on XDG_RUNTIME_DIR or TMPDIR, which differ between login shells, cron and schedulers; the folder
+    of the former is also deleted at logout while jobs run. Raises PermissionError if it belongs to another user.
     """
     folder = Path(os.environ.get("ABLATION_LEASES") or f"/tmp/ablation-tracker-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(
-            f"{folder} is not a folder of this user; remove it, or set ABLATION_LEASES to another folder"
+            f"{folder} is not a folder owned by this user; remove it, or set ABLATION_LEASES to another folder"
         )
     return folder
 
@@ -175,7 +175,10 @@ def _try_lock(path: Path) -> int | None:
 
 
 def _index(token: str) -> str:
-    """Return the index of a device whose token is a UUID or the start of one, so that all its names share one lock."""
+    """Return the index of a device by its UUID or the start of it, so that all its names share one lock.
+
+    Any other token is returned unchanged.
+    """
     if not token.startswith("GPU-"):
         return token
     matching = [str(index) for index, uuid in enumerate(_uuids()) if uuid.startswith(token)]
@@ -187,7 +190,7 @@ def _uuids() -> list[str]:
 
 
 def _ask_driver(question: str) -> list[str]:
-    """Ask the driver for a text about each NVIDIA device, without torch, whose import would fix the visible devices."""
+    """Ask NVML's function `question` about each device, without torch, whose import would fix the visible devices."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""Starts a stage as a fork of the grid's fork server, or else as a new process.
+"""Start a stage as a fork of the grid's fork server, or else as a new process.
 
     python -I -S ablation/runner/fork_client.py trainers --config F/config.json --out F ... --parent PID
 
@@ -40,10 +40,10 @@ def address_of(parent: int, kind: str) -> str:
 
 
 def ask(address: str, arguments: list[str], *, listener: int | None = None) -> tuple[int | None, str]:
-    """Send the job to the server and wait until it ends. Return (exit status, "") or (None, reason of the refusal).
+    """Send the job to the server, wait until it ends, and return (exit status, "") or (None, reason of the refusal).
 
-    The reason is empty if there is no server, or if it ends first. listener: the process that must own the address,
-    because containers that share a network share addresses.
+    The reason is empty if there is no server, or if the server ends first. listener: the id of the process that must
+    own the address, because containers that share a network share addresses.
     """
     umask = os.umask(0)
     os.umask(umask)

@@ -1,15 +1,15 @@
 """The fork server of a grid, which imports torch and transformers once and then forks itself for each stage.
 
-    python -m ablation.runner.fork_server --parent PID trainers      serves the socket that is its file 0
+    python -m ablation.runner.fork_server --parent PID trainers      serves the socket that is its standard input
 
 Commands have a second server (`commands`), which imports the packages of their readers, without torch.
 
-Snakemake starts a server before the first stage, and it ends with Snakemake. It has one thread, no accelerator and only
-installed packages: a fork imports `ablation.runner.run` itself, so it gets the code as it is then. A stage is killed
-when its client (ablation/runner/fork_client.py), this process or Snakemake ends in any way.
+Snakemake starts a server before the first stage, and it ends with Snakemake. It has one thread, uses no accelerator and
+imports only installed packages: a fork imports `ablation.runner.run` itself, so it runs the code as it is then. A stage
+is killed when its client (ablation/runner/fork_client.py), this process or Snakemake ends in any way.
 
-A job whose environment, working folder or packages differ from this process's is refused; its client then starts a new
-process.
+A job is refused if its environment, working folder or packages differ from this process's; its client then starts a
+new process.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ def start(kind: str = TRAINERS) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Serve until the process behind `--parent` ends."""
+    """Serve until the process that `--parent` names ends."""
     end_with_parent(int(sys.argv[2]))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     places = sys.path[1:]  # before packages extend it
@@ -102,11 +102,11 @@ def main() -> None:
         if problem:
             raise Refused(problem)
         if request.folder != os.getcwd():
-            raise Refused(f"its working folder is not {os.getcwd()}")
+            raise Refused(f"the stage's working folder is not {os.getcwd()}")
         if others := {name for name, _ in _comparable(request.environment) ^ environment}:
-            raise Refused(f"its environment differs in {', '.join(sorted(others))}")
+            raise Refused(f"the stage's environment differs in {', '.join(sorted(others))}")
         if _installed(places) != installed:  # the provenance would name versions that a fork does not use
-            raise Refused("packages were installed or removed since the grid started")
+            raise Refused("packages have been installed or removed since the grid started")
 
     run("ablation.runner.run", serve(socket.socket(fileno=0), check).arguments)
 
@@ -122,7 +122,7 @@ def _installed(places: Sequence[str]) -> set[tuple[str, int]]:
 
 
 def import_packages(names: Sequence[str] = PACKAGES) -> None:
-    """Import the libraries that stages use."""
+    """Import the named libraries, as far as they are installed, and what they load only at first use."""
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -148,7 +148,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
     """Fork for each client, kill the fork when its client ends, and send the client the fork's exit status.
 
     Returns only in a fork, with the client's request, after taking over the client's files, environment and umask.
-    check: raises Refused or OSError for a request that a fork cannot serve.
+    check: function that raises Refused or OSError for a request that a fork cannot serve.
     """
     # Forks import these modules again. They are listed here, as a fork that reads all names would copy their pages.
     tracker_modules = [name for name in sys.modules if name.partition(".")[0] == "ablation"]
@@ -204,7 +204,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
 def _receive(client: socket.socket, files: list[int]) -> Request:
     """Return a client's request, and append the client's file descriptors 0, 1 and 2 to `files`."""
     if peer_of(client)[1] != os.getuid():
-        raise Refused("it belongs to another user")
+        raise Refused("the request comes from another user")
     client.settimeout(10)  # all other clients wait meanwhile
     content, received, _, _ = socket.recv_fds(client, 1 << 20, 3)
     files += received

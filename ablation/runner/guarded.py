@@ -1,4 +1,4 @@
-"""Runs a program below a guard process, which can end all processes that the program started, and reports its end.
+"""Run a program below a guard process, which can end all processes that the program started, and report its end.
 
 This module imports little, because `ablation try` uses it without a stage or a log.
 """
@@ -52,9 +52,10 @@ def run_guarded(
 ) -> int:
     """Run a command below a guard process; return its exit status, or minus the number of the signal that ended it.
 
-    All its processes have ended when this function returns or raises. follow: called every second. minutes: time limit,
-    after which RuntimeError is raised. log, folder, environment: output, working folder and environment of the command;
-    by default those of this process.
+    All its processes have ended when this function returns or raises. locks: descriptors that only the guard inherits.
+    follow: called every second. minutes: time limit, after which RuntimeError is raised. log, folder, environment:
+    output, working folder and environment of the command, by default those of this process. Raises NoResult if
+    ABLATION_GRACE is not valid.
     """
     grace = _grace()
     adopt_orphans()
@@ -98,18 +99,20 @@ def _ends_within(guard: subprocess.Popen[bytes], minutes: float | None, follow: 
 
 
 def _grace() -> str:
-    """Return the seconds between SIGTERM and SIGKILL as text. Raises NoResult if ABLATION_GRACE is not valid."""
     written = os.environ.get("ABLATION_GRACE") or GRACE
     try:
         if 0 <= float(written) < math.inf:
             return written
     except ValueError:
         pass
-    raise NoResult(f"ABLATION_GRACE = {written!r} is not a number of seconds of at least 0; correct it, or unset it")
+    raise NoResult(f"ABLATION_GRACE = {written!r} is not a number of seconds such as 10; correct it, or unset it")
 
 
 def failure(code: int, words: str) -> Exception:
-    """Return the error for a command's exit status other than 0; `words` is the last line of the command's log."""
+    """Return the error for a command's exit status `code` other than 0; `words` is a line of its log (`last_words`).
+
+    A negative `code` is minus a signal. A command that was ended from outside gets NoResult, any other RuntimeError.
+    """
     words = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
     if number in _FROM_OUTSIDE:
@@ -129,7 +132,7 @@ def last_words(log: Path, begin: int) -> str:
 
 
 def tail(log: Path, begin: int) -> str:
-    """Return the log from byte `begin` on, or from its start if a program has truncated it (`> /dev/stderr`)."""
+    """Return at most 64 KiB of the log's end after byte `begin`, which is 0 if a program has truncated the log."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Reads the input of a stage's process, and checks that the code has not changed since the plan."""
+"""Read the input of a stage's process, and check that the code has not changed since the stage was planned."""
 
 import argparse
 import errno
@@ -42,16 +42,16 @@ class Job:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the parsed command line of `ablation.runner.run`. Raises SystemExit if the command line is not valid."""
     parser = argparse.ArgumentParser(prog="python -m ablation.runner.run", description="Run one stage of one variant.")
-    parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
-    folder = "folder of an earlier stage"
+    parser.add_argument("--config", type=Path, required=True, help="config.json that the plan wrote for the stage")
+    folder = "name and folder of an input stage"
     parser.add_argument("--input", action="append", default=[], type=_input, metavar="NAME=DIR", help=folder)
     parser.add_argument("--out", type=Path, required=True, help="the stage's folder")
-    parser.add_argument("--gpus", type=int, default=0, help="devices to lease; a machine without devices leases none")
+    parser.add_argument("--gpus", type=int, default=0, help="devices to lease (none if the machine has none)")
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads")
-    parser.add_argument("--label", default="", help="variant and seed, for the terminal")
-    parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
-    parser.add_argument("--since", type=Path, help="take over a result that is younger than this file")
-    parser.add_argument("--parent", type=int, help="process id of the caller; this process ends with it")
+    parser.add_argument("--label", default="", help="variant and seed to show on the terminal")
+    parser.add_argument("--wait", type=float, default=0, help="minutes to wait while another process runs the stage")
+    parser.add_argument("--since", type=Path, help="use an existing result if it is newer than this file")
+    parser.add_argument("--parent", type=int, help="process id of the caller; this process ends when the caller ends")
     return parser.parse_args(argv)
 
 
@@ -83,22 +83,22 @@ def read_job(argv: Sequence[str]) -> Job:
 
 
 def changed_code(code: Code) -> str:
-    """Return an error message that names the code that changed since the plan; empty if no code changed."""
+    """Return an error message that names the code that has changed since the stage was planned; empty if none has."""
     try:
         edited = changed(code, _PROJECT if code.entry else Path())  # a command's files are in the working folder
     except ConfigError as error:  # a file was deleted, or is being edited
         edited = [str(error.value or error.file)]
     names = listed(edited)
-    files = "" if code.entry else "; if the program itself writes such a file, remove the file from `code`"
-    problem = f"its code has changed since the plan ({names}), so its key is no longer valid"
+    files = "" if code.entry else "; if the program itself writes one of these files, remove it from `code`"
+    problem = f"its code has changed since the stage was planned ({names}), so its key is no longer valid"
     return names and f"{problem}; start snakemake again{files}"
 
 
 def import_code(job: Job) -> dict[str, Any]:
     """Import the trainers' modules that the stage's key covers; return the variant's parts, {slot: function or class}.
 
-    All are imported now, because a stage might otherwise import an edited one hours later. Raises OSError (ECANCELED)
-    if one was edited before it was imported.
+    All are imported now, because a stage might otherwise import an edited module hours later. Raises OSError
+    (ECANCELED) if a module was edited before it was imported.
     """
     for file in job.code.files:
         if file.startswith(f"{PACKAGES[0]}/"):
@@ -128,5 +128,5 @@ def check_modules(job: Job, loaded_before: int) -> None:
     if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
             f"the stage imported {', '.join(others)}, which its key does not cover, so a change there would not rerun "
-            "it; import the module by an import statement, or name it in the study's `parts`"
+            "it; use an import statement for the module, or name it in the study's `parts`"
         )

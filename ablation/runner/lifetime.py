@@ -38,8 +38,8 @@ def prepare_process(threads: int) -> None:
 def keep_freed_memory() -> None:
     """Keep up to 1 GiB of freed memory at the end of the heap, except for allocations above 32 MiB.
 
-    By default glibc returns it to the system, which zeroes the pages at the next allocation: a tenth of the CPU time of
-    training small models. Has no effect with another C library.
+    By default glibc returns it to the system, which zeroes the pages at the next allocation; this takes a tenth of the
+    CPU time of training small models. It has no effect with another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -58,9 +58,9 @@ def end_on_signals() -> None:
 def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], None] = lambda holder: None) -> int:
     """Lock `folder` until this process ends; return the descriptor.
 
-    wait: seconds to wait for another process, at least one, because `ablation status` and `collect` take the lock for
-    an instant. on_wait: called after the first second with the holder of the lock. Raises FolderInUse if the folder is
-    still locked at the end. Works across machines if the file system supports flock, as NFS does.
+    wait: seconds to wait for another process; at least one, because `ablation status` and `collect` take the lock for
+    an instant. on_wait: called after the first second with a description of the lock's holder. Raises FolderInUse if
+    the folder is still locked at the end. Works across machines if the file system supports flock, as NFS does.
     """
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     if not _lock_within(descriptor, _PATIENCE):

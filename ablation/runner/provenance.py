@@ -21,7 +21,7 @@ _NAME, _VERSION = (re.compile(rf"^{field}:(.*)$", re.MULTILINE) for field in ("N
 def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str], tree: Path = _PACKAGES) -> None:
     """Write `provenance.json` into `out`, and `diff.patch` if the working tree differs from its commit.
 
-    tree: folder of the code, by default the one with this package.
+    tree: folder in the git repository of the code, by default the folder of this package.
     """
     git = describe_tree(tree)
     diff = git.pop("diff")
@@ -77,7 +77,7 @@ def describe_hardware() -> dict[str, Any]:
 
 
 def _packages() -> dict[str, str]:
-    """Return {package: version} of all installed packages; of two with one name, the first on the module path.
+    """Return {package: version} of all installed packages; of two with the same name, the first on the module path.
 
     Regular expressions read the two fields, because parsing all metadata takes 0.15 s.
     """

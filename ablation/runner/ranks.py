@@ -1,4 +1,4 @@
-"""The processes of a stage. Usually there is one; several share the rows and the weights of a model.
+"""Ranks, which are the processes of a stage. Usually there is one; several share the rows and weights of a model.
 
 All ranks of a stage run the same code with the same seeds. They differ in the rows that they compute and in the part of
 the weights that they store. Results are gathered if a trainer needs all of them, and are then the same on all ranks.
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """The ranks of a stage that has only one process; `trainers.parallel.group.Group` is for several processes."""
+    """The only rank of a stage with one process; `trainers.parallel.group.Group` is its counterpart for several."""
 
     rank, size = 0, 1
     halvings = 0  # how often an earlier start of these processes ran out of memory
@@ -22,11 +22,10 @@ class Ranks:
     def in_parts(
         self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
     ) -> list[T]:
-        """Apply `work` to parts of the rows (a tensor or list).
+        """Apply `work` to parts of the rows (a tensor or list), and return the results of all ranks in order.
 
-        Each rank gets at most `size` rows at once; all results are returned in order.
-
-        before_each: called before each part with whether it is the last one. All ranks must call it.
+        size: largest number of rows of a part. before_each: called before each part of a rank, with whether it is that
+        rank's last part. All ranks must call this method.
         """
         results = []
         for start in range(0, len(rows), size):
@@ -39,7 +38,7 @@ class Ranks:
         loss.backward()
 
     def share(self, count: int) -> slice:
-        """Return the slice of `count` things that belongs to this rank; the slice may be empty."""
+        """Return the slice of a sequence of length `count` that belongs to this rank; it may be empty."""
         return slice(0, count)
 
     def gather(self, value: T) -> list[T]:
@@ -55,20 +54,14 @@ class Ranks:
         return [result for of_rank in self.gather(results) for result in of_rank]
 
     def add_up(self, tensors: Sequence[Any]) -> None:
-        """Replace tensors by their sums over ranks, which are bit for bit equal on all ranks.
-
-        All ranks must call it.
-        """
+        """Replace tensors by their sums over ranks, which are bitwise equal on all ranks. All ranks must call it."""
 
     def same(self, value: T) -> T:
         """Return the value of the first rank. All ranks must call it."""
         return value
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model from `make`.
-
-        If there are several ranks, only the first has the weights until `shard` is called.
-        """
+        """Return the model from `make`; of several ranks, only the first has its weights until `shard` is called."""
         return make()
 
     def shard(self, model: T, *, autocast: bool = False) -> T:
@@ -82,7 +75,7 @@ class Ranks:
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
         """Yield the model, or a copy, with all weights on this rank, so that this rank can call it without the others.
 
-        autocast: whether it is called under bfloat16 autocast. The model must not be trained meanwhile.
+        autocast: whether it is called under bfloat16 autocast. The model must not be trained inside the `with` block.
         """
         yield model
 

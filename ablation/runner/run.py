@@ -1,19 +1,19 @@
-"""Runs one stage in its folder: locks the folder, calls the trainer or command, and writes status.json.
+"""Run one stage in its folder: lock the folder, call the trainer or command, and write status.json.
 
     python -m ablation.runner.run --config F/config.json --input prepare=DIR --out F --gpus 1 --label "v8 seed 0"
 
 A stage is refused if its code differs from the code that the plan hashed, because its key is then not valid. The code
 is compared at the start, when devices are leased (perhaps hours later), and after all modules are imported; a command's
-code is compared once more at its end. Comments may be edited at any time. A stage fails if it imports project code that
-its key does not cover.
+code is compared at its end instead. Comments may be edited at any time. A trainer's stage fails if it imports project
+code that its key does not cover.
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0. The grid's last rule reports
-failures, so that other variants keep their tables if one fails. A fault of the machine (folder in use, missing devices,
-a full or broken disk, a kill) leaves no status and another exit status, and the stage runs again.
+failures, so that one failed stage does not stop the tables. A fault of the machine (folder in use, missing devices, a
+full or broken disk, a kill) leaves no status and another exit status, and the stage runs again.
 
 Under a scheduler a job continues if its Snakemake is killed, and the next Snakemake submits the stage again. The second
-process then waits for the first (`--wait`) and takes over its result. It also takes over a result that is younger than
-its Snakemake (`--since`), whose `status.json` Snakemake has deleted, from a copy beside it.
+process then waits for the first (`--wait`) and takes over its result. If Snakemake has deleted the `status.json` of a
+result that is newer than Snakemake's start (`--since`), the process restores it from a copy.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code import HARNESS
 from ablation.contract.command import leaves
 from ablation.contract.display import one_line
-from ablation.contract.numbers import duration
+from ablation.contract.numbers import counted, duration
 from ablation.contract.process import end_with_parent
 from ablation.contract.reading import read_text
 from ablation.contract.stage_folder import read_attempt
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         job = read_job(argv)
         job.lock = lifetime.lock_folder(
-            job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish the stage")
+            job.out, arguments.wait * 60, lambda holder: _say(job, f"waiting for {holder} to finish the stage")
         )
     except lifetime.FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_alone(job: Job, since: Path | None) -> int:
     """Run the stage in its locked folder, unless another process has just finished it; return the exit status."""
     if _take_over(job, since):
-        _say(job, "has finished already")
+        _say(job, "already finished by another process")
         return 0
     if problem := changed_code(job.code):
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)
@@ -108,7 +108,10 @@ def _run_alone(job: Job, since: Path | None) -> int:
 
         # The wait for devices may take hours, so the code is compared again after it.
         devices = lease(
-            job.gpus, on_wait=lambda pool: start.say(f"waits for {job.gpus} of the devices {', '.join(pool)}")
+            job.gpus,
+            on_wait=lambda pool: start.say(
+                f"waiting for {counted(job.gpus, 'free device')} (visible: {', '.join(pool)})"
+            ),
         )
         start.has_devices()
         if problem := changed_code(job.code):
@@ -128,7 +131,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
 def _take_over(job: Job, since: Path | None) -> bool:
     """Return whether a valid result exists, after restoring the files that Snakemake deleted before this job.
 
-    The copy of the status is used only if it is younger than the file `since`; with an older one the stage runs again.
+    The copy of the status is used only if it is newer than the file `since`; otherwise the stage runs again.
     """
     if _is_whole(job, STATUS):
         return True
@@ -171,7 +174,10 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
-            log.warning("runs on the CPU, because this build of torch cannot use the leased devices %s", devices.tokens)
+            log.warning(
+                "the stage runs on the CPU, because this build of torch cannot use the leased devices %s",
+                devices.tokens,
+            )
 
         # With several devices each has its own process, which builds its own stage.
         if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
@@ -212,9 +218,9 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 def outcome_of(
     work: Callable[[], tuple[str, str]], log: Logger, config: Mapping[str, object] | None = None
 ) -> tuple[str, str]:
-    """Return the state and the reason that `work` returns, or those that describe an error that `work` raises.
+    """Return (state, reason) from `work`, or from the error that `work` raises.
 
-    config: the stage's configuration, from which the remedy names the setting to halve if a device runs out of memory.
+    config: the stage's configuration; if a device runs out of memory, the reason names the setting to halve.
     Raises OSError for a fault of the machine, after which another attempt may succeed.
     """
     from ablation.runner.stage import Diverged
@@ -236,7 +242,7 @@ def outcome_of(
 
 
 def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> str:
-    """Return an error message for a device out of memory: halve the first of the settings `sizes` that is in use."""
+    """Return the message for a device out of memory: to halve the first of the settings `sizes` that has a value."""
     for size in sizes:
         found = [f"{key} ({value})" for key, value in leaves(config) if key.rpartition(".")[2] == size and value]
         if found:
@@ -271,7 +277,7 @@ def _is_of_the_machine(error: BaseException | None) -> bool:
 
 
 class _Start:
-    """Number and times of an attempt; `finish` writes the attempt's status."""
+    """One attempt of a stage: its number and times, and the status that `finish` writes."""
 
     def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
         self.job, self.attempt, self.terminal = job, attempt, terminal
@@ -312,11 +318,11 @@ _ENDED_AS = {"failed": "failed", "diverged": "diverged", "blocked": "was blocked
 
 
 def _blocked(inputs: dict[str, Path]) -> str:
-    """Return a sentence that names an unusable input and the reason; empty if all inputs can be used."""
+    """Return a message that names an unusable input and the reason; empty if all inputs can be used."""
     for name, folder in inputs.items():
         earlier = read_state(folder)
         if earlier.state in ("missing", "running"):
-            return f"input {name} has not ended, because {folder / STATUS} is missing; start snakemake again"
+            return f"input {name} has not ended ({folder / STATUS} is missing); start snakemake again"
         if earlier.state != "ok":
             return _one_line(f"input {name} {_ENDED_AS.get(earlier.state, earlier.state)}: {earlier.reason}")
         if problem := altered(folder, earlier):
@@ -334,7 +340,7 @@ def build_stage(
     parts: Mapping[str, Any],
     ranks: Ranks = ALONE,
 ) -> "Stage":
-    """Return the stage, of class `kind`, that the trainer or command gets for a job."""
+    """Return the stage object, of class `kind`, that is passed to the trainer or command of a job."""
     from ablation.contract.health import Monitor, parse_rules
     from ablation.runner.runlog import Metrics, Progress, start_wandb
     from ablation.runner.stage import load_config
@@ -363,7 +369,7 @@ def build_stage(
 
 
 def _usable(devices: Lease) -> list[str]:
-    """Return the leased devices, or the CPU if torch cannot use them, as in a build for CPUs."""
+    """Return the leased devices, or the CPU if torch cannot use them, as in a CPU build, or was not imported."""
     torch = sys.modules.get("torch")
     if torch is None:  # commands do not import it
         return ["cpu"]
@@ -385,9 +391,9 @@ def _one_line(error: object) -> str:
 
 
 def _used() -> dict[str, float]:
-    """Return CPU seconds and peak memory (MB) of this process and its children, and the peak memory of its devices.
+    """Return CPU seconds of this process and its children, and the peak memory (MiB) of the largest of them.
 
-    device_memory_mb: largest memory that torch allocated on one device; absent if this process used no device.
+    device_memory_mb: most memory (MiB) that torch allocated on one device; absent if this process used no device.
     """
     process, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     cpu = process.ru_utime + process.ru_stime + children.ru_utime + children.ru_stime

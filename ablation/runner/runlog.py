@@ -29,10 +29,7 @@ LINE_SECONDS = 10.0
 
 
 def start_wandb(mode: str, folder: Path, run: Mapping[str, Any]) -> Any:
-    """Start a wandb run as a second log of metrics.
-
-    `mode` is online, or offline, which needs no account and no network.
-    """
+    """Return a new wandb run that logs metrics; `mode` is online, or offline, which needs no account or network."""
     import wandb
 
     started = wandb.init(
@@ -45,7 +42,7 @@ def start_wandb(mode: str, folder: Path, run: Mapping[str, Any]) -> Any:
 class Metrics:
     """Metrics of a stage, kept in memory and written to `metrics.parquet` every 30 seconds and at the end.
 
-    rows: all (step, name, value) so far. run: a wandb run, which gets them as well.
+    rows: all (step, name, value) so far. run: a wandb run that logs the same metrics.
     """
 
     def __init__(self, path: Path, run: Any = None) -> None:
@@ -95,7 +92,7 @@ class Progress:
         self._shown = time.monotonic()
 
     def update(self, done: int, total: int, unit: str) -> None:
-        """Report that `done` of `total` units are done. The report is written to the disk at most once a second."""
+        """Report that `done` of `total` units are done; before the last unit, it is written at most once a second."""
         now = time.monotonic()
         if self._first is None:
             self._first = (now, done)  # units of an earlier attempt do not count for the time left
@@ -132,7 +129,7 @@ def items_table(
     if hasattr(rows, "columns"):  # a data frame
         if missing := set(ITEMS.names) - set(rows.columns):
             raise ValueError(
-                f"the columns {', '.join(sorted(missing))} of the items are missing; write {', '.join(ITEMS.names)}"
+                f"columns are missing in the items ({', '.join(sorted(missing))}); write {', '.join(ITEMS.names)}"
             )
         frame: Any = rows
         rows = frame[ITEMS.names].itertuples(index=False, name=None)
@@ -144,13 +141,13 @@ def items_table(
         written.add(row)
         items.append((*row, float(value)))
     if repeated:
-        count = counted(len(set(repeated)), "row")
-        raise ValueError(f"the items have {count} in duplicate, such as {repeated[0]}; write each row once")
+        count = counted(len(set(repeated)), "duplicate row")
+        raise ValueError(f"the items have {count}, such as {repeated[0]}; write each row once")
     if clusters is None:
         return _table(items, ITEMS)
     if without := sorted({row[0] for row in items} - {str(item) for item, cluster in clusters.items() if cluster}):
         raise ValueError(
-            f"the clusters of {counted(len(without), 'item')} are missing, such as that of {without[0]}; "
+            f"no cluster is named for {counted(len(without), 'item')}, such as {without[0]}; "
             "name clusters for all items or none"
         )
     of_item = {str(item): str(cluster) for item, cluster in clusters.items()}
@@ -158,7 +155,7 @@ def items_table(
 
 
 class _NoPandas:
-    """Import finder that makes pandas appear not to be installed."""
+    """Import finder that makes pandas look as if it were not installed."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:

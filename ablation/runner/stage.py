@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Diverged(Exception):
-    """Raised if a run diverges: its metrics are NaN, have collapsed, or trip an abort rule."""
+    """Raised if a run diverges: its metrics are NaN, have collapsed, or break an abort rule."""
 
 
 @dataclass
@@ -29,8 +29,8 @@ class Stage:
 
     id: such as `debias.train`. key: 16 hex digits. seed: None if the stage is not seeded. label: such as `v8 seed 0`.
     config: the study's config model; reading a key that is not in the stage's `reads` raises AttributeError. parts:
-    {slot: function or class} as named by the study's `parts`. inputs: folders of earlier stages by name. out: the
-    stage's own folder; a temporary one for ranks after the first. devices: torch devices of this rank. log: writes to
+    {slot: function or class} as named by the study's `parts`. inputs: {name: folder} of input stages. out: the stage's
+    own folder; a temporary one for ranks after the first. devices: torch devices of this rank. log: writes to
     `log.txt`. ranks: the processes of the stage.
     """
 
@@ -52,9 +52,9 @@ class Stage:
     halvings: int = 0
 
     def log_metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Log the values (numbers or tensors of one element) of a step by name.
+        """Log a step's {name: value}; values are numbers or tensors of one element.
 
-        Raises Diverged if an abort rule trips; the values are logged all the same.
+        Raises Diverged, after logging the values, if they break an abort rule.
         """
         numbers = self.ranks.same({name: float(value) for name, value in values.items()})  # measured times differ
         self.metrics.add(step, numbers)
@@ -80,22 +80,22 @@ class Stage:
 def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> BaseModel:
     """Return the config model `module:Class` with `values`, restricted to the keys in `reads`.
 
-    Reading another key raises AttributeError, because it is not part of the stage's key and a change to it would not
-    rerun the stage. Raises ValueError, in one line, if the model refuses a value or would add a default, because the
-    plan writes all values.
+    Reading any other key raises AttributeError, because it is not part of the stage's key and a change to it would not
+    rerun the stage. Raises ValueError, with one line, if the model does not accept a value or `reads`, or if it would
+    add a default, because the plan writes all values.
     """
     module, _, name = model.partition(":")
     declared: type[BaseModel] = getattr(import_module(module), name)
     allowed = set(reads)
     if unknown := sorted(allowed - declared.model_fields.keys()):
-        raise ValueError(f"{model} has no field {', '.join(unknown)}; remove the name from the stage's `reads`")
+        raise ValueError(f"`reads` names {', '.join(unknown)}, which {model} does not define; correct `reads`")
     unread = declared.model_fields.keys() - allowed
 
     class Guarded(declared):  # type: ignore[misc, valid-type]
         def __getattr__(self, key: str) -> Any:
             if key in unread:
                 raise AttributeError(
-                    f"config.{key} is missing in `reads` of the stage ({', '.join(sorted(allowed))}); add it"
+                    f"config.{key} is missing in the stage's `reads` ({', '.join(sorted(allowed))}); add it there"
                 )
             return super().__getattr__(key)
 
@@ -109,14 +109,14 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
         problem = f"{key} = {first.get('input')!r} in config.json is not valid ({first['msg']})"
         raise ValueError(f"{model}: {problem}; start snakemake again") from None
     if filled := _difference(config.model_dump(mode="json", include=allowed), values):
-        raise ValueError(f"{model}: {filled} is missing in config.json, or differs there; start snakemake again")
+        raise ValueError(f"{model}: {filled} is missing or different in config.json; start snakemake again")
     for key in unread:
         config.__dict__.pop(key, None)
     return config
 
 
 def _difference(actual: Any, written: Any, key: str = "") -> str:
-    """Return the first dotted key whose actual value differs from the written one; empty if no value differs."""
+    """Return the first dotted key whose actual value differs from the written one; empty if none does."""
     if isinstance(actual, Mapping) and isinstance(written, Mapping):
         names = [*actual, *(name for name in written if name not in actual)]
         pairs = ((name, actual.get(name, ...), written.get(name, ...)) for name in names)

@@ -63,7 +63,7 @@ def logs_of(grid):
 
 
 def waiting(grid):
-    return any("waits for process" in text for text in logs_of(grid).values())
+    return any("waiting for process" in text for text in logs_of(grid).values())
 
 
 def test_two_jobs_at_most_and_never_one_device_for_two(faulty):

@@ -419,4 +419,4 @@ def test_code_that_is_edited_while_the_command_runs_is_no_result(command):
     done, status = command.run()
     assert status is None
     assert done.returncode != 0
-    assert "its code has changed since the plan (program.py)" in done.stderr
+    assert "its code has changed since the stage was planned (program.py)" in done.stderr

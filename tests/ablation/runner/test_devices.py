@@ -56,7 +56,7 @@ def test_no_devices_is_the_cpu(monkeypatch):
 
 
 def test_more_devices_than_there_are_is_refused():
-    with pytest.raises(ValueError, match=r"needs 3 devices, but only 2 are visible \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"needs 3 devices, but the only visible ones are 0, 1"):
         devices.lease(3)
 
 

@@ -75,7 +75,7 @@ def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
     [
         ({"mode": "surrogate"}, "failed", "ValueError: caf\\udce9 \\x1b[31mred"),
         ({"mode": "exit"}, "failed", "SystemExit: 3"),
-        ({"mode": "unread"}, "failed", "AttributeError: config.source is missing in `reads` of the stage"),
+        ({"mode": "unread"}, "failed", "AttributeError: config.source is missing in the stage's `reads`"),
         ({"mode": "diverge"}, "diverged", "collapsed"),
         ({"lr": -1.0}, "failed", "lr must be positive"),
     ],
@@ -139,17 +139,17 @@ def two_processes(folder, pause):
 def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
     """Snakemake was killed, its scheduler's job goes on, and the next Snakemake starts the stage again."""
     out, first, second, said = two_processes(tmp_path, pause=3.0)
-    assert said.endswith(f"waits for process {first.pid} on {socket.gethostname()} to finish the stage\n")
+    assert said.endswith(f"waiting for process {first.pid} on {socket.gethostname()} to finish the stage\n")
     (out / "hurry").touch()
     assert first.wait() == second.wait() == 0
-    assert "has finished already" in second.stderr.read()
+    assert "already finished" in second.stderr.read()
     assert status(out)["attempt"] == 1
     assert not (out / "log.attempt-2.txt").exists()
 
 
 def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path):
     out, first, second, said = two_processes(tmp_path, pause=3000.0)
-    assert "waits for" in said
+    assert "waiting for" in said
     first.kill()
     first.wait()
     (out / "hurry").touch()
@@ -166,7 +166,7 @@ def test_a_younger_result_is_taken_over_although_its_status_was_deleted(tmp_path
     for name in ("status.json", "log.txt"):  # as Snakemake does
         (out / name).unlink()
     done = run_stage(out, "--since", str(asked))
-    assert "has finished already" in done.stderr
+    assert "already finished" in done.stderr
     assert (status(out), (out / "log.txt").read_text()) == (before, log)
 
 
@@ -228,7 +228,7 @@ def test_code_that_is_not_the_plans_is_refused(tmp_path):
     assert done.returncode == 78
     assert not (out / "status.json").exists()  # under this key there must be no result of other code
     (line,) = done.stderr.splitlines()
-    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers/gone.py, " in line
+    assert "toy.train  v8 seed 1: its code has changed since the stage was planned (trainers/gone.py, " in line
     assert "trainers/running/checkpoint.py)" in line
     assert line.endswith("start snakemake again")
     out = write_stage(tmp_path / "comments")
@@ -251,7 +251,7 @@ def test_code_that_is_edited_while_it_is_imported_is_refused(tmp_path, monkeypat
     assert import_code(job) == {"number": 1}
     for text in ("x = 2\n", "x = (\n"):  # the second is half of an edit
         late.write_text(text)
-        with pytest.raises(OSError, match="its code has changed since the plan"):
+        with pytest.raises(OSError, match="its code has changed since the stage was planned"):
             import_code(job)
     sys.modules.pop("trainers.imported_late")
 
@@ -322,7 +322,7 @@ def test_the_wait_for_a_device_is_said_and_not_counted_as_work(tmp_path):
     words = {"env": environment(out, ABLATION_FAKE_GPUS="1"), "stderr": subprocess.PIPE, "text": True}
     with holding(out, 0):
         process = subprocess.Popen(command(out, "--gpus", "1"), **words)
-        assert process.stderr.readline() == "    toy.train  v8 seed 1   waits for 1 of the devices 0\n"
+        assert process.stderr.readline() == "    toy.train  v8 seed 1   waiting for 1 free device (visible: 0)\n"
         time.sleep(1)
     _, said = process.communicate(timeout=900)
     assert (process.returncode, "waits" in said) == (0, False)

@@ -54,7 +54,7 @@ def test_config_shows_what_it_reads_and_nothing_else(model):
     config: Any = load_config(model, {"lr": 0.25, "steps": 6}, ["lr", "steps"])
     assert (config.lr, config.steps, config.doubled()) == (0.25, 6, 12)
     assert isinstance(config, importlib.import_module("toy_config").Config)
-    with pytest.raises(AttributeError, match=r"config.mode is missing in `reads` of the stage \(lr, steps\)"):
+    with pytest.raises(AttributeError, match=r"config.mode is missing in the stage's `reads` \(lr, steps\)"):
         _ = config.mode
     with pytest.raises(AttributeError, match=r"config\.source"):  # required by the model, not by this stage
         _ = config.source
@@ -116,7 +116,7 @@ def test_items_from_rows_and_from_a_frame_are_the_same(tmp_path):
 
 def test_items_that_are_there_twice_or_lack_a_column_are_refused(tmp_path):
     stage = toy(tmp_path)
-    with pytest.raises(ValueError, match=r"1 row in duplicate, such as \('1', 'race', 'edited', 'ss'\)"):
+    with pytest.raises(ValueError, match=r"1 duplicate row, such as \('1', 'race', 'edited', 'ss'\)"):
         stage.save_items([("1", "race", "edited", "ss", 1.0), ("1", "race", "edited", "ss", 0.0)])
     with pytest.raises(ValueError, match="subset"):
         stage.save_items(pd.DataFrame({"item": ["1"], "protocol": ["e"], "name": ["ss"], "value": [1.0]}))
@@ -131,7 +131,7 @@ def test_clusters_of_items_are_a_column_of_their_own(tmp_path):
     stage.save_items(rows)
     assert "cluster" not in pd.read_parquet(tmp_path / "items.parquet")
     for missing in ({"1": "nurse"}, {"1": "nurse", "2": ""}):
-        with pytest.raises(ValueError, match="the clusters of 1 item are missing, such as that of 2"):
+        with pytest.raises(ValueError, match="no cluster is named for 1 item, such as 2"):
             stage.save_items(rows, clusters=missing)
 
 
