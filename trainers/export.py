@@ -4,10 +4,10 @@
     python -m trainers.export --from results/stages/gad/gad/KEY/critic --to my-critic
     python -m trainers.export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to so-far
 
-A critic, which is a body with a linear head, becomes a token classifier whose only logit is the critic's score of a
-token; verl and `critic.init: reward_model` can use it. The checkpoint of a running or failed stage, perhaps of several
-processes, becomes one model. A model is loaded before it is written, so the result can always be loaded. Weights keep
-their precision unless --precision names another.
+A critic, which is a language model's body with a linear head, becomes a token classifier whose only logit is the
+critic's score of a token; verl and `critic.init: reward_model` can use it. The checkpoint of a running or failed stage,
+even one written by several processes, becomes one model. A model is loaded before it is written, so the result can
+always be loaded. Weights keep their precision unless --precision names another.
 """
 
 import argparse
@@ -37,9 +37,9 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 def export(source: Path, target: Path, *, described_by: Path | None = None, precision: str | None = None) -> None:
     """Write model (safetensors, config) and tokenizer of the folder `source` to the new or empty folder `target`.
 
-    described_by: folder with config.json and tokenizer, if `source` does not have them. precision: type of the written
-    weights; None: unchanged. Raises ValueError if `target` is not empty, or if the weights are pickled, incomplete or
-    those of another architecture.
+    described_by: folder with config.json and tokenizer, if `source` does not have them. precision: data type of the
+    written weights; None: unchanged. Raises ValueError if `source` does not exist or lacks files, if `target` is not
+    empty, or if the weights are pickled, incomplete or of another architecture.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target}: exists and is not an empty folder; choose another folder, or remove it")
@@ -62,7 +62,7 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
 
 
 def _description(source: Path) -> Path:
-    """Return the folder with config.json and tokenizer: `source` or, for a critic, that of the student beside it."""
+    """Return the folder with config.json and tokenizer: `source` or, for a critic, the student's folder beside it."""
     for folder in (source, source.parent / "student"):
         if (folder / "tokenizer_config.json").exists():
             return folder
@@ -128,16 +128,16 @@ def _critic(source: Path) -> PreTrainedModel:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Export a model as the command line says; return 2 after an error, which is printed as one line."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.export", description="Copy a trained model.")
-    parser.add_argument("--from", dest="source", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--to", type=Path, required=True, help="new folder")
-    parser.add_argument(
-        "--hf-model", type=Path, help="folder of config.json and tokenizer, if they are not beside the weights"
+    """Export a model; return the exit status, which is 2 after an error."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.export", description="Copy a trained model as one Hugging Face folder."
     )
     parser.add_argument(
-        "--precision", choices=PRECISIONS, help="type of the weights that are written (default: unchanged)"
+        "--from", dest="source", type=Path, required=True, help="folder of a model, critic or checkpoint"
     )
+    parser.add_argument("--to", type=Path, required=True, help="new or empty folder for the copy")
+    parser.add_argument("--hf-model", type=Path, help="folder with config.json and tokenizer, if --from lacks them")
+    parser.add_argument("--precision", choices=PRECISIONS, help="data type of the copied weights (default: unchanged)")
     arguments = parser.parse_args(argv)
     try:
         export(arguments.source, arguments.to, described_by=arguments.hf_model, precision=arguments.precision)

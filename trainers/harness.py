@@ -1,4 +1,4 @@
-"""Interface that `ablation.runner` expects of trainers: a function that fixes randomness, and a class of stages.
+"""What `ablation.runner` requires of trainers: a function that fixes randomness, and a class of stages.
 
 This code is part of the key of every trainer's stage.
 """
@@ -14,7 +14,7 @@ __all__ = ["Stage", "fix_randomness"]
 
 
 def fix_randomness(seed: int, threads: int) -> None:
-    """Seed all global generators, make torch deterministic and fix the number of threads, on which its sums depend."""
+    """Seed all global generators, make torch deterministic and set its threads, on whose number its sums depend."""
     random.seed(seed)
     numpy.random.seed(seed)
     torch.set_num_threads(threads)

@@ -1,6 +1,7 @@
 """Causal language models of any architecture: loading, blocks, output matrix and the modules that an editor changes.
 
-Supports every decoder of transformers whose blocks are in one ModuleList, with linear layers of Linear or Conv1D.
+Every decoder of transformers is supported if its blocks are in one ModuleList and its linear layers are Linear or
+Conv1D.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ def refuse_pickles(folder: Path) -> None:
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
     others = f" (pickled weights such as {pickled[0]} are never loaded)" if pickled else ""
     raise ValueError(
-        f"{folder}: the *.safetensors file is missing{others}; "
+        f"{folder}: a *.safetensors file is missing{others}; "
         "write it with model.save_pretrained(folder, safe_serialization=True)"
     )
 
@@ -83,7 +84,7 @@ def linear_shape(module: nn.Module) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class EditedModule:
-    """Linear module that an editor changes."""
+    """Linear module that an editor changes, with its input and output sizes."""
 
     name: str  # dotted name within the model
     block: int  # index of its block
@@ -106,8 +107,8 @@ def _mlp_out(block_name: str, block: nn.Module) -> str:
     ]
     if len(names) != 1:
         raise ValueError(
-            f"edit.modules: {block_name} ({type(block).__name__}) must have one MLP output layer, not "
-            f"{names or 'none'}; list the dotted names of the modules instead"
+            f"edit.modules: {block_name} ({type(block).__name__}) must have one MLP output layer, but has "
+            f"{', '.join(names) or 'none'}; list the dotted names of the modules instead"
         )
     return names[0]
 
@@ -138,9 +139,9 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
 
 
 def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
-    """Return weight [V, d] and bias ([V] or None): `logits = weight @ (last hidden state of the base model) + bias`.
+    """Return weight [V, d] and bias ([V] or None) with logits = weight @ (last hidden state of the base model) + bias.
 
-    The weight includes a constant logit scale (Granite, Cohere). The relation is checked on two tokens. Raises
+    Weight and bias include a constant logit scale (Granite, Cohere). The equation is checked on two tokens. Raises
     ValueError if the logits are not linear in the last hidden state, as with Gemma's soft-capping.
     """
     head = model.get_output_embeddings()

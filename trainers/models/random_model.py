@@ -32,7 +32,7 @@ def build_random_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Return a model of `architecture` ("llama" or "gpt2") with seeded random weights, and its tokenizer.
 
-    The weights' standard deviation is five times the usual one, so that next-token distributions are not uniform.
+    The weights' standard deviation is 0.1, five times the usual one, so that next-token distributions are not uniform.
     """
     tokenizer = build_tokenizer()
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}

@@ -1,7 +1,7 @@
 """Stages on several devices: one process per device, weights sharded by FSDP2, started by torchrun's launcher.
 
-A stage declares that it supports several devices by `RANKS = join` in its entry module. `join` imports the rest only
-for several devices, but that code is always part of the stage's key (`ablation.contract.code`).
+A stage declares that it supports several devices by `RANKS = join` in its entry module. `join` imports the rest of the
+package only for several devices, but that code is always part of the stage's key (`ablation.contract.code`).
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def join(device: "torch.device", halvings: int = 0) -> Ranks:
-    """Join the other ranks of the stage; `halvings` is how often an earlier start ran out of memory."""
+    """Join the other ranks of the stage; `halvings` is the number of earlier starts that ran out of memory."""
     from trainers.parallel.group import Group
 
     return Group.join(device, halvings)

@@ -1,4 +1,4 @@
-"""One rank of a stage that has several; the ranks communicate by torch.distributed.
+"""One rank of a stage with several, which communicate by torch.distributed.
 
 FSDP2 shards weights, gradients and optimiser states (`torch.distributed.fsdp.fully_shard`; Zhao et al. 2023, arXiv
 2304.11277; ZeRO stage 3 of Rajbhandari et al. 2020, arXiv 1910.02054). Losses of micro-batches are divided by the
@@ -47,7 +47,7 @@ class Group(Ranks):
 
     @classmethod
     def join(cls, device: torch.device, halvings: int = 0) -> "Group":
-        """Join the other ranks, whose addresses the launcher put into the environment."""
+        """Join the other ranks, whose addresses the launcher has put into the environment."""
         if device.type == "cuda":
             torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
@@ -65,8 +65,8 @@ class Group(Ranks):
     ) -> list[T]:
         """Apply `work` to this rank's rows in as many parts as on every other rank; return the results of all ranks.
 
-        A rank without rows processes one row whose result and gradient do not count, because collective operations need
-        all ranks.
+        For a part without rows, `work` gets one row whose result and gradient do not count, because collective
+        operations need all ranks.
         """
         every = self._every_part(len(rows), size)
         parts, results = every[self.share(len(every))], []
@@ -85,11 +85,11 @@ class Group(Ranks):
         return [slice(rows * index // number, rows * (index + 1) // number) for index in range(number)]
 
     def share(self, count: int) -> slice:
-        """Return the slice of `count` things that belongs to this rank; the slice may be empty."""
+        """Return the slice of a sequence of length `count` that belongs to this rank; it may be empty."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, value: T) -> list[T]:
-        """Return every rank's value in the order of ranks. Tensors on accelerators are moved to this rank's device."""
+        """Return all ranks' values in order; tensors on other ranks' accelerators are moved to this rank's."""
         buffer = io.BytesIO()
         torch.save(value, buffer)
         received: list[bytes] = [b""] * self.size
@@ -115,7 +115,7 @@ class Group(Ranks):
         return [result for result, counted in zip(every, counts, strict=True) if counted]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
-        """Set whether the next backward pass sums gradients over ranks, or leaves each rank its own gradients."""
+        """Set whether the next backward pass sums gradients over ranks, or each rank keeps its own gradients."""
         model.set_requires_gradient_sync(now)
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
@@ -134,7 +134,7 @@ class Group(Ranks):
         return values[0]
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model from `make`, with weights only on the first rank; all ranks get that rank's random state."""
+        """Return the model from `make`, with weights only on the first rank, whose random state all ranks get."""
         with nullcontext() if self.rank == 0 else without_weights():
             made = make()
         set_random_state(self.same(random_state()))
@@ -166,7 +166,7 @@ class Group(Ranks):
 
     @contextmanager
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
-        """Yield the model with gathered weights or, under autocast, a copy of it in the precision of autocast."""
+        """Yield the model with gathered weights or, under autocast, a copy with linear layers in bfloat16."""
         modules = list(_sharded(model))
         if not modules:  # a model that is only measured is not sharded
             yield model
@@ -191,7 +191,7 @@ class Group(Ranks):
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def save(self, model: Any, folder: Path) -> None:
-        """Gather a model's weights one by one on the first rank's CPU, and write them. Tied weights occur once."""
+        """Gather a model's weights one by one on the first rank's CPU, and write them, tied weights only once."""
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         weights = get_model_state_dict(model, options=options)
         tied = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
@@ -211,7 +211,7 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def _with(tree: Any, leaves: Iterator[Tensor]) -> Any:
-    """Return `tree` with its values replaced by `leaves`, cast to the types of the former values."""
+    """Return `tree` with its values replaced by `leaves`, cast to the types of the values that they replace."""
     if isinstance(tree, dict):
         return {name: _with(branch, leaves) for name, branch in tree.items()}
     if is_dataclass(tree):
@@ -221,7 +221,7 @@ def _with(tree: Any, leaves: Iterator[Tensor]) -> Any:
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers that transformers does not split between devices; each is gathered as a whole."""
+    """Yield the layers that transformers does not split between devices, such as a decoder's blocks."""
     kinds = {
         name
         for module in model.modules()

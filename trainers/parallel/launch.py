@@ -1,10 +1,10 @@
-"""Starts the ranks of a stage and waits for them. Run as a module, this file is the launcher, torchrun.
+"""Start the ranks of a stage and wait for them. Run as a module, this file is the launcher (torchrun's).
 
-    stage's process (lock, leases, status)  ->  launcher (torchrun's)  ->  one worker per device
+    stage's process (lock, leases, status)  ->  launcher  ->  one worker per device
 
-Each ends with the one before it, however that ends. The first rank that fails says why in `ranks.json`, and the
-launcher ends the others. Where one runs out of memory, all start again, from the checkpoint, with half the micro-batch:
-a rank that fails alone cannot be waited for.
+Each process ends when the process before it ends in any way. The first rank that fails writes the reason to
+`ranks.json`, and the launcher ends the others. If a rank runs out of memory, all start again from the checkpoint with
+half the micro-batch, because one rank alone cannot repeat a step.
 """
 
 import errno
@@ -33,8 +33,8 @@ _MOST_HALVINGS = 30
 def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[str, str]:
     """Run a stage on `count` devices; return the stage's state and the reason for that state.
 
-    terminal: gets the first rank's progress. Raises OSError (ECANCELED) if the ranks were ended from outside or by a
-    fault of the machine; another attempt then resumes from the checkpoint.
+    terminal: receives the first rank's progress. Raises OSError (ECANCELED) if the ranks were ended from outside or by
+    a fault of the machine; another attempt then resumes from the checkpoint.
     """
     for halvings in range(_MOST_HALVINGS):
         (job.out / OUTCOME).unlink(missing_ok=True)
@@ -58,7 +58,7 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
 
 
 def _launcher(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:
-    """Run torchrun's launcher in a process of its own; return its exit status."""
+    """Run torchrun's launcher in a new process; return its exit status."""
     command = [sys.executable, "-m", "trainers.parallel.launch", str(os.getpid()), str(count), *job.arguments]
     # The ranks inherit the terminal as standard input, the only descriptor that the launcher passes on.
     with tempfile.TemporaryDirectory() as scratch:
@@ -67,9 +67,9 @@ def _launcher(job: Job, environment: dict[str, str], terminal: TextIO, count: in
 
 
 def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, over: bool = False) -> None:
-    """Write how the ranks ended to `ranks.json`, unless another rank, whose error came first, has already done so.
+    """Write how the ranks ended to `ranks.json`, unless another rank has already done so.
 
-    over: whether to replace what another rank wrote. If a rank was killed, others report only that it is gone.
+    over: replace what another rank wrote, because after a kill the other ranks report only that one is gone.
     """
     temporary = out / f".{OUTCOME}.tmp.{socket.gethostname()}.{os.getpid()}"  # `remove_leftovers` knows it
     write_json(temporary, {"state": state, "reason": reason, "machine": machine})

@@ -1,8 +1,8 @@
 """Weights of a model on several ranks: how each rank gets its part, and unsharded copies for sampling.
 
 Only the first rank keeps the weights that it reads. The other ranks run the same code but move every parameter to the
-meta device as soon as a module gets it, which frees its memory and keeps ties between parameters. Buffers, such as a
-rotary embedding's frequencies, are computed on all ranks, as are flags, hooks and settings.
+meta device as soon as a module gets it, which frees its memory and keeps ties between parameters. Buffers, such as the
+frequencies of rotary embeddings, are computed on all ranks, and flags, hooks and settings are set on all.
 """
 
 import random
@@ -47,7 +47,7 @@ def without_weights() -> Iterator[None]:
 
 
 def send_weights(module: nn.Module, mesh: DeviceMesh, without: Collection[nn.Module] = ()) -> None:
-    """Send the first rank's unsharded weights of a module to every rank's device, except those in `without`."""
+    """Send the first rank's unsharded weights of a module to all ranks' devices, except modules in `without`."""
     sent: dict[nn.Parameter, nn.Parameter] = {}
     first = mesh.get_rank() == 0
     for each in module.modules():
@@ -90,8 +90,8 @@ LINEAR = (nn.Linear, Conv1D)  # modules that use weight and bias only in product
 def rollout_copy(model: nn.Module, full_tensor: FullTensor) -> Any:
     """Return an unsharded copy of a model with its current weights and no hooks, which runs without other ranks.
 
-    full_tensor: returns the unsharded tensor. Tensors are gathered one by one, those of linear layers in bfloat16. A
-    tied output matrix in float32 becomes two tensors: an embedding, and a bfloat16 matrix.
+    full_tensor: function that returns the unsharded tensor. Tensors are gathered one by one, those of linear layers in
+    bfloat16. A tied output matrix in float32 becomes two tensors: a float32 embedding and a bfloat16 output matrix.
     """
     return _bare(model, full_tensor, {}).eval()
 

@@ -1,6 +1,6 @@
 """Process of one rank of a stage; it runs the same code as a stage on one device, with the same arguments.
 
-The first rank writes the stage's files and the terminal's progress; files of other ranks are discarded.
+The first rank writes the stage's files and the progress on the terminal; files of other ranks are discarded.
 """
 
 import errno
@@ -60,7 +60,7 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
             if isinstance(error, OneRankOutOfMemory):
                 short.append(prefix + str(error))
             elif "Timed out waiting" in str(error):  # gloo's message; NCCL aborts the process
-                late.append(f"rank {rank} waited too long for another rank; read log.txt for the stack of each rank")
+                late.append(f"rank {rank} waited too long for another rank; read the ranks' stack traces in log.txt")
             raise
         return "ok", ""
 

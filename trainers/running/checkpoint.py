@@ -7,8 +7,8 @@ leaves either the previous checkpoint or the new one. A checkpoint whose digests
     a/1-of-2-00000.safetensors, ...      each process writes its own rows; the next checkpoint is written to b/
 
 torch.distributed.checkpoint's HuggingFaceStorageReader reads the files, so any number of processes can resume from a
-checkpoint of any other number. Its writer would need twice the memory of all tensors; the writer here needs that of one
-file. Without tensors there are no tensor files and torch is not imported, so trainers without torch can checkpoint too.
+checkpoint of any other number. Its writer would need twice the memory of all tensors; the writer here needs the memory
+of one file. Without tensors torch is not imported, so trainers without torch can save checkpoints too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """A loaded checkpoint: the number of the step after which it was saved, tensors by name, and JSON values."""
+    """A loaded checkpoint: the number of steps done when it was saved, tensors by name, and JSON values."""
 
     step: int
     tensors: Tensors
@@ -45,7 +45,7 @@ class Checkpoint(NamedTuple):
 
 
 class Tensors(Mapping[str, "torch.Tensor"]):
-    """Mapping of names to the tensors of a checkpoint. A tensor is read onto the CPU when it is accessed.
+    """Mapping of names to the tensors of a checkpoint; a tensor is read onto the CPU whenever it is accessed.
 
     Raises OSError or SafetensorError if a file cannot be read, RuntimeError if a tensor is missing.
     """
@@ -62,7 +62,7 @@ class Tensors(Mapping[str, "torch.Tensor"]):
         return HuggingFaceStorageReader(str(self._folder))
 
     def read(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Fill tensors with the stored values of the same names and shapes; a DTensor gets only this rank's rows."""
+        """Fill tensors in place with the stored values of the same names; a DTensor gets only this rank's rows."""
         from torch.distributed import checkpoint
 
         if not tensors:
@@ -98,14 +98,14 @@ def save(
 ) -> None:
     """Replace the checkpoint in `folder`. `state` must be JSON, in which floats keep all bits and NaN is allowed.
 
-    All ranks must call it with the same names; `state` and tensors that are not sharded are written by the first rank.
+    All ranks must call it with the same names; the first rank writes `state` and the tensors that are not sharded.
     Raises TypeError or ValueError, before anything is written, if JSON would change `state` (a tuple, an integer key).
     """
     letter = "a"
     if ranks.rank == 0:
         if repr(json.loads(json.dumps(state))) != repr(state):
             raise ValueError(
-                "the state of a checkpoint must survive JSON unchanged; use no tuples, and only strings as keys"
+                "JSON would change the state of the checkpoint; use lists, not tuples, and only strings as keys"
             )
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
@@ -124,7 +124,7 @@ def save(
 
 
 def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks) -> dict[str, str]:
-    """Write this rank's parts of the tensors to several files; return {file name: digest}."""
+    """Write this rank's parts of the tensors to files; return {file name: digest}."""
     from safetensors.torch import save_file
 
     folder.mkdir(exist_ok=True)
@@ -154,7 +154,7 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks)
 
 
 def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]] | None:
-    """Return the part of a tensor that this rank writes, with its offsets in the tensor, or None for no part.
+    """Return (the part of a tensor that this rank writes, its offset in each dimension), or None for no part.
 
     The first rank writes tensors that are not sharded or have no rows.
     """
@@ -179,7 +179,7 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     files = {} if content is None else content["files"]
     seen = None if content is None else (content["step"], files)
     if any(other != seen for other in ranks.gather(seen)):
-        raise OSError(errno.EIO, "the ranks read different checkpoints; put the results on a file system they share")
+        raise OSError(errno.EIO, "the ranks read different checkpoints; put the results on a shared file system")
     tensors, problem = _read_tensors(folder, files, ranks)
     problem = next(filter(None, ranks.gather(problem)), "")
     if content is None:
@@ -191,7 +191,7 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
 
 
 def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Tensors, str]:
-    """Return the tensors, and the problem if a file cannot be read or has another digest than recorded, else ""."""
+    """Return (tensors, problem); the problem is "" unless a file cannot be read or its digest is not as recorded."""
     try:
         for name, digest in list(files.items())[ranks.rank :: ranks.size]:
             if sha256(folder / name) != digest:

@@ -4,8 +4,8 @@
     losses = micro_batch.run(rows, work, restart=optimizer.zero_grad)
 
 `work(part)` runs the model on a part of the rows, calls `backward` and returns what is to be logged. If it raises
-torch.OutOfMemoryError, the size is halved and all rows are repeated, so that the gradient covers each row once. With
-several ranks the stage starts again instead (OneRankOutOfMemory).
+torch.OutOfMemoryError, the size is halved, `restart` is called and all rows are repeated, so that the gradient covers
+each row once. With several ranks the stage starts again instead (OneRankOutOfMemory).
 
 The caller must divide the loss of a part by the tokens or responses of the whole minibatch, and `work` must not change
 anything but gradients, because it may be repeated.
@@ -36,7 +36,7 @@ def _nothing(*_: object) -> None:
 
 
 class MicroBatch:
-    """Number of rows that pass through the model at once; it is reduced for the rest of the stage when memory runs out.
+    """Number of rows that pass through the model at once; if memory runs out, it is halved for the rest of the stage.
 
     size: rows per rank; None: all. on_halve: called with the new size after each halving. ranks: the processes of the
     stage, each of which takes a part of the rows.
@@ -60,9 +60,9 @@ class MicroBatch:
         restart: Callable[[], object] = _nothing,
         before_each: Callable[[bool], object] = _nothing,
     ) -> list[T]:
-        """Return the results of `work` for all micro-batches of `rows` (a list, or a tensor's first dimension).
+        """Return the results of `work` for all micro-batches of `rows` (a list, or a tensor with rows in dimension 0).
 
-        restart: called before the first micro-batch, and before the rows are repeated; it zeroes gradients.
+        restart: called before the first micro-batch, and before the rows are repeated, to zero gradients.
         before_each: called before each micro-batch with whether it is the last one. Raises OutOfMemory if the device
         runs out of memory with a single row.
         """
@@ -95,7 +95,7 @@ class MicroBatch:
         used = min(self._now(count), count)
         if used <= 1:
             remedy = "use a smaller model, shorter sequences or more devices"
-            raise OutOfMemory(f"out of memory with one row at a time ({reason}): {remedy}")
+            raise OutOfMemory(f"out of memory with one row at a time ({reason}); {remedy}")
         if self.ranks.size > 1:
             raise OneRankOutOfMemory(f"out of memory with {used} rows at a time ({reason})")
         self.size = (used + 1) // 2

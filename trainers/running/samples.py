@@ -1,7 +1,7 @@
-"""Writes the prompts and responses behind a stage's items, which the page quotes; see `ablation.contract.samples`.
+"""Write the prompts and responses behind a stage's items, which the page quotes; see `ablation.contract.samples`.
 
-It is not a method of `Stage`, whose code is part of every stage's key, because a change to the quotes must not repeat
-the training.
+These are not methods of `Stage`, whose code is part of every stage's key, because a change here must not repeat the
+training.
 """
 
 import hashlib
@@ -20,10 +20,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")  # which UTF-8 cannot encode
 
 
 def some_items(items: Sequence[str], most: int = MOST_ITEMS) -> list[int]:
-    """Return the indices of at most `most` items, in order.
-
-    A hash chooses them, so that all runs choose the same items.
-    """
+    """Return the indices of at most `most` items, in order; a hash chooses the same items in all runs."""
 
     def hashed(number: int) -> int:
         return int.from_bytes(hashlib.sha256(items[number].encode(errors="replace")).digest()[:8], "big")
@@ -35,8 +32,8 @@ def some_items(items: Sequence[str], most: int = MOST_ITEMS) -> list[int]:
 def save_samples(stage: Stage, rows: Iterable[Row]) -> None:
     """Replace `samples.parquet` by rows with `item`, `subset`, `protocol` and any of `prompt`, `response`, `reference`.
 
-    A row is one judged text; an item may have several. Other entries are texts or numbers, named as readers will see
-    them; they may be None or missing in some rows. Long texts are cut. The caller should select `some_items`.
+    A row is one judged text; an item may have several. Other entries are texts or numbers, which readers see under
+    their names; any may be None or missing in some rows. Long texts are cut. The caller should select `some_items`.
     """
     columns, rows = {}, list(rows)
     examples = {name: value for row in rows for name, value in row.items() if value is not None}

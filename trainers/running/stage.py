@@ -30,7 +30,8 @@ class Stage(stage.Stage):
         def note(smaller: int) -> None:
             self.halvings += 1
             self.log.warning(
-                "out of memory; micro-batches now have %d rows, and the effective batch size does not change", smaller
+                "out of memory; the size of micro-batches is now %d, and the effective batch size does not change",
+                smaller,
             )
             last = self.metrics.rows[-1][0] if self.metrics.rows else 0
             self.log_metrics(last, {"memory/halvings": self.halvings, "memory/micro_batch": smaller})
@@ -40,7 +41,7 @@ class Stage(stage.Stage):
     def save_checkpoint(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Replace the stage's checkpoint atomically; the checkpoint also contains the metrics logged so far.
 
-        state: JSON values without tuples and integer keys, which raise ValueError; save random states as tensors.
+        state: JSON values; tuples and keys that are not strings raise ValueError. Save random states as tensors.
         """
         from trainers.running import checkpoint
 

@@ -52,7 +52,7 @@ class State:
     def tensors(self, states: Mapping[str, States] | None = None) -> dict[str, Tensor]:
         """Return all states by names such as `policy_optimizer/0/exp_avg`; a sharded tensor has only this rank's part.
 
-        states: states of the optimizers by name; None: their current ones.
+        states: {name: states} of the optimizers; None: their current states.
         """
         tensors = {
             f"{name}/{key}": value for name, each in self.modules.items() for key, value in each.state_dict().items()
@@ -80,7 +80,7 @@ def _states(optimizer: torch.optim.Optimizer, saved: Checkpoint, name: str) -> S
 
 
 def names_below(tensors: Mapping[str, Tensor], name: str) -> list[str]:
-    """Return the names of tensors below `name/`, without that prefix."""
+    """Return the names of the tensors that begin with `name/`, without that prefix."""
     return [key.removeprefix(f"{name}/") for key in tensors if key.startswith(f"{name}/")]
 
 
@@ -94,10 +94,10 @@ def run_steps(
     checkpoint_every: int | None = None,
     enough: Callable[[int], bool] | None = None,
 ) -> None:
-    """Call `step` with the numbers from `first` to `steps` - 1, and report progress after each.
+    """Call `step` with each number from `first` to `steps` - 1, and report progress after each call.
 
-    state: saved every `checkpoint_every` steps, except after the last; without both there are no checkpoints. enough:
-    called after each step with the number of steps taken; true ends the loop.
+    state: saved every `checkpoint_every` steps, except after the last; unless both are given, nothing is saved. enough:
+    called after each step with the number of steps done; the loop ends if it returns true.
     """
     for number in range(first, steps):
         step(number)

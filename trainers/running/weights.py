@@ -1,14 +1,14 @@
-"""Summary of a training's effect on the weights: `weights.json` in a stage's folder.
+"""Summary of the effect of training on the weights: `weights.json` in a stage's folder.
 
     digest  sha256 of the trained tensors, which is equal only for equal weights
-    moved   count sketch of (trained - start); the distance between two sketches estimates that between the two weights
-            to within about a tenth (Charikar, Chen and Farach-Colton 2002)
+    moved   count sketch of (trained - start); the distance between two sketches estimates the distance between the two
+            weights to within about a tenth (Charikar, Chen and Farach-Colton 2002)
 
-A stage that measures models writes the same file with an empty sketch and a digest of everything its values depend on,
-so two runs with equal digests would have equal values on any items.
+A stage that measures models writes the same file with an empty sketch and a digest of everything that its values depend
+on, so two runs with equal digests would have equal values on any items.
 
-Variants with equal weights differ in nothing that affects training. Some changes cause differences in rounding only:
-Adam cancels a factor of the loss, except for its epsilon. Then the digests differ, but the sketches hardly do.
+Variants with equal weights differ in nothing that affects training. Some changes affect only rounding: Adam cancels a
+factor of the loss, except for its epsilon. Then the digests differ, but the sketches hardly do.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def write_weights(out: Path, start: Mapping[str, Tensor], trained: Mapping[str, 
 
 
 class MeasuredModels:
-    """Digest that identifies a stage's measurements: of its settings, other inputs than models, and measured models."""
+    """Digest of all that a stage's measurements depend on: its settings, its inputs and the measured models."""
 
     def __init__(self, settings: BaseModel, inputs: Mapping[str, Path]) -> None:
         """Start the digest with the stage's configuration and the keys of its inputs, the names of their folders."""

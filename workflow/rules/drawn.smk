@@ -4,7 +4,7 @@ PAGE, FINDINGS = f"{REPORTS}/index.html", f"{REPORTS}/findings.txt"
 GATE = f"{RESULTS}/gate.txt"
 
 
-# `update` keeps an old file until the new one replaces it; Snakemake deletes other outputs before it runs a rule again.
+# `update` keeps an old file until the new one replaces it; Snakemake deletes any other output before it reruns a rule.
 def kept_report(study: str, file: str, caption: str, category: str, shows: str) -> str:
     """Mark a file of a study for `snakemake --report`; its old version stays until the new one replaces it."""
     labels = {"study": study, "shows": shows}

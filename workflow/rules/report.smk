@@ -19,7 +19,7 @@ rule collect:
     params:
         plan=PLAN.digest,
     message:
-        "collect the results of the stages in {output}"
+        "collect the results of the stages into {output}"
     shell:
         f"{TRACKER} collect --results {shlex.quote(RESULTS)} {LOGGED}"
 

@@ -1,9 +1,9 @@
-"""Download the wheels that a Linux machine without a package index still needs: docs/how-to/clusters.md.
+"""Download the wheels that a Linux machine without a package index still needs (docs/how-to/clusters.md).
 
     python workflow/scripts/wheelhouse.py --python 3.12 --have have.txt --to wheelhouse
 
-`have.txt` is what `pip list --format=freeze` prints there. Its packages stay wherever their versions satisfy
-pyproject.toml; the others come in the versions of requirements.lock. Needs `packaging`.
+`have.txt` is the output of `pip list --format=freeze` on that machine. Packages whose versions there satisfy
+pyproject.toml stay; the others get the versions of requirements.lock. The script needs `packaging`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ GLIBC = ["manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}
 
 
 def main() -> None:
-    """Follow the requirements from the project's own on, and download what is missing."""
+    """Follow the requirements, beginning with the project's own, and download what is missing."""
     arguments = _parse()
     have = {canonicalize_name(pin.name): pin for pin in _pins(arguments.have)} if arguments.have else {}
     versions = {name: next(iter(pin.specifier)).version for name, pin in have.items()}
@@ -75,15 +75,15 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--have",
         type=Path,
-        help="file with the output of `pip list --format=freeze` there (default: nothing is installed)",
+        help="file with the output of `pip list --format=freeze` on it (default: nothing is installed there)",
     )
-    parser.add_argument("--to", type=Path, default=Path("wheelhouse"))
+    parser.add_argument("--to", type=Path, default=Path("wheelhouse"), help="folder of the wheels")
     parser.add_argument("--machine", default="x86_64", help="processor of the target machine, as `uname -m` prints it")
-    extras_help = "extra of pyproject.toml (default: all trainers)"
+    extras_help = "extras of pyproject.toml whose packages are needed (default: all trainers)"
     parser.add_argument("--extras", nargs="*", default=["all", "trainers"], help=extras_help)
     arguments = parser.parse_args()
     if not re.fullmatch(r"3\.\d+", arguments.python):
-        parser.error(f"--python {arguments.python}: is not a version; write that of the machine, such as 3.12")
+        parser.error(f"--python {arguments.python} is not a Python version; write one such as 3.12")
     return arguments
 
 
@@ -98,7 +98,7 @@ def _applies(requirement: Requirement, target: dict[str, str], extras: list[str]
 
 
 def _download(wanted: Requirement, arguments: argparse.Namespace) -> Path:
-    """Download a wheel for the target, or build one where only the source is published; return its path."""
+    """Download a wheel for the target, or build one if only the source is published; return its path."""
     words = f"{wanted.name}{wanted.specifier}"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     tags = [word for tag in GLIBC for word in ("--platform", f"{tag}_{arguments.machine}")]
@@ -110,8 +110,8 @@ def _download(wanted: Requirement, arguments: argparse.Namespace) -> Path:
         if ready.returncode:  # only its source is published
             subprocess.run([*pip, "wheel", *common, "-w", folder, words], check=False)
         if not list(Path(folder).glob("*-any.whl" if ready.returncode else "*.whl")):
-            place = f"Python {arguments.python} on {arguments.machine}"
-            sys.exit(f"error: {words}: there is no wheel for {place}, and no pure Python wheel can be built")
+            problem = f"no wheel for Python {arguments.python} on {arguments.machine} exists or can be built"
+            sys.exit(f"error: {words}: {problem}; write another version in requirements.lock")
         (wheel,) = Path(folder).glob("*.whl")
         return wheel.replace(arguments.to / wheel.name)
 

@@ -48,6 +48,6 @@ def test_make_demo_ends_with_the_sentences_of_its_own_grid(tmp_path, start, stat
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == (status != 0), done.stderr
     where, first, *rest = done.stdout.splitlines()
-    assert where.startswith("The page, reports/index.html, comes with the first results")
+    assert where.startswith("The page, reports/index.html, is written with the first results")
     assert first.endswith("--config seeds=3 study=two"), done.stdout
     assert rest == (["two: is better.", "reports/index.html"] if speaks else [])

@@ -80,7 +80,7 @@ def test_one_row_that_does_not_fit_is_an_error_that_says_what_to_do():
     with pytest.raises(OutOfMemory) as caught:
         gradient_of(MicroBatch(2), Device(0))
     assert str(caught.value) == (
-        "out of memory with one row at a time (CUDA out of memory. Tried to allocate 2.00 GiB.): "
+        "out of memory with one row at a time (CUDA out of memory. Tried to allocate 2.00 GiB.); "
         "use a smaller model, shorter sequences or more devices"
     )
 
@@ -109,7 +109,7 @@ def test_a_stage_tells_its_log_and_its_metrics(tmp_path, caplog):
         (7, "memory/halvings", 2.0),
         (7, "memory/micro_batch", 2.0),
     ]
-    assert "micro-batches now have 2 rows, and the effective batch size does not change" in caplog.text
+    assert "the size of micro-batches is now 2, and the effective batch size does not change" in caplog.text
 
 
 # --- study debias -----------------------------------------------------------------------------------------------
