@@ -28,10 +28,7 @@ DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 class DataEdited(OSError):
-    """Raised if files at a path have changed since the plan.
-
-    The stage then leaves no status, so that it can run again.
-    """
+    """Raised if files at a path have changed since the plan; the stage leaves no status, so that it can run again."""
 
     def __init__(self, path: str, names: Iterable[str]) -> None:
         text = f"{path}: {min(names)} has changed since the stage was planned, so the stage's key is no longer valid"

@@ -102,7 +102,7 @@ class Event:
 
 
 class Monitor:
-    """Monitor of the metrics of one run as they are logged."""
+    """Health check of the metrics of one run as they are logged."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = list(rules)

@@ -60,7 +60,7 @@ def regular(path: Path) -> Path:
 
 
 def files_at(path: Path) -> dict[str, Path]:
-    """Return the regular files at a path: a file by its name, or a folder's files by their relative paths."""
+    """Return {name: path} of the regular files at a path: the file itself, or a folder's files by relative path."""
     if path.is_dir():
         return {item.relative_to(path).as_posix(): item for item in sorted(path.rglob("*")) if item.is_file()}
     return {path.name: path} if path.is_file() else {}

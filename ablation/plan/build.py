@@ -1,4 +1,4 @@
-"""Construction of the plan: expands variants and seeds into content-addressed stages."""
+"""Construction of the plan: variants and seeds are expanded into content-addressed stages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -105,7 +105,6 @@ class _Builder:
     def _add_stage(
         self, study: Study, variant: Variant, stage: str, made_of: Ingredients, *, seed: int, keys: Mapping[str, str]
     ) -> str:
-        """Add this stage of a run to the drafts, and return the stage's key."""
         # All seeds share a stage that is not seeded; inputs are stages or assets.
         definition, id = study.stages[stage], f"{study.name}.{stage}"
         own_seed = seed if definition.seeded else None

@@ -1,4 +1,4 @@
-"""Check of a scheduler's profile, which calls it (`__definitions__`) before Snakemake reads the command line."""
+"""Check of a scheduler's profile, called in its `__definitions__` before Snakemake reads the command line."""
 
 import re
 import shutil

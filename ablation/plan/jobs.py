@@ -89,7 +89,7 @@ class Jobs:
     def _forks(self) -> bool:
         """Return whether jobs are forks of a server process that has imported the jobs' libraries.
 
-        They are not on a scheduler's nodes, where each job has its own Snakemake, nor if jobs have own environments.
+        They are not if each job has its own Snakemake, as on a scheduler's nodes, or its own environment.
         """
         usable = sys.platform == "linux" and not self._deployed
         return self.plan.settings.fork_server and self.workflow.is_main_process and usable

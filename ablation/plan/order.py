@@ -1,7 +1,7 @@
-"""Order of stages, seed by seed, so that variants can be compared before the last seed ends; groups of stages.
+"""Order of stages, seed by seed, so that variants can be compared before the last seed ends; and groups of stages.
 
     priorities(plan) -> {address: number}      Snakemake starts the job with the largest number first
-    turns(plan) -> {address: (seed, study)}    places in the order of the first run that needs the stage
+    turns(plan) -> {address: (seed, study)}    places, from 0, of the seed and study of the first run that needs a stage
 
 Within a seed the study with the most comparisons comes first, and within a study the stage that most work depends on.
 A stage's inputs have at least its priority, so that no stage waits for a later seed.
@@ -62,7 +62,7 @@ Groups = dict[Address, Group]
 
 
 def groups_of(plan: Plan) -> Groups:
-    """Return the group of each stage that is in a group; if `group_minutes` is 0, no stage is in a group.
+    """Return {stage: its group} for the stages that are in a group; empty if `group_minutes` is 0.
 
     Consecutive stages of exactly the same runs become one scheduler job if each takes at most `group_minutes`, because
     queueing would take longer than they do. Groups cannot depend on each other in a circle: an input of a stage serves

@@ -1,7 +1,7 @@
 """Decisions on which stages run and which ended stages run again, with the reasons.
 
 Ended stages run again if their files are damaged, if they failed and `retry: failed` is set, or if they were blocked
-and nothing blocks them any more. `collected.json` (`ablation.plan.collected`) lists the files that could not be read.
+and nothing blocks them any more. `collected.json` (`ablation.plan.collected`) lists stages with damaged files.
 """
 
 import os
@@ -162,7 +162,7 @@ def refuse_links(plan: Plan) -> None:
 
 
 def reasons(plan: Plan, states: States) -> list[str]:
-    """Return lines such as `12 x toy.train: train.py changed`; no lines before the first start."""
+    """Return lines such as `12 x toy.train: train.py changed`; empty before the first start."""
     try:
         before = read_plan(plan.file)
     except ConfigError:

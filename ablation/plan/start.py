@@ -127,7 +127,7 @@ def end_within(seconds: float, scheduler: type) -> None:
 
 
 def _prefer_own_sacct() -> None:
-    """Put the profile's `sacct`, which states the reason, before Slurm's on the path; do nothing without Slurm."""
+    """Put the profile's `sacct` (which explains why) before Slurm's on the path; do nothing without Slurm."""
     if shutil.which("sbatch"):
         folder = os.path.join(WORKFLOW, "profiles", "slurm", "bin")
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
@@ -164,7 +164,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
 
 def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _POLL) -> threading.Thread | None:
-    """Start and return the thread that draws the page while the grid runs; None if `parts` is empty."""
+    """Start and return the thread that draws the page while the grid runs; None if no page is due before its end."""
     waiting = parts(plan, states)
     if not waiting:
         return None

@@ -111,7 +111,8 @@ def _grace() -> str:
 def failure(code: int, words: str) -> Exception:
     """Return the error for a command's exit status `code` other than 0; `words` is a line of its log (`last_words`).
 
-    A negative `code` is minus a signal. A command that was ended from outside gets NoResult, any other RuntimeError.
+    A negative `code` is minus the number of a signal. The error is NoResult if the command was ended from outside, else
+    RuntimeError.
     """
     words = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
@@ -132,7 +133,7 @@ def last_words(log: Path, begin: int) -> str:
 
 
 def tail(log: Path, begin: int) -> str:
-    """Return at most 64 KiB of the log's end after byte `begin`, which is 0 if a program has truncated the log."""
+    """Return the log from byte `begin` on, or from its start if a program has truncated it; at most the last 64 KiB."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -42,7 +42,7 @@ class Ranks:
         return slice(0, count)
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks in their order. All ranks must call it."""
+        """Return the values of all ranks in the order of ranks. All ranks must call it."""
         return [value]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:

@@ -242,7 +242,7 @@ def outcome_of(
 
 
 def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> str:
-    """Return the message for a device out of memory: to halve the first of the settings `sizes` that has a value."""
+    """Return the message for a device out of memory; its remedy is to halve the first of `sizes` that has a value."""
     for size in sizes:
         found = [f"{key} ({value})" for key, value in leaves(config) if key.rpartition(".")[2] == size and value]
         if found:
@@ -289,7 +289,6 @@ class _Start:
         self._clock, self._waited = now, now - self._clock
 
     def say(self, text: str) -> None:
-        """Print one line to the terminal."""
         _say(self.job, text, self.terminal)
 
     def finish(

@@ -58,7 +58,6 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
 
 
 def _launcher(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:
-    """Run torchrun's launcher in a new process; return its exit status."""
     command = [sys.executable, "-m", "trainers.parallel.launch", str(os.getpid()), str(count), *job.arguments]
     # The ranks inherit the terminal as standard input, the only descriptor that the launcher passes on.
     with tempfile.TemporaryDirectory() as scratch:

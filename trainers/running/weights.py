@@ -46,7 +46,7 @@ class MeasuredModels:
     """Digest of all that a stage's measurements depend on: its settings, its inputs and the measured models."""
 
     def __init__(self, settings: BaseModel, inputs: Mapping[str, Path]) -> None:
-        """Start the digest with the stage's configuration and the keys of its inputs, the names of their folders."""
+        """Start the digest with the stage's configuration and its inputs' keys, which are their folders' names."""
         described = {"settings": settings.model_dump(mode="json"), "inputs": {k: v.name for k, v in inputs.items()}}
         self._digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
 
