@@ -48,7 +48,7 @@ class RandomSource(Strict):
     hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size, a multiple of `heads`.")
     layers: int = Field(default=4, ge=1, le=48, description="Number of blocks.")
     heads: int = Field(default=2, ge=1, le=64, description="Number of attention heads.")
-    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size; 260 tokens are used.")
+    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size; the tokenizer uses 260.")
     positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens.")
     seed: int = Field(default=0, ge=0, description="Seed of the weights.")
 
@@ -60,7 +60,7 @@ class Asset(Strict):
     """A model or a data set, and the sources from which it can be fetched."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
-        description="Kind of asset: model or data set. responses have columns `content` and `teacher_response`; vqa is "
-        "a folder with the official VQA files."
+        description="A model, or a kind of data set: responses has the columns `content` and `teacher_response`, vqa "
+        "is a folder with the official files of VQA."
     )
     sources: list[Source] = Field(min_length=1, description="Sources; the first that can be fetched is used.")

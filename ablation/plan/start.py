@@ -101,7 +101,7 @@ def hold(results: Path) -> int:
         raise TrackerError(f"{results}: another snakemake is running here; {remedy}") from None
     except OSError as error:  # for example Lustre without `flock`
         problem = f"cannot be locked ({error.strerror})"
-        remedy = "mount the file system with locks, or name other folders with --config results=... reports=..."
+        remedy = "mount the file system with file locks, or name other folders with --config results=... reports=..."
         raise TrackerError(f"{lock}: {problem}; {remedy}") from None
     return handle
 

@@ -80,7 +80,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     (stage.out / ENDED).unlink(missing_ok=True)
     before = _files(output)
     words = fill(plan.words, _filling(stage, values, output, devices))
-    stage.log.info("the command %s starts", json.dumps(words))
+    stage.log.info("starting the command %s", json.dumps(words))
     began, log = time.time(), stage.out / "log.txt"
     begin = log.stat().st_size
     steps = value_at(values, plan.steps) if plan.steps else None

@@ -128,5 +128,5 @@ def check_modules(job: Job, loaded_before: int) -> None:
     if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
             f"the stage imported {', '.join(others)}, which its key does not cover, so a change there would not rerun "
-            "it; use an import statement for the module, or name it in the study's `parts`"
+            "it; load the module with an import statement, or name it in the study's `parts`"
         )

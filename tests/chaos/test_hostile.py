@@ -50,7 +50,7 @@ def test_a_file_system_without_locks_is_one_line(project):
     refuse = "import fcntl, os\ndef refuse(*_): raise OSError(38, os.strerror(38))\nfcntl.flock = refuse\n"
     project.write("Snakefile", refuse + whole)
     done = project.snakemake(check=False)
-    line = "error: results/.lock: cannot be locked (Function not implemented); mount the file system with locks"
+    line = "error: results/.lock: cannot be locked (Function not implemented); mount the file system with file locks"
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith(line)
 
