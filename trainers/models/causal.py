@@ -65,7 +65,7 @@ def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     ]
     if len(outermost) != 1:
         raise ValueError(
-            f"{type(model).__name__} has {len(candidates)} lists of {n_layers} blocks instead of one; use another model"
+            f"{type(model).__name__} has {len(outermost)} lists of {n_layers} blocks instead of one; use another model"
         )
     return outermost[0]
 
