@@ -139,11 +139,12 @@ class StageDefinition(Strict):
     @model_validator(mode="after")
     def _entry_or_command(self) -> Self:
         if (self.entry is None) == (self.command is None):
-            raise ValueError("must have either `entry` or `command`; give one of them")
+            raise ValueError("needs either `entry` or `command`; give one of the two")
         if self.command is None:
             command_keys = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
             if command_keys:
-                raise ValueError(f"`{command_keys[0]}` needs a `command`, but this stage runs the module {self.entry}")
+                problem = f"`{command_keys[0]}` needs a `command`, but this stage runs the module {self.entry}"
+                raise ValueError(f"{problem}; remove `{command_keys[0]}`, or replace `entry` by `command`")
             return self
         placeholders(self.words)
         return self
@@ -347,7 +348,7 @@ class Analysis(Strict):
         if self.pass_at and self.cons_at:
             raise ValueError("pass_at and cons_at cannot be combined; leave one out")
         if self.k and (self.samples is None or self.direction != "max"):
-            raise ValueError(f"{self.outcome} counts right samples, so it needs `samples` and `direction: max`")
+            raise ValueError(f"{self.outcome} counts right samples; set `samples` and `direction: max`")
         if isinstance(self.samples, int) and self.k > self.samples:
             least = f"items have {self.samples}; reduce {'pass_at' if self.pass_at else 'cons_at'}"
             raise ValueError(f"{self.outcome} needs {self.k} samples, but {least}")
@@ -420,7 +421,7 @@ class HealthRule(Strict):
     @model_validator(mode="after")
     def _reference_is_used(self) -> Self:
         if self.reference is not None and self.measure == "value":
-            raise ValueError("`reference` needs `measure: change` or `measure: ratio`")
+            raise ValueError("`reference` has no effect with `measure: value`; use change or ratio, or remove it")
         return self
 
 
@@ -548,7 +549,8 @@ class FigureDefinition(Strict):
             if panel.variants is not None and self.variants:
                 raise ValueError("`variants` of a figure cannot be combined with those of a panel; leave one out")
         if self.kind == "each" and len(self.panels) != 1:
-            raise ValueError(f"kind `each` draws a panel per variant, so it needs one panel, not {len(self.panels)}")
+            panels = f"has {len(self.panels)} panels, but kind each draws one panel per variant"
+            raise ValueError(f"{panels}; keep only one of them")
         if self.kind not in ("lines", "each") and any(panel.log for panel in self.panels):
             raise ValueError(f"panels: `log` has no effect with kind {self.kind}; remove it")
         if self.x is not None and self.kind not in ("lines", "each"):

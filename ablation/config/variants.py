@@ -189,7 +189,7 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise ConfigError(path, "", None, f"has the suffix {path.suffix}", "rename it to .yaml")
         if path.name.lower() == "_study.yaml" != path.name:
-            remedy = "rename it; only _study.yaml, in lower case, describes the study"
+            remedy = "rename it to _study.yaml, or give it another name"
             raise ConfigError(path, "", None, "is not a valid variant name", remedy)
         if path.suffix == ".yaml" and path.name != "_study.yaml":
             with mistakes:

@@ -43,7 +43,7 @@ def test_studies_may_share_a_file_of_stages(toy):
     toy.yaml("studies/shared.yaml", STUDY["stages"])
     assert load(toy).stages == own
     toy.study(stages="../shared")
-    refused(toy, "stages = '../shared': is not a file name")
+    refused(toy, "stages = '../shared': is not a valid file name")
 
 
 def test_changes_are_leaves_against_the_parent_with_factors(toy):
@@ -164,10 +164,10 @@ STUDY_REFUSALS = {
     ),
     "samples that are no number": (analysis(samples=["sise"]), "a configuration key does not hold a whole number in b"),
     "an interim analysis at two seeds": (analysis(interim_analyses=[2, 4]), "analysis.interim_analyses"),
-    "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "interim_analyses [5, 3] must increase"),
+    "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "interim_analyses must be increasing numbers, not [5, 3]"),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
-    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
+    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "choose from accuracy"),
     "a forgotten key": (
         {"stages": STUDY["stages"] | train(reads=["lr", "bold", "patience"])},
         "config = 'tests.ablation.toy_study:ToyConfig': no stage reads reward.kind",
@@ -196,7 +196,7 @@ def test_published_numbers_are_checked_for_form(toy):
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
     refused(toy, "2 numbers for 1 column")
     toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
-    refused(toy, "ss_distance", "is a distance, so the file needs a `target`")
+    refused(toy, "ss_distance", "is a distance, so it needs a `target`")
     toy.yaml("published/toy.yaml", {"source": "x"})
     refused(toy, "give `rows`, `deltas` or `training`")
 
