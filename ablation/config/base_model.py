@@ -13,8 +13,6 @@ from ablation.contract.errors import ConfigError
 
 
 class _FromBase(BaseModel):
-    """Base of the models made from `base`, which refuse unknown keys."""
-
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 

@@ -67,7 +67,7 @@ class RunRules(Strict):
 
 
 class Evaluations(Strict):
-    """Options of `compare` for reading and weighting evaluation files, as `compare --study` finds them in the file."""
+    """Options for reading and weighting evaluation files, which `compare --study` takes from study.yaml."""
 
     item: Text | None = None
     filter: Text | None = None
@@ -178,7 +178,7 @@ def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
-    """Return a checked analysis plan. Raises ConfigError if a value is invalid, or if it names a metric and items.
+    """Return a checked analysis plan. Raises ConfigError if a value is invalid, or if it names both a metric and items.
 
     A final metric is judged as the only item of a subset with the metric's name. Its intervals then cover only the
     noise between seeds, and verdicts say so.

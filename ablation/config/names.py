@@ -47,10 +47,7 @@ def is_safe_name(name: str) -> bool:
 
 
 def suggest(name: str, known: Iterable[object], what: str = "") -> str:
-    """Return the remedy for an unknown name: the closest known name if there is one, and the known names.
-
-    `what` says what the known names are; by default the text says `choose from` before them.
-    """
+    """Return the remedy for an unknown name: the closest known name, if any, and all known names, headed by `what`."""
     names = [one_line(other, 200) for other in known]
     listing = f"{what}: {listed(names, 25)}" if what else f"choose from {listed(names, 25)}"
     if not names:

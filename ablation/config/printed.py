@@ -121,10 +121,7 @@ class Cell(_Written):
 
     @classmethod
     def of(cls, text: Any, *, percent: bool = False) -> "Cell":
-        """Read `0.512`, `0.512 ± 0.021` or a number; a percent sign after either part applies to both.
-
-        Raises ValueError if a part is not a number.
-        """
+        """Read `0.512`, `0.512 ± 0.021` or a number; a percent sign after either part applies to both."""
         if isinstance(text, Cell):
             return text
         if not isinstance(text, str):

@@ -210,7 +210,6 @@ class PublishedFile(Strict):
         return self
 
     def _check_range(self) -> None:
-        """Raise ValueError if a rate is not from 0 to 1, or if a distance is larger than the target allows."""
         if self.target is not None and not is_target(self.target):
             raise ValueError(f"target {self.target} is not a rate from 0 to 1 with at most six decimals")
         most = largest(None if self.target is None else self.target.exact)

@@ -109,7 +109,7 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
 
 
 def _columns(file: Path, heading: Sequence[str], chosen: Sequence[str]) -> dict[int, str]:
-    """Return {index: name} of the columns to read, without the first. Raises ConfigError for a name that is wrong."""
+    """Return {index: name} of the columns to read, without the first column, which names the rows."""
     names = [name.strip() for name in heading]
     for place, name in enumerate(names[1:], 1):
         if not name:

@@ -116,10 +116,7 @@ class Scale:
                 raise ConfigError(self.file, where, None, "the stage does not exist", suggest(stage, sorted(stages)))
 
     def refuse_overridden(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raise ConfigError if the scale sets a value that a variant changes, which would undo the change.
-
-        `overrides` has, for each variant, the values that its file changes.
-        """
+        """Raise ConfigError if the scale sets a value that a variant overrides, because it would undo this change."""
         changed = {key: name for name, tree in overrides.items() for key, _ in dotted.leaves(tree)}
         for key, value in dotted.leaves(self.definition.set):
             for other, variant in changed.items():
@@ -131,10 +128,7 @@ class Scale:
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
-        """Return the configuration `written` at this scale, validated again; `declared` has its values as JSON.
-
-        `variant` is the variant's file, for errors.
-        """
+        """Return `written`, whose values are `declared`, at this scale and validated again; errors name `variant`."""
         model = type(written)
         if not self.definition.set and not self.definition.multiply:
             return written

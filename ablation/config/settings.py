@@ -86,7 +86,7 @@ class SettingsFile(Strict):
     reports: _Folder = Path("reports")
     wandb: Annotated[Literal["offline", "online"] | None, BeforeValidator(lambda value: value or None)] = Field(
         default=None,  # `off` in YAML 1.1 is false
-        description="Whether to log every stage to W&B as well: offline, online, or null for not at all.",
+        description="How to log every stage to W&B as well: offline, online, or null for no logging to W&B.",
     )
     fork_server: Annotated[
         bool, BeforeValidator(lambda value: {"true": True, "false": False}.get(str(value).lower(), value))
@@ -244,7 +244,6 @@ def _check_apart(results: Path, reports: Path, text: str, where: str) -> None:
 
 
 def _problem(folder: Path, project: Path) -> str:
-    """Return the reason why a folder cannot be used; empty if the folder can be used."""
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
             return f"{'' if path == folder else f'{path} '}is a link to {path.readlink()}, which does not exist"

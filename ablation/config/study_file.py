@@ -141,7 +141,7 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
 
 
 def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file: Path) -> None:
-    """Raise ConfigError for a variant's key that only stages get on which the results do not depend."""
+    """Raise ConfigError if a variant's key reaches no stage on which the results depend."""
     leading = [next(reversed(written.stages))]
     for name in leading:
         above = written.stages[name].inputs.values()
@@ -230,10 +230,7 @@ def check_variants(
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Raise ConfigError if a command lacks a placeholder, an input or a reader that it needs.
-
-    It must get every value that its stage reads, because each of these values is a reason to run the stage again.
-    """
+    """Raise ConfigError for a command whose placeholders, keys or readers do not fit its stage."""
     for name, stage in written.stages.items():
         if stage.command is not None:
             _check_command(stage, model, file, f"stages.{name}")

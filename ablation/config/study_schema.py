@@ -35,7 +35,7 @@ class Resources(Strict):
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(
-        default=0, ge=0, description="Number of accelerators; without accelerators, of slots in the pool of devices."
+        default=0, ge=0, description="Number of accelerators, or of slots in the device pool of a machine without any."
     )
 
 
@@ -67,7 +67,6 @@ def _reader_and_place(item: Any) -> Any:
 
 
 def _list_of_readers(value: Any) -> Any:
-    """Return a mapping such as `{metrics: log.csv, items: out.csv}` as the list of its entries."""
     return [{reader: options} for reader, options in value.items()] if isinstance(value, dict) else value
 
 
@@ -86,8 +85,8 @@ class Collected(Strict):
     )
     at: Literal["last"] | int | None = Field(
         default=None,
-        description="The step of the final values, or last; by default the step of the model that the run kept, if "
-        "its settings state one.",
+        description="The step of the final values, or `last`; by default the step of the model that the run kept, or "
+        "the last step if the run does not state one.",
     )
 
 
@@ -213,7 +212,7 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
 class Guardrail(Strict):
     """A metric that a change must not make worse, however much it improves the primary metric."""
 
-    metric: Text = Field(description="The name of a value that the primary metric's items must also have.")
+    metric: Text = Field(description="The name of the value to guard, which the primary metric's items must also have.")
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, lt=1e100, description="The smallest worsening that matters.")
 
@@ -461,14 +460,14 @@ class ColumnDefinition(Strict):
 
 
 class ReferenceDefinition(Strict):
-    """A first row of the table, with other metrics: in the columns' metrics, `replace` gives {old part: new part}."""
+    """A first row of the table, whose metrics are those of the columns after replacing parts of their names."""
 
     label: Text
     replace: dict[str, str] = Field(min_length=1)
 
 
 class MeansOver(Strict):
-    """The values that are means over several policies of a run, such as its checkpoints, for the tables' captions."""
+    """Which values are means over several policies of each run, and what the tables call these policies."""
 
     key: Text = Field(description="The configuration key that holds the number of policies.")
     protocols: list[Text] = Field(min_length=1, description="Protocols whose values are means over the policies.")

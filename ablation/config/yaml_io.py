@@ -31,8 +31,6 @@ _MAX_NODES = 100_000  # nodes of another program's file, with its aliases writte
 
 
 class _Problem(yaml.MarkedYAMLError):
-    """An error of the strict loader, with its remedy."""
-
     def __init__(self, key: str, problem: str, remedy: str, mark: yaml.Mark | None) -> None:
         super().__init__(problem=problem, problem_mark=mark)
         self.key, self.remedy = key, remedy

@@ -1,4 +1,4 @@
-"""Record changes of analysis plans after results existed, in `results/analysis_history.json`.
+"""Record the changes to analysis plans that are made after results exist, in `results/analysis_history.json`.
 
 The file maps each study to a list of {digest, analysis, since, comparisons, seeds, rules}, oldest first.
 

@@ -228,7 +228,7 @@ class Store:
         return self.sql(query, [study, LOGGED])
 
     def published(self, study: str) -> pd.DataFrame:
-        """Return rows (variant, col, value, source) of the published numbers that the study reproduces."""
+        """Return rows (variant, col, value, source) of the study's published numbers."""
         return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
 
     def stages(self) -> pd.DataFrame:

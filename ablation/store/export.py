@@ -12,7 +12,7 @@ import duckdb
 from ablation.config.names import suggest
 from ablation.contract.atomic import replacing, write_text
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.status import read_state
+from ablation.contract.status import FAILED, read_state
 from ablation.plan.collected import PLAN_FILE
 from ablation.plan.plan_file import read_plan
 
@@ -69,6 +69,7 @@ def find_model(
     steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none (set `keep_checkpoints`)'}" if step else ""
     settings = [f"study={study}", f"variant={variant}", f"scale={plan.scale}"]
     settings += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
+    settings += ["retry=failed"] if any(state.endswith(FAILED) for state in states) else []
     raise TrackerError(
         f"{study}/{variant} seed {run.seed} has no {what} (stages, last first: {', '.join(states)}){steps}; "
         f"run `snakemake --cores all --config {shlex.join(settings)}`"

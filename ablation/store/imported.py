@@ -31,7 +31,7 @@ class Imports:
 
 
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
-    """Return all imported studies. One that has the name of a planned study is renamed; an unreadable one is noted."""
+    """Return all imported studies. One named like a `planned` study gets the suffix `-imported`; problems are noted."""
     imports = Imports()
     for folder in stored.studies(results):
         try:

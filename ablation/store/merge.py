@@ -110,7 +110,6 @@ def _differing(target: Path, source: Path) -> str:
 
 
 def _numbers(file: Path) -> pd.DataFrame:
-    """Return the metrics of a stage, except those that depend on the machine."""
     if not file.exists():
         return pd.DataFrame(columns=["step", "name", "value"])
     rows = pd.read_parquet(file)

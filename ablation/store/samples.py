@@ -69,7 +69,6 @@ class Samples:
         return {place: responses for place, responses in texts.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a run's file in batches; yield nothing if there is no readable file."""
         path = next((path for path in self.files.get(run, ()) if path.exists()), None)
         if path is None or run in self.problems:
             return
@@ -100,7 +99,6 @@ def study_samples(store: Store, study: str) -> Samples:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    """Open a file and check its columns. Raises one of `_UNREADABLE` if the file cannot be used."""
     if not path.is_file():
         raise OSError("the file is not a regular file")
     if (size := path.stat().st_size) > _LARGEST:

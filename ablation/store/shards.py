@@ -125,7 +125,6 @@ def _odd(names: Any) -> Any:
 
 
 def _check_clusters(rows: pa.Table) -> None:
-    """Raise ValueError if an item has a row without a cluster, or is in two clusters."""
     place = ["subset", "item"]
     pairs = rows.group_by([*place, "cluster"]).aggregate([])
     if not pairs["cluster"].null_count and pairs.num_rows == rows.group_by(place).aggregate([]).num_rows:

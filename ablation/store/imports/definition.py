@@ -1,6 +1,6 @@
 """Define an imported study: its analysis plan, table and curves.
 
-What study.yaml does not state is taken from the source, or else from the names that the runs logged.
+What study.yaml leaves out is derived from the names that the runs logged.
 """
 
 import hashlib

@@ -53,7 +53,7 @@ class FinalStep:
     def step(self, record: Record, metrics: pa.Table) -> int | None:
         """Return the step of one run's final metrics; None for the last step of each metric.
 
-        Raises ConfigError if the run did not log the requested step.
+        Raises ConfigError if the run began after the requested step, or ended before it.
         """
         rows = [row for name in self.metrics for row in _rows(metrics, name)]
         if self.at == "common":
@@ -74,7 +74,7 @@ class FinalStep:
         return None if kept == pc.max(metrics["step"]).as_py() else kept
 
     def _distance(self, row: tuple[int, float]) -> float:
-        """Return a number that is smaller the better the value of a row (step, value) is."""
+        """Return a number that is smallest for the row (step, value) with the best value."""
         target = self.direction.get("target", 0.0) if isinstance(self.direction, dict) else None
         return abs(row[1] - target) if target is not None else row[1] if self.direction == "min" else -row[1]
 

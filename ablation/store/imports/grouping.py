@@ -124,7 +124,6 @@ def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str
 
 
 def _named(runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str) -> list[Group]:
-    """Return the named groups of runs, each with the settings that all its runs share."""
     rule, leaves = study.runs.variant, [_leaves(run, study) for run in runs]
     stems = [_stem(run, seed) for run, seed in zip(runs, seeds, strict=True)]
     if any(variant.where or variant.runs for variant in study.variants.values()):
@@ -142,7 +141,7 @@ def _named(runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFil
 
 
 def _safely_named(members: Mapping[str, list[int]], rule: str, where: str) -> dict[str, list[int]]:
-    """Return {name usable for a variant: runs}. Raises ConfigError if two groups would have the same name."""
+    """Return the groups by valid variant name. Raises ConfigError if a group has no such name, or two have the same."""
     whose: dict[str, str] = {}
     for name in members:
         safe = safe_name(name)
@@ -223,10 +222,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
 
 
 def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each run's configuration in the format that records most settings, if a run of its name has that format.
-
-    All other runs keep their own configuration.
-    """
+    """Return each run's configuration in the format that records most settings, or else the run's own one."""
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
@@ -241,7 +237,6 @@ def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
 
 
 def _common(leaves: Sequence[dict[str, Any]], places: Sequence[int]) -> dict[str, Any]:
-    """Return the settings that are equal in all runs that have a configuration."""
     configured = [leaves[place] for place in places if leaves[place]]
     if not configured:
         return {}

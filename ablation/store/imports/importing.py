@@ -44,8 +44,8 @@ _Identity = tuple[str, str, str]  # `Record.identity`
 class Request:
     """A request to import runs.
 
-    `written` is study.yaml with the options of the command, or None to use that of the last import. `planned` has the
-    names of planned studies, `where` the origin of rules for errors. Files are changed only if `write` is true.
+    `written` is study.yaml with the options of the command, or None to use that of the last import. `where` is what
+    errors name as the place, `planned` has the names of planned studies. Files are changed only if `write` is true.
     """
 
     format: str
@@ -257,7 +257,7 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
     """Return `written` or, if no run has a known seed, a copy that numbers the runs, with a note in `problems`."""
     if written.analysis.get("seeds") == "paired" or not no_seed_is_known(records, written, where):
         return written
-    problem = "no run has a known seed, so the runs are numbered in order of start and judged as independent"
+    problem = "no run has a known seed, so the runs are numbered by start time and judged as independent"
     problems.append(f"{problem}; to name the seeds, pass --map seed=KEY or seed=name:REGEX")
     return written.model_copy(update={"runs": written.runs.model_copy(update={"seed": "number"})})
 

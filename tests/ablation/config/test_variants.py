@@ -178,7 +178,7 @@ STUDY_REFUSALS = {
         "no stage that leads to the results reads this key",
         "or add train, which reads the key, to the `inputs` of such a stage",
     ),
-    "published path": ({"published": "../../secret"}, "not a file name"),
+    "published path": ({"published": "../../secret"}, "not a valid file name"),
     "missing": ({"title": None}, "title"),
 }
 

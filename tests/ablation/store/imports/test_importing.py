@@ -556,7 +556,7 @@ def test_runs_that_go_on_are_one_where_no_seed_is_known(second, count, tmp_path,
         file.unlink()
     arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     out = typed.output(capsys, "import", *arguments, "--dry-run")
-    assert "no run has a known seed, so the runs are numbered in order of start and judged as independent" in out
+    assert "no run has a known seed, so the runs are numbered by start time and judged as independent" in out
     assert f"s: {count} run{'s' * (count > 1)} of 1 variant" in out
 
 
