@@ -164,10 +164,10 @@ STUDY_REFUSALS = {
     ),
     "samples that are no number": (analysis(samples=["sise"]), "a configuration key does not hold a whole number in b"),
     "an interim analysis at two seeds": (analysis(interim_analyses=[2, 4]), "analysis.interim_analyses"),
-    "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "interim_analyses must be increasing numbers, not [5, 3]"),
+    "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "must be increasing numbers, not [5, 3]"),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
-    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "choose from accuracy"),
+    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "from accuracy"),
     "a forgotten key": (
         {"stages": STUDY["stages"] | train(reads=["lr", "bold", "patience"])},
         "config = 'tests.ablation.toy_study:ToyConfig': no stage reads reward.kind",

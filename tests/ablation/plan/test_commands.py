@@ -88,7 +88,7 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
     ("stage", "fields", "parts"),
     [
         ("train", {"code": ["gone.py"]}, ("_study.yaml: stages.train.code = 'gone.py': matches no file in",)),
-        ("train", {"colect": ["items"]}, ("stages.train.colect", "not a key", "did you mean 'collect'? choose from code, ")),
+        ("train", {"colect": ["items"]}, ("stages.train.colect", "not a key", "mean 'collect'? choose from code, ")),
         ("train", {"code": ["src/"]}, ("'my train.py' is a file of the project", "add my train.py")),
         ("train", {"command": "x {config} {seed} --a=src/model.py", "code": ["my train.py"]}, ("add src/model.py",)),
         ("train", {"code": ["/etc/passwd"]}, ("stages.train.code", "must be relative to the folder")),

@@ -71,7 +71,7 @@ def test_dates_alone_do_not_change_what_is_shown_and_nothing_is_written_where_no
 
 def test_a_gate_refuses_a_database_of_stages_that_are_to_run_again(results, plan):
     (stage_dir(plan, "toy", "v1", 0, "evaluate") / "status.json").unlink()
-    with pytest.raises(TrackerError, match=r"is out of date, because 1 stage was deleted or started again after it was written"):
+    with pytest.raises(TrackerError, match=r"is out of date, because 1 stage was deleted or started again"):
         load_or_collect(results, strict=True)
     assert load_or_collect(results) == results / DATABASE
 

@@ -222,7 +222,7 @@ def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
         settings = LOADED | {"learning_rate": 0.1 + (variant == "b")}
         stopped_early(tmp_path / f"runs/{variant}/seed_{seed}", curve, settings, {})
     out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL)
-    assert "the steps of kept models (a seed 0 at 200, a seed 1 at 300, b seed 0 at 300); pass --at last for the last step" in out
+    assert "at the steps of kept models (a seed 0 at 200, a seed 1 at 300, b seed 0 at 300); pass --at last" in out
     [comparison] = comparisons_of("es")
     assert (
         "the values are those of the models that were kept: a at steps 200 to 300, b at steps 300 to 400"
@@ -469,7 +469,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         ([*HF, "--map", "sed=x"], "is not KEY=VALUE with a known key; did you mean 'seed'?"),
         ([*HF, "--map", "seed=nothing"], "other run of the variant have no known seed"),
         ([*HF, "--map", "parents.fast=bas"], "no run belongs to variant bas; did you mean 'base'?"),
-        ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
+        ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of the same variant"),
         ([*HF[:3], "a/b"], "is not a valid study name"),
     ],
 )

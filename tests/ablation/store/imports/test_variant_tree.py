@@ -144,7 +144,7 @@ def test_two_runs_that_nothing_tells_apart_are_refused():
     runs = [record("x-s0", {"lr": 1}), record("again/x-s0", {"lr": 1})]
     assert len(place(runs)[0]) == 2  # their names do
     runs = [record("abc", {"lr": 1, "seed": 0}), record("def", {"lr": 1, "seed": 0})]
-    with pytest.raises(ConfigError, match=r"abc \(/runs/abc\) and def \(/runs/def\) are both seed 0 of the same variant"):
+    with pytest.raises(ConfigError, match=r"abc \(/runs/abc\) and def \(/runs/def\) are both seed 0 of the same"):
         place(runs)
 
 
