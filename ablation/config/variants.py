@@ -92,7 +92,9 @@ def resolve(
     above = base if parent is None else parent.declared
     as_written = validate(model, dotted.merge_into(model, above, file.overrides), file.file)
     declared = _plain(as_written)
-    refuse_idle(file.overrides, declared, above, file.file, f"the parent {file.parent}" if parent else "the base")
+    refuse_idle(
+        file.overrides, declared, above, file.file, f"the parent {file.parent}" if parent else "the base configuration"
+    )
     resolved = scale.apply(as_written, declared, file.file)
     values = declared if resolved is as_written else _plain(resolved)
     for config in (declared, values):

@@ -80,7 +80,7 @@ def collect_apart(results: Path, database: Path) -> Collected:
 
 
 def _previous(database: Path) -> tuple[Sources | None, dict[str, StageState]]:
-    """Return the sources and stage states of an existing database; (None, {}) if they cannot be read."""
+    """Return the sources and stage states of an existing database; (None, {}) if its rows cannot be reused."""
     noted = noted_sources(database.parent)
     if noted is None or not database.is_file() or not is_whole(database):
         return None, {}

@@ -165,7 +165,7 @@ class Store:
         return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
     def study(self, study: str) -> StoredStudy:
-        """Return a study's definition with the history of its analysis plan. Raises ConfigError for another name."""
+        """Return a study's definition and analysis history. Raises ConfigError if the study is not in the database."""
         from ablation.store.analysis_history import StoredStudy  # late: a query needs no pydantic
 
         rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]

@@ -1,4 +1,4 @@
-"""Write a database of other tools' evaluations, in the schema of a grid's database, so that the page can use it."""
+"""Write a database of other tools' evaluations, in the schema of a grid's database, for the report page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Apply the health rules to the metrics in the database, so that a change of a rule needs no new training."""
+"""Apply the health rules to the metrics in the database, so that a changed rule needs no new training."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Report the progress of the grid, its running stages and the time left, from the stage folders as they are now.
 
-Failures are read from the database: a grid continues after a failure, and the exit status of its last job reports it.
+`failures` reads the database instead, because a grid continues after a failure, and its last job reports all failures.
 """
 
 import time

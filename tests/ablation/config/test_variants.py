@@ -84,7 +84,7 @@ REFUSALS = {
     "missing why": ({"extends": "base", "lr": 0.5}, "why", "add a sentence"),
     "same as the default": (child(size=100), "size = 100", "already has this value"),
     "same in other type": (child(extends="v2", lr=0.001, bold=True), "lr = 0.001"),
-    "same in a root": ({"why": "x", "size": 100}, "the base already has this"),
+    "same in a root": ({"why": "x", "size": 100}, "the base configuration already has this"),
     "number for bool": (child(bold=1), "bold = 1", "boolean"),
     "out of range": (child(reward={"weight": 2}), "reward.weight = 2", "Share of the reward"),
     "not an option": (child(reward={"kind": "c"}), "reward.kind = 'c'"),
