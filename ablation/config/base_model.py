@@ -13,24 +13,22 @@ from ablation.contract.errors import ConfigError
 
 
 class _FromBase(BaseModel):
-    """Base of models made from `base`: unknown keys are errors, and values keep the types in which they are written."""
-
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
 def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
     """Return a config model with the keys of `base`; each value gives the default and the type of its key.
 
-    A whole number accepts whole numbers, a fraction all numbers, and every key accepts null. A map accepts its own
-    keys, an empty map any keys. A list of scalars of one type accepts items of this type, any other list all items. A
-    key that is null accepts any value.
+    Every key also accepts null. A key whose default is a whole number accepts whole numbers, a float all numbers, null
+    any value. A map accepts only its own keys, but an empty map accepts any keys. A list of scalars of one type accepts
+    items of this type, and any other list all items.
 
     Args:
         base: the values of every root variant.
         file: the study file, for errors.
         assets: dotted keys that inputs name as assets, with their model.
 
-    Raises ConfigError if a key is not valid, or if `base` does not have an asset.
+    Raises ConfigError if a key is not valid, or if an asset is missing in `base`.
     """
     model = _model("Base", base, "", file, assets)
     for key in assets:

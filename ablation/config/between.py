@@ -1,4 +1,4 @@
-"""The configurations between two variants: A with a part of what B changes, for `ablation explain A B`."""
+"""The configurations between two variants A and B, for `ablation explain A B`: A with some of B's changes."""
 
 import json
 import re
@@ -32,8 +32,8 @@ class Between:
     def of(cls, study: Study, scale: Scale, a: str, b: str) -> "Between":
         """Return two variants of a study with their differences, by factor.
 
-        Raises ConfigError if a variant does not exist, if the two differ in fewer than two factors, or if A with the
-        values of B is not B.
+        Raises ConfigError if a variant does not exist, if the two differ in fewer than two factors, or if A with all
+        changes of B is not equal to B.
         """
         factors: dict[str, list[Change]] = {}
         for change in diff(study, a, b):
@@ -46,10 +46,8 @@ class Between:
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
-            problem = (
-                "applying all changes of B to A does not give B, because a setting is of different kinds in A and B"
-            )
-            remedy = "name two variants in which each setting is of the same kind"
+            problem = f"{a} with all changes of {b} is not {b}, because a setting has different kinds in the two"
+            remedy = "name two variants in which every setting has the same kind"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between
 
@@ -59,11 +57,11 @@ class Between:
         return list(self.changes)
 
     def variant(self, chosen: frozenset[int]) -> Variant:
-        """Return A with the chosen factors of B: the study's variant with this configuration, or else a new variant.
+        """Return A with some of B's factors, chosen by index: the study's variant that equals it, or else a new one.
 
         Keys without effect in this configuration keep the values of A.
 
-        Raises ConfigError if the values cannot be combined, or if a variant of the new one's name already exists.
+        Raises ConfigError if the values cannot be combined, or if the new variant's name is already used.
         """
         if not chosen or len(chosen) == len(self.changes):
             return self.study.variants[self.b if chosen else self.a]
@@ -81,19 +79,19 @@ class Between:
                 scale=self.scale,
             )  # fmt: skip
         except ConfigError as error:
-            remedy = "under `factors` in _study.yaml, declare the keys that must change together as one factor"
+            remedy = "in _study.yaml, declare the keys that must change together as one group under `factors`"
             problem = f"{self.a} with {words} of {self.b} is not a valid configuration: {error.key} {error.problem}"
             raise ConfigError("explain", f"{self.a} {self.b}", None, problem, remedy) from error
         same = (other for other in self.study.variants.values() if other.declared == made.declared)
         if (existing := next(same, None)) is not None:
             return existing
         if name in self.study.variants:
-            problem = f"already exists, but its configuration is not {file.why}"
+            problem = f"already exists, but its configuration is not `{file.why}`"
             raise ConfigError(path, "", None, problem, "rename the file, or remove it if `explain` wrote it")
         return made
 
     def text(self, variant: Variant) -> str:
-        """Return the text of the file of a new variant."""
+        """Return the YAML text of a new variant's file."""
         lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
         lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
         lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]

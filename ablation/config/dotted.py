@@ -1,4 +1,4 @@
-"""Nested configurations and their dotted keys: `{a: {b: 1}}` is `{"a.b": 1}`. Lists and scalars are leaves."""
+"""Nested configurations and their dotted keys: `{a: {b: 1}}` has the key `a.b`. Lists and scalars are leaves."""
 
 import types
 import typing
@@ -13,7 +13,7 @@ MISSING: Any = object()
 
 
 def get(value: Any, key: str, default: Any = MISSING) -> Any:
-    """Return the value at a dotted key, or `default`."""
+    """Return the value at a dotted key, or `default` if the key is missing."""
     for part in key.split("."):
         if not isinstance(value, Mapping) or part not in value:
             return default
@@ -22,9 +22,9 @@ def get(value: Any, key: str, default: Any = MISSING) -> Any:
 
 
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return {dotted key: value} as a tree; a dotted key below another key that is a leaf stays whole.
+    """Return {dotted key: value} as a tree. A dotted key whose beginning is itself a key with a value stays whole.
 
-    A leaf replaces keys below it that come before it, so sort the keys if both may occur.
+    Such a value replaces longer keys that come before it, so sort the keys if both may occur.
     """
     tree: dict[str, Any] = {}
     for key, value in values.items():
@@ -50,7 +50,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `merge(base, over)`; if a tagged union has another kind in `over`, that kind replaces the old one."""
+    """Return `merge(base, over)`, except that another kind of a tagged union in `over` replaces the whole old value."""
     result = dict(base)
     for name, field in model.model_fields.items():
         below, above = base.get(name), over.get(name)
@@ -70,7 +70,7 @@ def covers(key: str, other: str) -> bool:
 
 
 def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
-    """Return all dotted keys that a config model has; it follows the members of unions, but not the items of lists."""
+    """Return all dotted keys of a config model, with those of all members of unions, but not those in lists."""
     keys: set[str] = set()
     for name, field in model.model_fields.items():
         keys.add(f"{prefix}{name}")
@@ -80,7 +80,7 @@ def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
 
 
 def models_in(annotation: Any, *, entries: bool = False) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field's annotation allows as the field's value; with `entries`, also those of entries."""
+    """Yield the models that an annotation allows as the value and, with `entries`, as entries of a list or map."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif entries or typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType):

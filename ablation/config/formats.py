@@ -1,7 +1,6 @@
-"""The formats of other programs, which `import`, `compare` and the key `collect` of a command may name.
+"""The file formats of other programs, for `import`, `compare` and the key `collect` of a command.
 
-A format is an entry here, a module of its name in `ablation.readers`, which is imported on demand, and a row of
-docs/reference/formats.md.
+To add a format, add an entry here, a module of its name in `ablation.readers`, and a row in docs/reference/formats.md.
 """
 
 from dataclasses import dataclass
@@ -9,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """A format and its name in help texts and errors.
+    """A file format of another program.
 
     Attributes:
-        uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command).
-        title: the format in a few words.
+        uses: what reads it: `import`, `compare`, or `collect` (the key of a stage that is a command).
+        title: the format in a few words, for help texts and errors.
         patterns: shell patterns for the names of its files in a folder.
     """
 

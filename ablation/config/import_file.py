@@ -1,7 +1,7 @@
-"""`study.yaml` of imported runs, or of evaluations that `compare --study` judges. Unknown keys are errors.
+"""The form of `study.yaml` for imported runs, or for evaluations that `compare --study` judges.
 
-The file has the question, the analysis plan, and rules that assign runs to variants. All keys but those of the analysis
-are optional; values that are left out are derived from the runs.
+The file has the question, the analysis plan, and rules that assign runs to variants. Only the analysis plan has
+required keys; other values that are left out are derived from the runs. Unknown keys are errors.
 """
 
 from collections.abc import Mapping
@@ -22,44 +22,40 @@ _MAPS = ("metrics", "parents", "columns")
 
 
 class RunRules(Strict):
-    """Rules for finding the seed and variant of an imported run, and for selecting the run's settings and metrics."""
+    """Rules that give the seed and variant of each imported run, and select its settings and metrics."""
 
     seed: Text | None = Field(
         default=None,
-        description="Where to find the seed: a dotted key of the configuration; name:REGEX, a pattern for the run's "
-        "name whose group is the seed; or number, to number a variant's runs in the order of their start.",
+        description="Where to find the seed: a dotted key of the configuration; name:REGEX, a regular expression for "
+        "the run's name, whose group is the seed; or number, to number a variant's runs in the order of their start.",
     )
     variant: Text | None = Field(
         default=None,
         description="Where to find the variant: a dotted key, or name:REGEX. By default, runs whose configurations "
-        "differ only in the seed are one variant.",
+        "differ only in the seed form one variant.",
     )
     ignore: list[Text] = Field(default=[], description="Dotted keys whose values do not distinguish variants.")
     leave_out: list[Text] = Field(
-        default=[], description="Runs to leave out: shell patterns for their names, or their ids."
+        default=[], description="Runs to leave out, as shell patterns for their names or ids."
     )
-    metrics: dict[Text, Text] = Field(
-        default={}, description="Metrics to rename: for each new name, the name in the log."
-    )
-    parents: dict[Text, Text | None] = Field(
-        default={}, description="For each variant, its parent, or null for a root."
-    )
+    metrics: dict[Text, Text] = Field(default={}, description="Metrics to rename, as `new name: name in the log`.")
+    parents: dict[Text, Text | None] = Field(default={}, description="The parent of each variant, or null for a root.")
     columns: dict[Text, Text] = Field(
-        default={}, description="For a table of runs: for each content (seed, variant, ...), the name of its column."
+        default={}, description="For a table of runs: the name of the column for each role, such as seed or variant."
     )
     url: Text | None = Field(
         default=None,
-        description="Address of a run's page at its tracker, with {id} in place of the run's id, such as "
+        description="Address of a run's page in its experiment tracker, with {id} for the run's id, such as "
         "https://wandb.ai/TEAM/PROJECT/runs/{id}. The report links to this page.",
     )
     allow: list[Literal["prompt"]] = Field(
-        default=[], description="Differences to accept between runs that are compared."
+        default=[], description="Differences between compared runs to accept because they are what you are testing."
     )
     at: int | Literal["last", "best", "common"] | None = Field(
         default=None,
-        description="The step from which final metrics are taken: last (the run's last logged step), best (the step "
+        description="The step at which final metrics are taken: last (the run's last logged step), best (the step "
         "of its best model), common (the last step that all runs logged), or a number. By default, the step of the "
-        "kept model, or the last step if that step is not known.",
+        "kept model, or the last step if no kept model is known.",
     )
 
     @field_validator("url")
@@ -71,7 +67,7 @@ class RunRules(Strict):
 
 
 class Evaluations(Strict):
-    """Options by which `compare --study` reads and weights evaluation files."""
+    """Options for reading and weighting evaluation files, which `compare --study` takes from study.yaml."""
 
     item: Text | None = None
     filter: Text | None = None
@@ -85,13 +81,15 @@ class Evaluations(Strict):
 
 
 class NamedVariant(Strict):
-    """A variant that `study.yaml` names."""
+    """A variant declared in `study.yaml`, and the runs that belong to it."""
 
     parent: Text | None = None
     why: Text | None = None
-    label: Text | None = Field(default=None, description="What the variant changes, in the words of a paper's table.")
+    label: Text | None = Field(
+        default=None, description="What the variant changes, in a few words for tables and figures."
+    )
     where: dict[Text, Any] = Field(
-        default={}, description="Values by dotted key. All runs with all of these values belong to the variant."
+        default={}, description="Values by dotted key. A run with all of these values belongs to the variant."
     )
     runs: list[Text] = Field(
         default=[],
@@ -123,7 +121,7 @@ class ImportFile(Strict):
 
 
 def read_import_file(path: Path) -> tuple[str, ImportFile]:
-    """Return the study's name and the content of its file. Raises ConfigError if the file is not valid."""
+    """Return the study's name and the content of `study.yaml`. Raises ConfigError if the file is not valid."""
     written = validate(ImportFile, load_yaml(path), path)
     name = written.name or (path.resolve().parent.name if path.stem in ("study", "_study") else path.stem)
     for variant in written.variants:
@@ -134,12 +132,16 @@ def read_import_file(path: Path) -> tuple[str, ImportFile]:
 def checked_name(name: str, where: Path | str, key: str = "name", kind: str = "study") -> str:
     """Return the name if it is valid for a study, or for a variant. Raises ConfigError for an invalid name."""
     if not is_safe_name(name):
-        raise ConfigError(where, key, name, f"is not a valid {kind} name", "use letters, digits, '.', '-' and '_'")
+        remedy = "use letters, digits, '.', '-' and '_', and do not start with '.' or '-'"
+        raise ConfigError(where, key, name, f"is not a valid {kind} name", remedy)
     return name
 
 
 def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, Any]) -> ImportFile:
-    """Return the content of the file with the changes of `--map KEY=VALUE` options and of parts of an analysis plan."""
+    """Return study.yaml changed by options `--map KEY=VALUE` (`mapped`) and by values of the analysis plan.
+
+    Raises ConfigError if a key is unknown or a value is not valid.
+    """
     rules: dict[str, Any] = written.runs.model_dump()
     for pair in mapped:
         key, equals, value = pair.partition("=")
@@ -154,19 +156,21 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
     try:
         update = {"runs": RunRules.model_validate(rules), "analysis": _joined(written.analysis, analysis)}
     except ValidationError as error:
-        raise ConfigError("--map", "", None, error.errors()[0]["msg"], "correct the value") from None
+        first = error.errors()[0]
+        key, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise ConfigError("--map", key, None, problem, "correct the value") from None
     return written.model_copy(update=update)
 
 
 def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the analysis plan with the values of `over`; a metric replaces items, and items replace a metric."""
+    """Return an analysis plan with the values of `over`; a metric in it replaces items, and items replace a metric."""
     items = {"value", "protocol", "subsets"}
     gone = items if "metric" in over else {"metric"} if items & set(over) else set()
     return {key: value for key, value in before.items() if key not in gone} | dict(over)
 
 
 def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the analysis plan, with the direction that the metrics' names imply if the plan states no direction."""
+    """Return an analysis plan with the direction that its metrics' names imply, unless the plan states a direction."""
     metrics = values.get("metric") or values.get("value") or []
     directions = {known_direction(str(name)) for name in (metrics if isinstance(metrics, list) else [metrics])}
     known = {"direction": directions.pop()} if len(directions) == 1 and None not in directions else {}
@@ -174,17 +178,17 @@ def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
-    """Return the analysis plan. Raises ConfigError if a value is invalid, or if the plan names a metric and items.
+    """Return a checked analysis plan. Raises ConfigError if a value is invalid, or if it names both a metric and items.
 
-    A final metric is judged as the only item of a subset that has the metric's name. The judge then knows only the
-    noise between seeds, and its verdicts say so.
+    A final metric is judged as the only item of a subset with the metric's name. Its intervals then cover only the
+    noise between seeds, and verdicts say so.
     """
     plan = dict(values)
     metrics = plan.pop("metric", None)
     if metrics is not None:
         if conflicting := {"value", "protocol", "subsets"} & set(plan):
             problem = f"cannot be combined with {', '.join(sorted(conflicting))}"
-            raise ConfigError(file, "analysis.metric", metrics, problem, "name a metric or items, not both")
+            raise ConfigError(file, "analysis.metric", metrics, problem, "leave out the metric, or the other keys")
         subsets = [metrics] if isinstance(metrics, str) else metrics
         plan = {"value": LOGGED_VALUE, "protocol": LOGGED, "subsets": subsets, **plan}
     return validate(Analysis, plan, file, "analysis.")

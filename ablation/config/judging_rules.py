@@ -1,8 +1,8 @@
 """Changes to the rules of judging, each with its date; the latest change comes last.
 
-A change of the rules is a change of the analysis plan, so the history of a study's plans counts these lines
-(`ablation.store.analysis_history`). A change that gives another verdict or interval for the same numbers needs a line
-here; `tests/ablation/judge/test_rules.py` fails until then.
+A change that gives another verdict or interval for the same numbers needs a line here, which
+`tests/ablation/judge/test_rules.py` enforces. Because it also changes every analysis plan, the history of a study's
+plans records the number of these lines (`ablation.store.analysis_history`).
 """
 
 RULES = (
@@ -16,16 +16,16 @@ RULES = (
     "2026-11-23: Runs that have a single value, without items, get no correction for rounding, so their intervals are "
     "narrower.",
     "2026-11-23: If more than a tenth of the variants are far more or far less stable than the rest, all variants "
-    "form the prior of the seed variance. This gives fewer verdicts.",
+    "contribute to the prior of the seed variance. This gives fewer verdicts.",
     "2026-11-23: The prior of the seed variance has up to 10 degrees of freedom with five or more seeds, and up to 5 "
     "with four. This gives more verdicts.",
     "2026-11-23: At alpha 0.05, the verdict `equivalent` uses the 90% interval (two one-sided tests at level alpha). "
     "This gives more verdicts.",
-    "2026-11-23: Comparisons of fewer than 30 items scored 0 or 1 must also pass an exact test. This gives fewer "
+    "2026-11-23: Comparisons on fewer than 30 items scored 0 or 1 must also pass an exact test. This gives fewer "
     "verdicts.",
-    "2026-11-24: If all variants form the prior and there are at least five seeds, the variance of an unstable "
-    "variant is limited, in the prior, to the bound above which a variant is called unstable. This gives more "
-    "verdicts. The change was made after the demo's results were seen.",
+    "2026-11-24: If all variants contribute to the prior and there are at least five seeds, the variance with which "
+    "an unstable variant contributes is limited to the bound above which a variant counts as unstable. This gives "
+    "more verdicts. The change was made after the demo's results were seen.",
     "2026-11-25: With few clusters of items, the term that is subtracted from the variance of the items is multiplied "
     "by the normal quantile instead of Student's t, so intervals are wider. The change was made after results of "
     "demonstrations were seen.",
@@ -39,8 +39,8 @@ RULES = (
     "2026-11-27: For items scored right or wrong, the verdicts `better` and `worse` come from exact sign flips, "
     "whatever the number of items, with no allowance for unseen differences. This gives more verdicts if few items "
     "are right or few are wrong. If the interval and p disagree, p decides, and the interval ends at 0.",
-    "2026-11-27: `ablation diff`, which corrects for no other comparisons, uses only the seed variance of the pair "
-    "that it compares, so intervals are wider with few seeds.",
+    "2026-11-27: `ablation diff`, which does not correct for other comparisons, uses only the seed variance of the "
+    "pair that it compares, so intervals are wider with few seeds.",
     "2026-11-27: With `error: fdr`, comparisons that are neither better nor worse also get a corrected interval, at "
     "the level that one further verdict would have. This interval contains 0.",
     "2026-11-27: An interim analysis gives no verdict, not even `equivalent`, if the variation between runs is "
@@ -66,7 +66,7 @@ RULES = (
     "and tests the mean of the reruns at 2%. This gives fewer false alarms if the values drift or are correlated from "
     "night to night, but finds fewer small drops.",
     "2026-11-29: A gate passes the verdict `better` only if non-inferiority is also shown with the full allowance for "
-    "unseen items. As a result, fewer comparisons pass that have few items with unbounded values.",
+    "unseen items. As a result, fewer comparisons with few items and unbounded values pass.",
     "2026-11-30: For values without bounds, the verdicts `better` and `worse` make no allowance for unseen "
     "differences if each subset has at least 200 items or clusters. For skewed values, p is at least the p-value of "
     "Hall's test, which replaces the bootstrap-t. This gives more verdicts for small differences of many items, and "

@@ -1,4 +1,4 @@
-"""What the schemas of the configuration share: valid names, directions of metrics, models that refuse unknown keys."""
+"""Parts that the schemas of the configuration share: valid names, directions of metrics, and the base model."""
 
 import difflib
 import re
@@ -42,26 +42,29 @@ _WORDS = re.compile(r"[^A-Za-z0-9@]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether a name may become a folder: letters, digits, `.`, `-` and `_`, no `..`, no dot or dash first."""
+    """Return whether a name may become a folder: at most 100 of `A-Za-z0-9._-`, without `..` or a first `.` or `-`."""
     return bool(_NAME.fullmatch(name)) and ".." not in name and len(name) <= 100
 
 
-def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
-    """Return the remedy for an unknown name: the closest match if there is one, and the known names after `what`."""
+def suggest(name: str, known: Iterable[object], what: str = "") -> str:
+    """Return the remedy for an unknown name: the closest known name, if any, and all known names, headed by `what`."""
     names = [one_line(other, 200) for other in known]
+    listing = f"{what}: {listed(names, 25)}" if what else f"choose from {listed(names, 25)}"
+    if not names:
+        return f"{what or 'known'}: none"
     # Loggers prefix the phase; a name without a phase more likely means the evaluation than the training.
     ends = [other for other in names if re.fullmatch(rf".*[/._-]{re.escape(str(name)[:200])}", other)]
     if len(ends) > 1:
         ends.sort(key=lambda other: re.search(r"(?i)(?<![a-z])train", other) is not None)
-        return f"did you mean {' or '.join(map(repr, ends[:3]))}? {what}: {listed(names, 25)}"
+        return f"did you mean {' or '.join(map(repr, ends[:3]))}? {listing}"
     close = difflib.get_close_matches(str(name)[:200], names, n=1)  # a very long name would take minutes
-    return (f"did you mean {close[0]!r}? " if close else "") + f"{what}: {listed(names, 25) or 'none'}"
+    return f"did you mean {close[0]!r}? {listing}" if close else listing
 
 
 def known_direction(metric: str) -> Literal["max", "min"] | None:
-    """Return the better direction of a metric with a well-known name; None for any other name.
+    """Return which direction of a metric with a well-known name is better; None for any other name.
 
-    Guessing from other names would reverse verdicts: a rise of `kl`, `toxicity` or `latency_ms` is not an improvement.
+    A guess from other names could reverse verdicts: a rise of `kl`, `toxicity` or `latency_ms` is not an improvement.
     """
     words = [word.lower() for word in _WORDS.split(metric.rpartition("/")[2]) if word]
     ends = {"_".join(words[start:]) for start in range(len(words))}
@@ -72,7 +75,7 @@ def known_direction(metric: str) -> Literal["max", "min"] | None:
 
 
 def check_name(name: str, known: Iterable[str], file: Path | str, key: str, problem: str) -> None:
-    """Refuse a name that is not among the known names. Raises ConfigError, which suggests the closest one."""
+    """Raise ConfigError, with the closest known name as a suggestion, if a name is not among the known ones."""
     names = list(known)
     if name not in names:
         raise ConfigError(file, key, name, problem, suggest(name, names))
@@ -93,7 +96,7 @@ def _simple(name: str) -> str:
 
 def _dotted(path: str) -> str:
     if not all(part.isidentifier() for part in path.split(".")):
-        raise ValueError("must be a dotted module path")
+        raise ValueError("must be a dotted module path, such as package.module")
     return path
 
 
@@ -103,6 +106,6 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel):
-    """Base of the configuration's models: unknown keys are errors, and instances cannot be changed."""
+    """Base of the configuration's models, which refuse unknown keys and whose instances cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,4 +1,4 @@
-"""Numbers as a source prints them. The text is kept, because "0.700" says more than 0.7.
+"""Numbers as a source prints them. The text is kept, because "0.700" is more exact than "0.7".
 
 Printed.of("0.700")         value 0.7, half 0.0005
 Printed.of("51.7%")         value 0.517, half 0.0005, shown as a percentage
@@ -23,11 +23,10 @@ _REMEDY = "write a number such as 0.0170, 51.7% or 0.512 ± 0.021"
 
 
 class _Written:
-    """A printed number in a configuration, which `of` reads from a number or a text; it is written back as printed."""
+    """Base of printed numbers in a configuration; `of` reads one, and pydantic writes it back as it was printed."""
 
     @classmethod
     def of(cls, text: Any) -> Any:
-        """Read a printed number from a number or a text."""
         raise NotImplementedError
 
     @classmethod
@@ -42,7 +41,7 @@ class _Written:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a printed number; refuse other values of a union, so that pydantic uses their serializers."""
+    """Return the text of a printed number; refuse any other value, so that pydantic uses the value's own serializer."""
     if not isinstance(value, _Written):
         raise PydanticSerializationUnexpectedValue(f"{type(value).__name__} is not a printed number")
     return str(value)
@@ -50,7 +49,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Printed(_Written):
-    """A printed number and its text; `value` of a percentage is a fraction (0.517 for 51.7%)."""
+    """A printed number with its text; the `value` of a percentage is a fraction (0.517 for 51.7%)."""
 
     text: str
     exact: Fraction
@@ -59,7 +58,7 @@ class Printed(_Written):
 
     @classmethod
     def of(cls, text: Any, *, percent: bool = False) -> "Printed":
-        """Read a text or a number. With `percent`, it is a percentage even without a percent sign.
+        """Read a text or a number; if `percent` is true, it is a percentage even without a percent sign.
 
         Raises ValueError if it is not a number.
         """

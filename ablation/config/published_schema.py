@@ -1,6 +1,7 @@
-"""The form of `configs/published/<name>.yaml`: numbers that someone reported. Unknown keys are errors everywhere.
+"""The form of `configs/published/<name>.yaml`, which holds the numbers that a source reports.
 
-Numbers keep the text that the source prints (`ablation.config.printed`): its digits say how exact they are.
+Numbers keep the text that the source prints (`ablation.config.printed`), because its digits show how exact they are.
+Unknown keys are errors everywhere.
 """
 
 from fractions import Fraction
@@ -26,24 +27,24 @@ def is_target(number: Printed) -> bool:
 
 
 def largest(target: Fraction | None) -> Fraction:
-    """Return the largest rate, or the largest distance of a rate from `target`."""
+    """Return the largest possible distance of a rate from `target`; without a target, the largest rate, 1."""
     return Fraction(1) if target is None else max(target, 1 - target)
 
 
 class Claim(Strict):
-    """A claim of the source about the difference between two rows."""
+    """A claim of the source about the difference between two rows of its table."""
 
     variant: Text
     against: Text
     column: Text
     percent: Printed = Field(
-        description="Claimed change of the column from `against` to `variant`; negative if the value falls."
+        description="Claimed change of the column from `against` to `variant` in percent; negative if the value falls."
     )
     text: Text
 
 
 class Standing(Strict):
-    """A statement of the source that one number is the best of its column, or lies below a bound."""
+    """A statement of the source that one number is the best in its column, or is below a bound."""
 
     variant: Text
     column: Text
@@ -54,12 +55,12 @@ class Standing(Strict):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if self.best == (self.below is not None):
-            raise ValueError("give either `best: true` or `below`")
+            raise ValueError("needs either `best: true` or `below`; give one of the two")
         return self
 
 
 class Delta(Strict):
-    """A reported difference between two variants, as the range that the source gives."""
+    """A difference between two variants that the source reports as a range."""
 
     variant: Text
     against: Text
@@ -79,7 +80,7 @@ Figure = Printed | tuple[Printed | None, Printed | None]  # a number, or a range
 
 
 class Step(Strict):
-    """A step of the source's training, with the number of all steps (`of`); we compare our step at this fraction."""
+    """A step of the source's training, out of `of` steps; it is compared with the same fraction of our training."""
 
     step: Count
     of: Count
@@ -92,10 +93,10 @@ class Step(Strict):
 
 
 class Reading(Strict):
-    """Numbers about one variant's training that the source states together, in one line of its log or in one table.
+    """Numbers about one variant's training that the source states together, such as a line of its log.
 
-    A value is a number or a range [low, high]; null leaves an end open. A metric between bars, `|actor/pg_loss|`,
-    is its absolute value.
+    A value is a number or a range [low, high], in which null leaves an end open. `|actor/pg_loss|` is the absolute
+    value of the metric between the bars.
     """
 
     variant: Text
@@ -103,8 +104,8 @@ class Reading(Strict):
         default=None, description="The stage of our study that logs the metrics; null: every stage that logs them."
     )
     kind: Literal["seen", "healthy", "expected"] = Field(
-        description="seen: a log of the source shows the values; healthy, expected: the source calls the values "
-        "healthy, or expects them of the variant."
+        description="seen: a log of the source shows the values; healthy: the source calls the values healthy; "
+        "expected: the source expects the values of the variant."
     )
     at: Literal["start", "end"] | Step | None = Field(
         default=None,
@@ -114,8 +115,8 @@ class Reading(Strict):
     values: dict[Text, Figure] = Field(min_length=1, description="The value of each metric.")
     possible: dict[Text, Figure] = Field(
         default={},
-        description="For each metric, the range of values that the code can compute. A claim that contains the whole "
-        "range is true by construction.",
+        description="For each metric, the range of values that the code can compute. A reported range that contains "
+        "all of it is true by construction.",
     )
     set_by: dict[Text, Text] = Field(
         default={},
@@ -142,7 +143,7 @@ class Reading(Strict):
         for metric in {*self.possible, *self.set_by} - {*self.values}:
             raise ValueError(f"{metric} is missing in `values`; add it")
         if self.at is not None and self.stage is None:
-            raise ValueError("`at` needs the `stage` whose steps it counts")
+            raise ValueError("`at` needs a `stage`, whose steps it counts; add the stage")
         return self
 
 
@@ -155,11 +156,11 @@ class PublishedFile(Strict):
         default=None,
         description="The columns hold distances between a rate and this number; null: the columns hold rates.",
     )
-    model: Text | None = Field(default=None, description="The source's model; null: the source does not name it.")
+    model: Text | None = Field(default=None, description="The model that the source evaluates; null: not stated.")
     items: dict[str, Count] = Field(default={}, description="For each column, its number of evaluation items.")
     batch_size: Count | list[Count] | None = Field(
         default=None,
-        description="Batch size of the source's evaluation, if it averages over batches; [128, 32]: the mean over "
+        description="Batch size of the source's evaluation, if it averages over batches; [128, 32] is the mean over "
         "batches of 128, each averaged over batches of 32.",
     )
     runs: int | None = Field(
@@ -170,7 +171,9 @@ class PublishedFile(Strict):
     rows: dict[str, list[Cell | None]] = Field(default={}, description="For each variant, one number per column.")
     claims: list[Claim] = Field(default=[])
     standings: list[Standing] = Field(default=[], description="Statements such as 'the best' or 'below 0.004'.")
-    deltas: list[Delta] = Field(default=[], description="Differences, for a source that gives no values.")
+    deltas: list[Delta] = Field(
+        default=[], description="Differences between variants, for a source that does not state their values."
+    )
     training: list[Reading] = Field(
         default=[], description="Numbers about the training, compared with the curves of the runs."
     )
@@ -179,36 +182,34 @@ class PublishedFile(Strict):
     def _agrees(self) -> Self:
         for name, row in self.rows.items():
             if len(row) != len(self.columns):
-                raise ValueError(
-                    f"rows.{name} has {counted(len(row), 'number')} for {counted(len(self.columns), 'column')}"
-                )
+                size = f"{counted(len(row), 'number')} for {counted(len(self.columns), 'column')}"
+                raise ValueError(f"rows.{name} has {size}; give one number or null per column")
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(
-                    f"claims: the table has no row {claim.variant}, no row {claim.against}, or no column "
-                    f"{claim.column}; correct the names, or add them to the table"
+                    f"claims: row {claim.variant}, row {claim.against} or column {claim.column} is missing in the "
+                    "table; correct the names, or add them to the table"
                 )
         for standing in self.standings:
             if standing.variant not in self.rows or standing.column not in self.columns:
                 raise ValueError(
-                    f"standings: the table has no row {standing.variant} or no column {standing.column}; "
+                    f"standings: row {standing.variant} or column {standing.column} is missing in the table; "
                     "correct the names, or add them to the table"
                 )
         self._check_range()
         if not self.rows and not self.deltas and not self.training:
             raise ValueError("the file reports nothing; give `rows`, `deltas` or `training`")
         if (self.rows or self.deltas) and self.metric is None:
-            raise ValueError("`rows` and `deltas` need a `metric`")
+            raise ValueError("`rows` and `deltas` need a `metric`; add it")
         if (self.metric or "").endswith("distance") and self.target is None:
-            raise ValueError(f"`metric: {self.metric}` is a distance, so the file needs a `target`")
+            raise ValueError(f"`metric: {self.metric}` is a distance, so it needs a `target`; add it")
         if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
-            raise ValueError(f"deltas: these columns are not in `columns`: {', '.join(strange)}")
+            raise ValueError(f"deltas: `columns` does not contain {', '.join(strange)}; add what is missing")
         if unknown := set(self.items) - set(self.columns):
-            raise ValueError(f"items: these columns are not in `columns`: {', '.join(sorted(unknown))}")
+            raise ValueError(f"items: `columns` does not contain {', '.join(sorted(unknown))}; add what is missing")
         return self
 
     def _check_range(self) -> None:
-        """Check that rates are from 0 to 1, and that no distance is larger than the target allows."""
         if self.target is not None and not is_target(self.target):
             raise ValueError(f"target {self.target} is not a rate from 0 to 1 with at most six decimals")
         most = largest(None if self.target is None else self.target.exact)
@@ -216,18 +217,15 @@ class PublishedFile(Strict):
             for column, cell in zip(self.columns, row, strict=False):
                 if cell is None or column not in self.items or 0 <= cell.number.exact <= most:
                     continue
-                what = f"rows.{name}: {column} is {cell.number}, which is not a"
+                what = f"rows.{name}: {column} is {cell.number}, but a"
                 if self.target is not None:
                     raise ValueError(
-                        f"{what} distance of a rate from {self.target}, because it is above {stated(float(most))}; if "
-                        "the numbers are the rates themselves, leave out `target`"
+                        f"{what} distance of a rate from {self.target} must be from 0 to {stated(float(most))}; if the "
+                        "numbers are the rates themselves, leave out `target`"
                     )
-                raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, such as 51.7%")
+                raise ValueError(f"{what} rate must be from 0 to 1; write percentages with their sign, such as 51.7%")
 
 
 def load_published(file: Path) -> PublishedFile:
-    """Read what a source reports.
-
-    Raises ConfigError, with file, key and value, for anything that is not valid.
-    """
+    """Read a file of published numbers. Raises ConfigError, with file, key and value, if something is not valid."""
     return validate(PublishedFile, load_yaml(file, as_printed=True), file)

@@ -1,4 +1,4 @@
-"""Read a printed table from a CSV file: the first column names the rows, the others hold numbers as printed.
+"""Read a printed table from a CSV file whose first column names the rows and whose other columns hold numbers.
 
     row,gender,race,religion,mean
     baseline,0.0170,0.0410,0.0200,0.0277
@@ -33,9 +33,10 @@ def read_table(
     percent: bool = False,
     columns: Sequence[str] = (),
 ) -> PublishedFile:
-    """Read a table with the options of the command `audit`; without `columns`, read all columns.
+    """Read a table with the options of the command `audit`; if `columns` is empty, read all columns.
 
-    Raises ConfigError of one line with file, line, column, value and remedy.
+    `items` has numbers of items (one, one per column, or NAME=N); `percent` marks all numbers as percentages. Raises
+    ConfigError, with line, column and value, if the table or an option is not valid.
     """
     lines = _lines(file)
     (_, heading), *body = lines
@@ -47,7 +48,7 @@ def read_table(
     for number, cells in body:
         where = f"{file}:{number}"
         if len(cells) != len(heading):
-            problem = f"has {len(cells)} cells, but the heading has {len(heading)}"
+            problem = f"has {counted(len(cells), 'cell')}, but the heading has {len(heading)}"
             raise ConfigError(
                 where, "", None, problem, "separate all cells by commas, and put text that contains commas in quotes"
             )
@@ -92,7 +93,8 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(file, "", None, f"cannot be read as UTF-8 text ({error})", "save the file as UTF-8") from None
     if len(text) > _MOST_BYTES:
-        raise ConfigError(file, "", None, f"is {len(text):,} characters long", f"shorten it to at most {_MOST_BYTES:,}")
+        remedy = f"shorten it to at most {_MOST_BYTES:,}"
+        raise ConfigError(file, "", None, f"has {len(text):,} characters", remedy)
     first = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max(",\t;", key=first.count)
     reader = csv.reader(text.splitlines(), delimiter=delimiter)
@@ -107,7 +109,7 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
 
 
 def _columns(file: Path, heading: Sequence[str], chosen: Sequence[str]) -> dict[int, str]:
-    """Return {index: name} of the columns to read."""
+    """Return {index: name} of the columns to read, without the first column, which names the rows."""
     names = [name.strip() for name in heading]
     for place, name in enumerate(names[1:], 1):
         if not name:
@@ -128,12 +130,12 @@ def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
         return Cell.of(text, percent=percent)
     except ValueError as error:
         problem, _, remedy = str(error).partition("; ")
-        remedy = f"{remedy}; if the column holds no numbers, pass --columns with those that do"
+        remedy = f"{remedy}; if the column holds no numbers, pass --columns with the columns that do"
         raise ConfigError(where, column, text, problem.partition("' ")[2] or problem, remedy) from None
 
 
 def _items(file: Path, counts: Sequence[str], columns: Sequence[str], mean: str) -> dict[str, int]:
-    """Return {column: number of items} of `counts`: one number for all, one per column, or NAME=N for some columns."""
+    """Return {column: number of items}; `counts` has one number for all, one per column, or NAME=N for some columns."""
     if not counts:
         return {}
     wanted = [column for column in columns if column != mean and column.lower() not in MEANS]
@@ -167,7 +169,7 @@ def _target(text: str | None) -> Printed | None:
     except ValueError:
         target = None
     if target is None or not is_target(target):
-        remedy = "write a rate from 0 to 1 with few decimals, such as 0.5"
+        remedy = "write a rate from 0 to 1 with at most six decimals, such as 0.5"
         raise ConfigError("audit", "--target", text, "is not a valid rate", remedy)
     return target
 
@@ -179,7 +181,7 @@ def _check_range(
     items: Mapping[str, int],
     target: Printed | None,
 ) -> None:
-    """Refuse rates and distances out of range; most often they are percentages without a sign."""
+    """Raise ConfigError for a rate or distance out of range, which is most often a percentage without a sign."""
     most = largest(None if target is None else target.exact)
 
     def fits(number: Printed) -> bool:

@@ -1,6 +1,6 @@
-"""A scale sets the size of every study at once: it replaces values that no variant changes, and multiplies numbers.
+"""The form of `configs/scales/<scale>.yaml`, and how a scale applies. Unknown keys are errors everywhere.
 
-The form of `configs/scales/<scale>.yaml`; unknown keys are errors everywhere.
+A scale sets the size of every study at once: it replaces values that no variant changes, and multiplies numbers.
 """
 
 import math
@@ -60,7 +60,7 @@ class ScaleStudy(Strict):
     )
     set: dict[str, Any] = Field(
         default={},
-        description="Values that replace those of every variant. For a setting with several kinds whose kind is not "
+        description="Values that replace those of every variant. If a setting has several kinds, and its kind is not "
         "set here, only variants whose kind has all these keys get them.",
     )
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(
@@ -73,7 +73,7 @@ class ScaleFile(Strict):
     """The content of `configs/scales/<scale>.yaml`."""
 
     seeds: Seeds = Field(
-        description="The number of seeds, or a list of seeds; `seeds` in the settings or in a study replaces it."
+        description="The number of seeds, or a list of seeds; `seeds` in the settings or in a study takes precedence."
     )
     studies: dict[str, ScaleStudy] = Field(default={})
 
@@ -87,7 +87,7 @@ class Scale:
     definition: ScaleStudy
 
     def check(self, model: type[BaseModel], stages: set[str]) -> None:
-        """Refuse keys and stages that the study does not have."""
+        """Raise ConfigError for keys and stages that the study does not have."""
         check_known(model, self.definition.set, self.file, f"{self.prefix}set.")
         for name, field in model.model_fields.items():
             below = self.definition.set.get(name)
@@ -116,7 +116,7 @@ class Scale:
                 raise ConfigError(self.file, where, None, "the stage does not exist", suggest(stage, sorted(stages)))
 
     def refuse_overridden(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
-        """Refuse to set a value that a variant changes, because the variant would no longer differ in that value."""
+        """Raise ConfigError if the scale sets a value that a variant overrides, because it would undo this change."""
         changed = {key: name for name, tree in overrides.items() for key, _ in dotted.leaves(tree)}
         for key, value in dotted.leaves(self.definition.set):
             for other, variant in changed.items():
@@ -128,10 +128,7 @@ class Scale:
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
-        """Return the configuration at this scale, validated again.
-
-        `declared` holds the values that `written` declares.
-        """
+        """Return `written`, whose values are `declared`, at this scale and validated again; errors name `variant`."""
         model = type(written)
         if not self.definition.set and not self.definition.multiply:
             return written
@@ -149,7 +146,7 @@ class Scale:
 
 
 def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without those that belong to a kind of a tagged union that the configuration does not use."""
+    """Return `values` without those for a kind of a tagged union that the configuration does not use."""
     fitting = dict(values)
     for name, field in type(written).model_fields.items():
         below, current = values.get(name), getattr(written, name)
@@ -164,16 +161,16 @@ def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, An
 
 
 def multiply(value: float, factor: float) -> float:
-    """Return the product, exact in decimal; integers are rounded up, so that none becomes 0.
+    """Return the product, computed exactly in decimal; the product of an integer is rounded up, so it is never 0.
 
-    In binary 100 * 0.07 is 7.000000000000001, which would round up to 8.
+    As binary floats, 100 * 0.07 is 7.000000000000001, which would be rounded up to 8.
     """
     product = Decimal(repr(value)) * Decimal(repr(factor))
     return math.ceil(product) if isinstance(value, int) else float(product)
 
 
 def load_scale(configs: Path, scale: str) -> "_Scales":
-    """Read the file of a scale. Raises ConfigError, also if the file names a study that does not exist."""
+    """Read the file of a scale. Raises ConfigError if it is not valid or names a study that does not exist."""
     file = configs / "scales" / f"{scale}.yaml"
     written = validate(ScaleFile, load_yaml(file), file)
     study_names = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
@@ -189,5 +186,5 @@ class _Scales:
     written: ScaleFile
 
     def study(self, name: str) -> Scale:
-        """Return the part for one study; the part is empty if the scale does not mention the study."""
+        """Return the part for one study, which is empty if the scale does not mention the study."""
         return Scale(self.file, f"studies.{name}.", self.written.studies.get(name, ScaleStudy()))

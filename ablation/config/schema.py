@@ -1,4 +1,4 @@
-"""JSON schemas for editors, generated from the pydantic models, for completion and checks while typing a variant."""
+"""JSON schemas, made from the pydantic models, with which editors complete and check configuration files."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def study_json_schema(study: Study) -> dict[str, Any]:
-    """Return the schema of a variant file: the config model with every key optional, and the tracker's own keys."""
+    """Return the schema of a variant file: the config model with every key optional, and keys such as `extends`."""
     schema = study.config_model.model_json_schema()
     # A part of a tagged union without its tag, which the parent gives, fits several kinds.
     schema = json.loads(json.dumps(schema).replace('"oneOf":', '"anyOf":'))
@@ -30,7 +30,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         "label": {
             "type": "string",
             "minLength": 1,
-            "description": "What the variant changes, in the words of a paper's table.",
+            "description": "What the variant changes, in a few words for tables and figures.",
         },
         "gpu": {
             "type": "integer",
@@ -59,7 +59,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
 
 
 def schemas(studies: Iterable[Study]) -> dict[str, str]:
-    """Return {file name: text} of all schemas."""
+    """Return {file name: text} of the schemas of `_study.yaml`, of scales and of each study's variants."""
     files = {
         "_study.json": {"$schema": _DRAFT, **StudyFile.model_json_schema(by_alias=True)},
         "_scale.json": {"$schema": _DRAFT, **ScaleFile.model_json_schema()},
@@ -69,7 +69,7 @@ def schemas(studies: Iterable[Study]) -> dict[str, str]:
 
 
 def write_schemas(studies: Iterable[Study], folder: Path) -> list[Path]:
-    """Write the schemas that differ from what is in `folder`; return the files written."""
+    """Write the schemas that differ from the files in `folder`; return the paths of the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in schemas(studies).items():
@@ -81,7 +81,7 @@ def write_schemas(studies: Iterable[Study], folder: Path) -> list[Path]:
 
 
 def _in_lists(schema: Mapping[str, Any]) -> set[str]:
-    """Return the names of the definitions that items of lists refer to, at any depth."""
+    """Return the names of the definitions that items of lists refer to, directly or through other definitions."""
     names: list[str] = []
 
     def note(part: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _RESULTS = ("stages", "imported", "logs")  # of the results
 
 
 def _number(value: Any) -> Any:
-    """Return the number that `--config` gives as text; return other text unchanged, which validation then refuses."""
+    """Return text from `--config` as a number; return anything else unchanged, for validation to check."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,20}(\.[0-9]+)?\s*", value):
         return float(value) if "." in value else int(value)
     return value
@@ -69,30 +69,30 @@ _Folder = Annotated[Path, PlainValidator(lambda value: Path(str(value)))]
 
 
 class SettingsFile(Strict):
-    """The content of `configs/config.yaml`. The settings from `gpus` on do not affect the keys of stages."""
+    """The content of `configs/config.yaml`. No setting from `gpus` on is part of a stage's key."""
 
     scale: _Name = Field(default="demo", description="The scale: the name of a file in configs/scales, without .yaml.")
     studies: Annotated[dict[str, _Names] | None, BeforeValidator(_studies)] = Field(
         default=None,
         min_length=1,
-        description="The studies to plan, [a, b] or a,b; null: every folder of configs/studies. {a: [x, y], b: null} "
-        "plans variants x and y of study a with their ancestors, and all variants of study b.",
+        description="The studies to plan, as [a, b] or a,b; null: all in configs/studies. {a: [x, y], b: null} plans "
+        "variants x and y of study a with their ancestors, and all variants of study b.",
     )
     seeds: Annotated[Seeds | None, BeforeValidator(_seeds)] = Field(
         default=None, description="The number of seeds, or a list of seeds; null: the scale's seeds."
     )
-    gpus: _Count = Field(default=1, description="The number of devices, unless `--resources gpu=N` says otherwise.")
+    gpus: _Count = Field(default=1, description="The number of devices; `--resources gpu=N` takes precedence.")
     results: _Folder = Path("results")
     reports: _Folder = Path("reports")
     wandb: Annotated[Literal["offline", "online"] | None, BeforeValidator(lambda value: value or None)] = Field(
         default=None,  # `off` in YAML 1.1 is false
-        description="Also log every stage to W&B: offline, online, or null for not at all.",
+        description="How to log every stage to W&B as well: offline, online, or null for no logging to W&B.",
     )
     fork_server: Annotated[
         bool, BeforeValidator(lambda value: {"true": True, "false": False}.get(str(value).lower(), value))
     ] = Field(
         default=True,
-        description="Whether local stages are forked from a process that has already imported libraries, which saves "
+        description="Whether to fork local stages from a process that has already imported libraries, which saves "
         "start-up time.",
     )
     group_minutes: _Count = Field(
@@ -104,20 +104,21 @@ class SettingsFile(Strict):
     )
     # Selection of jobs; the tables always show the whole plan.
     study: _Name | None = Field(default=None, description="The study to run.")
-    variant: _Names = Field(default=(), description="The variants to run, [a, b] or a,b; their parents run as well.")
+    variant: _Names = Field(default=(), description="The variants to run, as [a, b] or a,b; their parents run as well.")
     seed: Annotated[Seed | None, _NUMBER] = Field(default=None, description="The seed to run.")
     shard: Annotated[str | None, AfterValidator(_shard)] = Field(
         default=None,
-        description="k/n, such as 1/2: run every n-th seed, starting with the k-th; `ablation merge` joins the parts.",
+        description="The part k/n of the seeds to run, such as 1/2: every n-th seed, starting with the k-th. `ablation "
+        "merge` joins the results.",
     )
-    retry: Literal["failed"] | None = Field(default=None, description="`failed`: run failed stages again.")
+    retry: Literal["failed"] | None = Field(default=None, description="`failed` runs failed stages again.")
 
 
 class Settings(SettingsFile):
     """The settings, completed from the scale file.
 
-    `study_seeds` are the seeds of studies that have their own in the scale file, `seeds` those of all others. `studies`
-    holds the planned variants of each study; an empty tuple plans all of them.
+    `study_seeds` has the seeds of studies for which the scale file sets seeds, and `seeds` those of all others.
+    `studies` has the planned variants of each study; an empty tuple plans all of them.
     """
 
     configs: Path
@@ -126,18 +127,18 @@ class Settings(SettingsFile):
     study_seeds: Mapping[str, tuple[int, ...]]
 
     def seeds_of(self, study: str) -> tuple[int, ...]:
-        """Return the seeds that are planned for a study."""
+        """Return the seeds planned for a study."""
         return self.study_seeds.get(study, self.seeds)
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path = Path("configs")) -> Settings:
-    """Read config.yaml, override it, and check every value.
+    """Read config.yaml, override its values, check all of them, and complete them from the scale file.
 
     Args:
-        overrides: values of `snakemake --config`; each may be of its own type or text ("2", "a,b").
+        overrides: values of `snakemake --config`, as text such as "2" or "a,b" or as values of the right type.
         configs: the folder of all configurations.
 
-    Raises ConfigError if a key is unknown or a value is not valid.
+    Raises ConfigError if a key is unknown, or if a value is not valid or names something that does not exist.
     """
     file = configs / "config.yaml"
     check_decoded(configs)
@@ -204,7 +205,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that replace defaults: all but null and empty text; paths become text, as in YAML."""
+    """Return the values without those of known keys that are null or empty text; paths become text, as in YAML."""
     return {
         key: str(value) if isinstance(value, Path) else value
         for key, value in values.items()
@@ -213,12 +214,12 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
-    """Return the folder that the setting `key` names, with `~` written out. Raises ConfigError for an unusable folder.
+    """Return the folder that the setting `key` names as `text`, with `~` expanded; raise ConfigError if it is unusable.
 
-    where: the file that holds the value, or `--config`. project: the folder that holds `configs`.
+    `where` is the file that sets the value, or `--config`; `project` is the folder that contains `configs`.
     """
     if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
-        remedy = "name a folder without braces, wildcards and control characters"
+        remedy = "name a folder without braces, wildcards or control characters"
         raise ConfigError(where, key, text, "is not a usable folder", remedy)
     if text.startswith("-"):  # Snakemake and the tracker get it as an argument
         raise ConfigError(where, key, text, "looks like a command-line option", "do not begin the name with `-`")
@@ -243,7 +244,6 @@ def _check_apart(results: Path, reports: Path, text: str, where: str) -> None:
 
 
 def _problem(folder: Path, project: Path) -> str:
-    """Return the reason why a folder cannot be used; empty if the folder can be used."""
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
             return f"{'' if path == folder else f'{path} '}is a link to {path.readlink()}, which does not exist"
@@ -253,7 +253,7 @@ def _problem(folder: Path, project: Path) -> str:
             break
     place, root = folder.resolve(), project.resolve()
     if root.is_relative_to(place):
-        return "is the project's own folder" if root == place else "contains the project"
+        return "is the project's folder" if root == place else "contains the project's folder"
     if any(place.is_relative_to(root / name) for name in _PROJECT):
-        return f"is in the project's own folder {place.relative_to(root).parts[0]}"
+        return f"is in a folder of the project's own files ({place.relative_to(root).parts[0]})"
     return ""

@@ -1,4 +1,4 @@
-"""A study as read and checked, with stages and variants at the chosen scale, and the differences of variants."""
+"""A checked study, with its stages and variants at the chosen scale, and the differences between variants."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ablation.contract.parts import PartsOf
 
 
 class Change(Strict):
-    """One leaf that differs between two variants."""
+    """A dotted key whose value differs between two variants."""
 
     key: str
     old: Any = Field(alias="from")
@@ -25,7 +25,7 @@ class Change(Strict):
     factor: str = Field(description="The factor (group of keys) to which the change belongs.")
     no_effect: str = Field(default="", description="Why the change cannot matter at the study's scale, if known.")
     idle_part: str = Field(
-        default="", description="Which parts of the change cannot matter, although other parts can, and why."
+        default="", description="Which parts of the change cannot matter, and why; other parts of it can."
     )
 
 
@@ -45,10 +45,10 @@ class VariantFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(VariantFile):
-    """One configuration of a study. A helper variant has no parent, so its parent is None.
+    """One configuration of a study. The parent of a root, and of a helper variant, is None.
 
-    `declared` has the values of all keys as the files say, `values` those at the scale, `resolved` is their checked
-    model. Do not change any of them.
+    `declared` has the values of all keys before the scale applies, `values` those at the scale, and `resolved` is
+    their checked model. Do not change any of them.
     """
 
     study: str
@@ -61,7 +61,7 @@ class Variant(VariantFile):
 
 @dataclass(frozen=True)
 class Study:
-    """A question with its variants, parents before children. `stages` have the resources of the chosen scale."""
+    """A study with its variants, parents before children, and its stages with the resources of the chosen scale."""
 
     name: str
     file: Path
@@ -73,19 +73,19 @@ class Study:
     published: PublishedFile | None
 
     def variant(self, name: str) -> Variant:
-        """Return one variant. Raises ConfigError, which suggests the closest name, if there is none."""
+        """Return the variant of this name. Raises ConfigError, with the closest name, if it does not exist."""
         if name not in self.variants:
             raise ConfigError(self.file.parent, name, None, NO_VARIANT, suggest(name, self.variants))
         return self.variants[name]
 
     @property
     def last_stage(self) -> str:
-        """Return the stage whose metrics are the run's results."""
+        """Return the name of the last stage, whose metrics are a run's results."""
         return next(reversed(self.stages))
 
 
 def diff(study: Study, a: str, b: str, *, scaled: bool = False) -> list[Change]:
-    """Return every leaf in which variant `b` differs from variant `a`, as declared or, if `scaled`, at the scale."""
+    """Return the changes from variant `a` to variant `b`, as declared or, if `scaled`, at the scale."""
     one, two = study.variant(a), study.variant(b)
     values = (one.values, two.values) if scaled else (one.declared, two.declared)
     return changes(*values, one.resolved, two.resolved, study.written.factors)
@@ -98,10 +98,10 @@ def changes(
     child: BaseModel,
     factors: Mapping[str, list[str]],
 ) -> list[Change]:
-    """Return the leaves in which `new`, the values of `child`, differs from `old`, the values of `parent`.
+    """Return the changes from `old`, the values of `parent`, to `new`, the values of `child`.
 
-    A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`. A key below
-    one that differs is a part of its value: `rcs.alphas.1` of the list `rcs.alphas`.
+    A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`. A key in it may
+    also be a part of a value, such as `rcs.alphas.1` of the list `rcs.alphas`.
     """
     unseen_changes = getattr(child, "unseen_changes", None)
     reasons = unseen_changes(parent) if unseen_changes else {}
@@ -136,7 +136,7 @@ def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> b
 
 
 def _other_kind(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether a key lies in a tagged union with different kinds (`kind` or `mode`) in the configurations."""
+    """Return whether a key is in a tagged union whose kind (`kind` or `mode`) differs between the configurations."""
     parts = key.split(".")
     kinds = [".".join([*parts[:depth], tag]) for depth in range(1, len(parts)) for tag in ("kind", "mode")]
     both = [(dotted.get(old, kind, None), dotted.get(new, kind, None)) for kind in kinds if kind != key]
@@ -151,7 +151,7 @@ def _default(config: Any, key: str) -> Any:
 
 
 def factor_of(key: str, factors: Mapping[str, Iterable[str]]) -> str:
-    """Return the factor to which a changed key belongs: a declared group, or else the key itself."""
+    """Return the factor to which a key belongs: the declared group that contains it, or else the key itself."""
     for name, keys in factors.items():
         if any(dotted.covers(group, key) for group in keys):
             return name

@@ -1,7 +1,4 @@
-"""Read `_study.yaml` and the published numbers that it names, and check them against the config model and variants.
-
-A stage that is a command must name its inputs and outputs, and get the values that enter its key.
-"""
+"""Read `_study.yaml` and the published numbers that it names, and check them against the config model and variants."""
 
 import importlib
 import os
@@ -25,19 +22,20 @@ from ablation.contract.command import placeholders
 from ablation.contract.errors import ConfigError
 from ablation.contract.numbers import counted
 
+_BAD_NAME = "is not a valid file name", "write only the name, without a folder and without .yaml"
 READERS = tuple(formats_of("collect"))
-"""Names of the readers that `collect` may name."""
+"""Names of the readers for the key `collect` of a stage."""
 
 COLUMNS = {"items": ("item", "subset", "protocol", "name", "value", "cluster"), "metrics": ("step", "name", "value")}
-"""Columns that a table may rename: `{items: {path: predictions.csv, item: id, values: [correct]}}`."""
+"""Columns that `collect` may rename, by reader, as in `{items: {path: predictions.csv, item: id}}`."""
 
 
 def read_study_file(file: Path) -> StudyFile:
-    """Read `_study.yaml`, and the file of stages that it may name. Raises ConfigError."""
+    """Read `_study.yaml` and the file of stages that it may name. Raises ConfigError if one of them is not valid."""
     data = load_yaml(file)
     if isinstance(shared := data.get("stages"), str):
         if not is_safe_name(shared):
-            raise ConfigError(file, "stages", shared, "is not a file name", "write the name without .yaml")
+            raise ConfigError(file, "stages", shared, *_BAD_NAME)
         data["stages"] = load_yaml(file.parents[1] / f"{shared}.yaml")
     return validate(StudyFile, data, file)
 
@@ -45,7 +43,7 @@ def read_study_file(file: Path) -> StudyFile:
 def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
     """Return the config model that the study file names, or else a model made from `base`.
 
-    Raises ConfigError if the named model cannot be used.
+    Raises ConfigError if the model cannot be used or made.
     """
     if written.config is not None:
         return import_model(written.config, file)
@@ -69,9 +67,9 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
 
 
 def import_model(path: str, file: Path) -> type[BaseModel]:
-    """Return the config model that the study file names as `module:Class`.
+    """Return the config model that `path` names as `module:Class`.
 
-    Raises ConfigError if the model cannot be used.
+    Raises ConfigError if it cannot be imported, allows unknown keys, or has a key that is reserved or has no default.
     """
     model = imported(path, file, "config", "Class")
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
@@ -92,9 +90,9 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
 
 
 def imported(path: str, file: Path, key: str, what: str) -> Any:
-    """Import what the study file names at `key` as `module:Class` or `module:function`.
+    """Import what `path` names as `module:Class` or `module:function` (`what` is the part after the colon).
 
-    Raises ConfigError if that fails.
+    Raises ConfigError, for the key `key` of the study file, if it cannot be imported.
     """
     module, name = path.split(":")
     try:
@@ -104,14 +102,14 @@ def imported(path: str, file: Path, key: str, what: str) -> Any:
 
 
 def import_beside_configs(name: str) -> ModuleType:
-    """Import a module, such as `trainers`, also from the working directory, as `python -m` does."""
+    """Import a module, such as `trainers`, which may also be in the working directory, as with `python -m`."""
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     return importlib.import_module(name)
 
 
 def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse keys in `_study.yaml` that the config model does not have."""
+    """Raise ConfigError for keys in `_study.yaml` that the config model does not have."""
     for name, keys in written.factors.items():
         for key in keys:
             check_key(model, key, file, f"factors.{name}")
@@ -128,7 +126,7 @@ def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
 
 
 def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse a key that reaches no stage, because a variant that changes only this key would equal its parent."""
+    """Raise ConfigError for a key that no stage gets, because changing its value would have no effect."""
     model_keys, reached = known_keys(model), reached_keys(written, written.stages)
     for key in sorted(model_keys):
         if any(other.startswith(f"{key}.") for other in model_keys) or any(covers(other, key) for other in reached):
@@ -143,7 +141,7 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
 
 
 def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file: Path) -> None:
-    """Refuse a variant's key that reaches only stages that the results do not need, such as a diagnosis."""
+    """Raise ConfigError if a variant's key reaches no stage on which the results depend."""
     leading = [next(reversed(written.stages))]
     for name in leading:
         above = written.stages[name].inputs.values()
@@ -162,7 +160,7 @@ def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file
 
 
 def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
-    """Return the dotted keys that at least one of the stages gets."""
+    """Return the dotted keys whose values at least one of the stages gets."""
     reached = set()
     for stage in (written.stages[name] for name in stages):
         sources = stage.inputs.values()
@@ -175,7 +173,7 @@ def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
 
 
 def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a study if a variant's number of samples is unknown, or too small for the outcome."""
+    """Raise ConfigError if a variant's number of samples is unknown, or too small for pass@k or cons@k."""
     analysis = written.analysis
     for variant, config in configs.items() if analysis.samples is not None else ():
         samples = analysis.samples_in(config)
@@ -185,19 +183,19 @@ def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[
             raise ConfigError(file, "analysis.samples", analysis.samples, problem, remedy)
         if analysis.k > samples:
             problem = f"needs {analysis.k} samples, but items of {variant} have {counted(samples, 'sample')}"
-            remedy = "sample each item more often, or reduce K"
+            remedy = f"sample each item more often, or reduce {'pass_at' if analysis.pass_at else 'cons_at'}"
             raise ConfigError(file, "analysis", analysis.outcome, problem, remedy)
 
 
 def read_published(configs: Path, written: StudyFile, file: Path) -> PublishedFile | None:
     """Read the published numbers that the study names, if any.
 
-    Raises ConfigError if the numbers do not match the study.
+    Raises ConfigError if the file is not valid, or if its stages or columns are not those of the study.
     """
     if written.published is None:
         return None
     if not is_safe_name(written.published):
-        raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
+        raise ConfigError(file, "published", written.published, *_BAD_NAME)
     path = _published_path(configs, written)
     published = load_published(path)
     for reading in published.training:
@@ -217,7 +215,7 @@ def _published_path(configs: Path, written: StudyFile) -> Path:
 def check_variants(
     configs: Path, written: StudyFile, published: PublishedFile | None, file: Path, variants: Iterable[str]
 ) -> None:
-    """Refuse figures, comparisons and published numbers that name a variant that does not exist."""
+    """Raise ConfigError if a figure, a comparison or a published number names a variant that does not exist."""
     named = [(file, f"figures.{figure.name}.variants", name) for figure in written.figures for name in figure.names()]
     if isinstance(written.analysis.comparisons, list):
         named += [(file, "analysis.comparisons", name) for pair in written.analysis.comparisons for name in pair]
@@ -232,7 +230,7 @@ def check_variants(
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse commands that lack a placeholder or input that they need, or that do not get all values in their keys."""
+    """Raise ConfigError for a command whose placeholders, keys or readers do not fit its stage."""
     for name, stage in written.stages.items():
         if stage.command is not None:
             _check_command(stage, model, file, f"stages.{name}")
@@ -259,10 +257,12 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
         remedy = "add {seed}, or set `seeded: false` (a stage that reads a seeded stage still runs once per seed)"
         raise ConfigError(file, f"{where}.command", stage.command, problem, remedy)
     if "seed" in kinds and not stage.seeded:
-        raise ConfigError(file, f"{where}.seeded", False, "the command contains {seed}", "set `seeded: true`")
+        remedy = "set `seeded: true`, or remove {seed}"
+        raise ConfigError(file, f"{where}.seeded", False, "the command contains {seed}", remedy)
     if stage.reads and not kinds & {"config", "overrides", "value"}:
         problem = f"the command gets none of the keys in `reads` ({', '.join(stage.reads)})"
-        raise ConfigError(file, f"{where}.command", stage.command, problem, "add {config}, {overrides} or {value:KEY}")
+        remedy = "add {config}, {overrides} or {value:KEY} to the command"
+        raise ConfigError(file, f"{where}.command", stage.command, problem, remedy)
     if kinds & {"config", "overrides"} and not stage.reads:
         problem = "is empty, so {config} and {overrides} would also be empty"
         raise ConfigError(file, f"{where}.reads", [], problem, "name the top-level keys that the command needs")

@@ -29,13 +29,13 @@ COMMAND_ENTRY = "ablation.runner.command"  # what runs a stage that is a command
 
 
 class Resources(Strict):
-    """Resources that one job of a stage requests."""
+    """Resources that each job of a stage requests."""
 
     threads: int = Field(default=1, ge=1, description="CPU threads.")
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(
-        default=0, ge=0, description="Number of accelerators (on a machine without accelerators: slots of the pool)."
+        default=0, ge=0, description="Number of accelerators, or of slots in the device pool of a machine without any."
     )
 
 
@@ -52,7 +52,7 @@ def _inside(place: str) -> str:
 
 
 def _reader_and_place(item: Any) -> Any:
-    """Return `name`, `name: place` or `name: {path: ..., item: id}` in the full form `{reader: name, ...}`."""
+    """Return `name`, `name: place` or `name: {path: place, item: id}` in the full form `{reader: name, ...}`."""
     if isinstance(item, str):
         return {"reader": item}
     if isinstance(item, dict) and len(item) == 1 and "reader" not in item:
@@ -67,26 +67,26 @@ def _reader_and_place(item: Any) -> Any:
 
 
 def _list_of_readers(value: Any) -> Any:
-    """Return `{metrics: log.csv, items: ...}` as the list of its entries."""
     return [{reader: options} for reader, options in value.items()] if isinstance(value, dict) else value
 
 
 class Collected(Strict):
-    """Files of a command that become metrics and evaluation items."""
+    """Files written by a command that a reader turns into metrics and evaluation items."""
 
-    reader: Text = Field(description="The name of a reader, as in docs/how-to/wrap-a-command.md.")
+    reader: Text = Field(description="The name of a reader (see docs/how-to/wrap-a-command.md).")
     place: Annotated[Text, AfterValidator(_inside)] = Field(
-        default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
+        default=".", description="File, folder or pattern, such as `eval/*.jsonl`, in the command's output folder."
     )
     columns: dict[str, Text] = Field(
-        default={}, description="For a table: for each part that the reader looks for, the column that holds it."
+        default={}, description="For a table: the column for each part that the reader needs, such as {item: id}."
     )
     values: list[Text] = Field(
-        default=[], description="For a table: the columns that hold values; by default all columns of numbers."
+        default=[], description="For a table: the columns that hold values; by default all numeric columns."
     )
     at: Literal["last"] | int | None = Field(
         default=None,
-        description="The step of the final values; by default the step of the kept model, if the run states it.",
+        description="The step of the final values, or `last`; by default the step of the model that the run kept, or "
+        "the last step if the run does not state one.",
     )
 
 
@@ -99,18 +99,18 @@ _COLLECTED = {
 
 
 class StageDefinition(Strict):
-    """One step of a run: a module of ours, or any command."""
+    """One stage of a run, which runs a Python module or any command."""
 
-    entry: Module | None = Field(default=None, description="Module with `def run(stage)`.")
+    entry: Module | None = Field(default=None, description="The module that defines `run(stage)`.")
     command: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
         default=None,
-        description="Instead of `entry`: a command line with {config} or {overrides}, {seed}, {output}, {input:NAME}; "
-        "as text, or as a list of words. It runs without a shell.",
+        description="Instead of `entry`: a command line, as text or as a list of words, that runs without a shell. Its "
+        "placeholders are {config}, {overrides}, {value:KEY}, {seed}, {output} and {input:NAME}.",
     )
     code: list[Annotated[Text, AfterValidator(_relative)]] = Field(
         default=[],
-        description="For a command: its code, as files, folders and patterns. If the code changes, the stage runs "
-        "again.",
+        description="For a command: its code, as a list of files, folders and patterns. If the code changes, the stage "
+        "runs again.",
     )
     collect: Annotated[
         list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]],
@@ -126,7 +126,7 @@ class StageDefinition(Strict):
     time_limit: int | None = Field(
         default=None,
         ge=1,
-        description="For a command: minutes after which it and all processes that it started are stopped.",
+        description="For a command: the minutes after which it and all processes that it started are stopped.",
     )
     inputs: dict[StageName, Text] = Field(
         default={}, description="For each input, an earlier stage or `asset:<config key>`."
@@ -138,29 +138,30 @@ class StageDefinition(Strict):
     @model_validator(mode="after")
     def _entry_or_command(self) -> Self:
         if (self.entry is None) == (self.command is None):
-            raise ValueError("give either `entry` or `command`")
+            raise ValueError("needs either `entry` or `command`; give one of the two")
         if self.command is None:
             command_keys = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
             if command_keys:
-                raise ValueError(f"{command_keys[0]} needs a `command`, but this stage runs the module {self.entry}")
+                problem = f"`{command_keys[0]}` needs a `command`, but this stage runs the module {self.entry}"
+                raise ValueError(f"{problem}; remove `{command_keys[0]}`, or replace `entry` by `command`")
             return self
         placeholders(self.words)
         return self
 
     @property
     def words(self) -> list[str]:
-        """Words of the command, with placeholders."""
+        """The words of the command, with placeholders."""
         assert self.command is not None
         return split(self.command)
 
     @property
     def module(self) -> str:
-        """Module that runs the stage."""
+        """The module that runs the stage."""
         return self.entry or COMMAND_ENTRY
 
 
 class Exclusion(Strict):
-    """Incompatible values: if the condition `if` holds, `forbid` and `forbid_change` must not hold."""
+    """Settings that cannot be combined: if the condition `if` holds, `forbid` and `forbid_change` are refused."""
 
     if_: dict[str, Any] = Field(
         alias="if",
@@ -184,18 +185,18 @@ class Exclusion(Strict):
         return self
 
     def named_keys(self) -> list[str]:
-        """Return all keys that the exclusion names: those of its condition and those that it forbids."""
+        """Return all dotted keys that the exclusion names, in its condition and in what it forbids."""
         return [*self.if_, *self.forbid, *self.forbid_change]
 
 
 class Target(Strict):
-    """The direction of a metric that is best at a given number, not at an extreme."""
+    """The direction of a metric that is best at the number `target`, instead of at a maximum or minimum."""
 
     target: float
 
 
 def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
-    """Return the direction that a text such as `max` or `target:0.5` states. Raises ConfigError for any other text."""
+    """Return the direction in the text `max`, `min` or `target:NUMBER`. Raises ConfigError for any other text."""
     if text in ("max", "min"):
         return "max" if text == "max" else "min"
     name, _, number = text.partition(":")
@@ -209,25 +210,25 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
 
 
 class Guardrail(Strict):
-    """A metric that a change must not make worse, however much the change gains otherwise."""
+    """A metric that a change must not make worse, however much it improves the primary metric."""
 
-    metric: Text = Field(description="The `items.name` to guard; its items must be those of the primary metric.")
+    metric: Text = Field(description="The name of the value to guard, which the primary metric's items must also have.")
     direction: Literal["max", "min"] | Target
-    margin: float = Field(gt=0, lt=1e100, description="The smallest loss that matters.")
+    margin: float = Field(gt=0, lt=1e100, description="The smallest worsening that matters.")
 
 
 _LATER = ("guardrails", "samples", "pass_at", "cons_at", "transform", "seeds", "claim")
 
 
 class Analysis(Strict):
-    """The analysis plan: how comparisons are judged. It is fixed before there are results."""
+    """The analysis plan, which says how comparisons are judged and is fixed before there are results."""
 
-    value: Text = Field(description="The items.name of the primary metric.")
-    protocol: Text = Field(default="test", description="The items.protocol of the primary metric.")
+    value: Text = Field(description="The name of the items' value that is the primary metric.")
+    protocol: Text = Field(default="test", description="The protocol of the primary metric's items.")
     subsets: list[Text] = Field(
         default=["all"],
         min_length=1,
-        description="Values of items.subset; the statistic is the mean over these subsets.",
+        description="The subsets of items; the statistic is the mean over these subsets.",
     )
     direction: Literal["max", "min"] | Target
     margin: Annotated[float, Field(gt=0, lt=1e100)] | None = Field(
@@ -238,7 +239,7 @@ class Analysis(Strict):
         default=0.05,
         gt=0,
         lt=0.5,
-        description="Error rate over all comparisons; `error` says which kind of error rate.",
+        description="The bound on the error rate over all comparisons; `error` selects the kind of error rate.",
     )
     error: Literal["fwer", "fdr"] = Field(
         default="fwer",
@@ -247,13 +248,14 @@ class Analysis(Strict):
     )
     seeds: Literal["paired", "independent"] | None = Field(
         default=None,
-        description="Whether the two runs of a seed share something, such as data order or initialisation (paired), "
-        "or not (independent). By default paired, except for imported runs without named seeds.",
+        description="Whether the two compared runs with the same seed share something, such as data order or "
+        "initialisation (paired), or not (independent). By default paired, except for imported runs whose seeds are "
+        "not known.",
     )
     claim: Literal["recipe", "checkpoints"] | None = Field(
         default=None,
-        description="Whether a verdict is about the recipe, with any seed (the default), or about these checkpoints "
-        "only.",
+        description="Whether a verdict is about the recipe with any seed (recipe, the default) or only about these "
+        "checkpoints (checkpoints).",
     )
     rare: float = Field(
         default=0.5,
@@ -264,23 +266,23 @@ class Analysis(Strict):
     )
     correction: Literal["max-t", "holm"] = Field(
         default="max-t",
-        description="Correction for the number of comparisons in the study; `max-t` takes into account which "
+        description="The correction for the number of comparisons in the study; `max-t` takes into account which "
         "parents and items the comparisons share.",
     )
     variance: Literal["moderated", "own"] = Field(
         default="moderated",
-        description="Variance between seeds: the comparison's own estimate, or one moderated by the study's "
-        "other variants.",
+        description="The variance between seeds: the comparison's own estimate (own), or an estimate that is moderated "
+        "by the study's other variants (moderated).",
     )
     comparisons: Literal["parent", "root"] | list[tuple[Text, Text]] = Field(
         default="parent",
-        description="The comparisons: each variant with its parent, each with its root, or a list of [child, "
-        "parent] pairs.",
+        description="What is compared: each variant with its parent (parent), each with its root (root), or a list of "
+        "[child, parent] pairs.",
     )
     interim_analyses: list[Annotated[int, Field(ge=3)]] = Field(
         default=[],
-        description="Increasing numbers of seeds at which `add-seeds` may judge and stop; by default one analysis "
-        "with all seeds.",
+        description="Increasing numbers of seeds at which `add-seeds` may judge and stop; by default there is one "
+        "analysis, with all seeds.",
     )
     combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
         default={},
@@ -291,49 +293,49 @@ class Analysis(Strict):
     )
     samples: Annotated[int, Field(ge=1)] | Annotated[list[Text], Field(min_length=1)] | None = Field(
         default=None,
-        description="Number of samples averaged in an item's value: a number, or the configuration keys whose "
-        "product it is.",
+        description="The number of samples averaged in an item's value, or the configuration keys whose product is "
+        "this number.",
     )
     pass_at: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Judge the chance that any of this many samples is right, instead of the mean of the samples.",
+        description="Judge the chance that at least one of this many samples is right, instead of the samples' mean.",
     )
     cons_at: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Judge the chance that most of this many samples are right; a tie counts half.",
+        description="Judge the chance that the majority of this many samples is right; a tie counts half.",
     )
     transform: Literal["log"] | None = Field(
         default=None,
-        description="log: judge the natural logarithm of the items' values, which must be above 0, such as losses, "
-        "lengths and latencies. Effect and margin are then log ratios: 0.05 is about 5%.",
+        description="log: judge the natural logarithm of the items' values (losses, lengths, latencies), which must be "
+        "above 0. Effect and margin are then log ratios: 0.05 is about 5%.",
     )
 
     @model_serializer(mode="wrap")
     def _without_unused(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out unused keys of `_LATER`, so that a plan without them keeps its digest from before they existed."""
+        """Leave out unused keys of `_LATER`, so that a plan has the same digest as before these keys existed."""
         content: dict[str, Any] = plain(self)
         return {key: value for key, value in content.items() if value or key not in _LATER}
 
     @property
     def k(self) -> int:
-        """Number of samples that pass@k or cons@k draws; 0 if means of samples are compared."""
+        """The number of samples that pass@k or cons@k draws; 0 if means of samples are compared."""
         return self.pass_at or self.cons_at or 0
 
     @property
     def outcome(self) -> str:
-        """Outcome of an item's samples that is compared, such as `pass@4`; empty if means of samples are compared."""
+        """The outcome of an item's samples that is compared, such as `pass@4`; empty if it is their mean."""
         return f"{'pass' if self.pass_at else 'cons'}@{self.k}" if self.k else ""
 
     @property
     def named(self) -> str:
-        """Name of the compared outcome: `accuracy`, `pass@4 of accuracy`, or `log of latency`."""
+        """The name of what is compared, such as `accuracy`, `pass@4 of accuracy` or `log of latency`."""
         made = self.outcome or self.transform
         return f"{made} of {self.value}" if made else self.value
 
     def samples_in(self, config: Mapping[str, Any]) -> int | None:
         """Return the number of samples per item in a configuration.
 
-        The number is None if a key of `samples` does not hold a whole number in the configuration.
+        Returns None if `samples` is not set, or if one of its keys does not hold a whole number in the configuration.
         """
         if not isinstance(self.samples, list):
             return self.samples
@@ -345,9 +347,10 @@ class Analysis(Strict):
         if self.pass_at and self.cons_at:
             raise ValueError("pass_at and cons_at cannot be combined; leave one out")
         if self.k and (self.samples is None or self.direction != "max"):
-            raise ValueError(f"{self.outcome} counts right samples, so it needs `samples` and `direction: max`")
+            raise ValueError(f"{self.outcome} counts right samples; set `samples` and `direction: max`")
         if isinstance(self.samples, int) and self.k > self.samples:
-            raise ValueError(f"{self.outcome} needs {self.k} samples, but items have {self.samples}; reduce K")
+            least = f"items have {self.samples}; reduce {'pass_at' if self.pass_at else 'cons_at'}"
+            raise ValueError(f"{self.outcome} needs {self.k} samples, but {least}")
         if self.transform and (self.k or isinstance(self.direction, Target)):
             raise ValueError("`transform: log` cannot be combined with pass_at, cons_at or a target; leave one out")
         return self
@@ -358,15 +361,16 @@ class Analysis(Strict):
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"guardrails: {twice[0]} is already judged; name each metric once")
         if any(later <= earlier for earlier, later in pairwise(self.interim_analyses)):
-            raise ValueError(f"interim_analyses {self.interim_analyses} must increase")
+            raise ValueError(f"interim_analyses must be increasing numbers, not {self.interim_analyses}")
         pairs = self.comparisons if isinstance(self.comparisons, list) else [("child", "parent")]
         if not pairs or len({frozenset(pair) for pair in pairs}) < len(pairs) or any(a == b for a, b in pairs):
-            raise ValueError(f"comparisons {pairs} must be different pairs of two variants")
+            shown = ", ".join(f"[{a}, {b}]" for a, b in pairs)
+            raise ValueError(f"comparisons must be different pairs of two different variants, not [{shown}]")
         return self
 
 
 class Range(Strict):
-    """A range of healthy values. An end without a bound is open, and a value that is not finite is never inside."""
+    """A range of healthy values, with both bounds included; None means no bound. Only finite values are healthy."""
 
     min: float | None = None
     max: float | None = None
@@ -384,7 +388,7 @@ _ONE_OR_MORE = {
 
 
 class HealthRule(Strict):
-    """A range in which a training metric should stay; `ablation.contract.health` says how the metric is measured."""
+    """A range in which a training metric should stay; see `ablation.contract.health` for how it is checked."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
@@ -416,7 +420,7 @@ class HealthRule(Strict):
     @model_validator(mode="after")
     def _reference_is_used(self) -> Self:
         if self.reference is not None and self.measure == "value":
-            raise ValueError("reference needs `measure: change` or `measure: ratio`")
+            raise ValueError("`reference` has no effect with `measure: value`; use change or ratio, or remove it")
         return self
 
 
@@ -456,14 +460,14 @@ class ColumnDefinition(Strict):
 
 
 class ReferenceDefinition(Strict):
-    """A first row of the table, whose metrics are those of the columns with parts of their names replaced."""
+    """A first row of the table, whose metrics are those of the columns after replacing parts of their names."""
 
     label: Text
     replace: dict[str, str] = Field(min_length=1)
 
 
 class MeansOver(Strict):
-    """Values that are means over several policies of each run, and what the tables call the policies."""
+    """Which values are means over several policies of each run, and what the tables call these policies."""
 
     key: Text = Field(description="The configuration key that holds the number of policies.")
     protocols: list[Text] = Field(min_length=1, description="Protocols whose values are means over the policies.")
@@ -471,7 +475,7 @@ class MeansOver(Strict):
 
 
 class TableDefinition(Strict):
-    """Definition of the comparison table."""
+    """The table that compares the variants."""
 
     columns: list[ColumnDefinition] = Field(min_length=1)
     reference: ReferenceDefinition | None = None
@@ -479,7 +483,7 @@ class TableDefinition(Strict):
 
 
 class CurveDefinition(Strict):
-    """Definition of a learning curve."""
+    """A metric whose learning curves are drawn."""
 
     metric: Text
     label: Text = _LABEL
@@ -495,26 +499,26 @@ class FigurePanel(CurveDefinition):
     variants: list[Text] | None = Field(
         default=None,
         min_length=1,
-        description="For subsets and distributions: the variants to show in this panel, in this order; null: those of "
-        "the figure.",
+        description="For `subsets` and `distributions`: the variants to show in this panel, in this order; null: those "
+        "of the figure.",
     )
 
 
 class FigureAxis(Strict):
-    """The horizontal axis of a panel: another metric of the same stage as the panel's, step by step."""
+    """Another metric on a panel's horizontal axis; the stage that logs the panel's metric must log it, too."""
 
     metric: Text
     label: Text
 
 
 class FigureDefinition(Strict):
-    """A separate figure: one panel per metric with a line, a bar or boxes per variant."""
+    """A separate figure, with one panel per metric and a line, a bar or boxes per variant."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="The figure's file name.")]
     kind: Literal["lines", "each", "bars", "subsets", "distributions"] = Field(
         description="lines: values by step; each: values by step, with a panel per variant that also shows its "
-        "parent; bars: mean over the steps; subsets: a final metric by subset; distributions: "
-        "quantiles of item values of any stage, one box per subset. The last two need the metric "
+        "parent; bars: the mean over the steps; subsets: a final metric by subset; distributions: "
+        "quantiles of item values of any stage, one box per subset. Metrics of the last two have the form "
         "<protocol>/*/<name>."
     )
     title: Text
@@ -542,57 +546,58 @@ class FigureDefinition(Strict):
             if panel.variants is not None and not over_subsets:
                 raise ValueError(f"panels: `variants` has no effect with kind {self.kind}; remove it")
             if panel.variants is not None and self.variants:
-                raise ValueError("`variants` cannot be given for both the figure and a panel; leave one out")
+                raise ValueError("`variants` of a figure cannot be combined with those of a panel; leave one out")
         if self.kind == "each" and len(self.panels) != 1:
-            raise ValueError(f"kind `each` draws a panel per variant, so it needs one panel, not {len(self.panels)}")
+            panels = f"has {len(self.panels)} panels, but kind each draws one panel per variant"
+            raise ValueError(f"{panels}; keep only one of them")
         if self.kind not in ("lines", "each") and any(panel.log for panel in self.panels):
-            raise ValueError(f"panels: log has no effect with kind {self.kind}; remove it")
+            raise ValueError(f"panels: `log` has no effect with kind {self.kind}; remove it")
         if self.x is not None and self.kind not in ("lines", "each"):
-            raise ValueError(f"x has no effect with kind {self.kind}; remove it")
+            raise ValueError(f"`x` has no effect with kind {self.kind}; remove it")
         if self.axis is not None and self.kind != "subsets":
-            raise ValueError(f"axis has no effect with kind {self.kind}; remove it")
+            raise ValueError(f"`axis` has no effect with kind {self.kind}; remove it")
         return self
 
 
 class StudyDefinition(Strict):
     """A study's question, and how its results are judged and shown.
 
-    plan.json and the database also contain this part of `_study.yaml`, so a key added here reaches all their readers.
+    This part of `_study.yaml` is also stored in plan.json and in the database, unlike the keys of `StudyFile`.
     """
 
     title: Text
     question: Text
-    source: Text | None = Field(default=None, description="The source of the question and the variants.")
+    source: Text | None = Field(default=None, description="Where the question and the variants come from.")
     table: TableDefinition
     curves: list[CurveDefinition] = Field(default=[])
     figures: list[FigureDefinition] = Field(
-        default=[], description="Figures in addition to curves, metric and variant-tree."
+        default=[], description="Figures in addition to those that every study has: curves, metric and variant-tree."
     )
     analysis: Analysis
     health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = Field(default=[])
     trained_model: StageName | None = Field(
         default=None,
-        description="Subfolder to which a stage writes its model as a Hugging Face folder, for `ablation export`.",
+        description="The subfolder to which a stage writes its model as a Hugging Face folder, for `ablation export`.",
     )
 
     def fields_of(self, kind: type["StudyDefinition"]) -> dict[str, Any]:
-        """Return the values of the fields that the base class `kind` has, from which another subclass can be made."""
+        """Return {field: value} of the fields of the base class `kind`, from which another subclass can be made."""
         return {name: getattr(self, name) for name in kind.model_fields}
 
 
 class StudyFile(StudyDefinition):
-    """The content of `_study.yaml`: the definition of the study, and keys that only planning reads."""
+    """The content of `_study.yaml`: the definition of the study, and keys that are needed only for planning."""
 
     config: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
-        default=None, description="module:Class of the config model; by default `base` gives the keys and types."
+        default=None, description="The config model, as module:Class; by default `base` gives the keys and types."
     )
     parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
         default=None,
-        description="module:function: a function `parts(config, stage)` that returns the dotted name of the code in "
-        "each slot.",
+        description="A function `parts(config, stage)`, as module:function, that returns {slot: dotted name of the "
+        "code}.",
     )
     base: dict[str, Any] = Field(
-        default={}, description="Values of every root variant, which replace the model's defaults."
+        default={}, description="The values of every root variant, which replace the model's defaults."
     )
     factors: dict[str, list[Text]] = Field(
         default={}, description="Named groups of keys; each group counts as one factor."
@@ -603,11 +608,11 @@ class StudyFile(StudyDefinition):
         Field(min_length=1),
         BeforeValidator(lambda stages: stages, json_schema_input_type=dict[StageName, StageDefinition] | str),
     ] = Field(
-        description="The stages in order; the last one gives the results. A name instead takes the stages from "
-        "configs/studies/<name>.yaml."
+        description="The stages in order, of which the last one gives the results; or a name, which takes the stages "
+        "from configs/studies/<name>.yaml."
     )
     published: str | None = Field(
-        default=None, description="The <name> of configs/published/<name>.yaml, with the source's numbers."
+        default=None, description="The <name> of configs/published/<name>.yaml, which holds the source's numbers."
     )
     dirty_tree: Literal["allow", "warn", "refuse"] = Field(
         default="warn",
@@ -619,15 +624,17 @@ class StudyFile(StudyDefinition):
         earlier: set[str] = set()
         for name, stage in self.stages.items():
             if stage.entry is not None and self.config is None:
-                raise ValueError(f"stages.{name}.entry: the module needs a config model; give `config: module:Class`")
+                raise ValueError(f"stages.{name}.entry: a module needs a config model; add `config: module:Class`")
             for source in stage.inputs.values():
                 if not source.startswith(ASSET_PREFIX) and source not in earlier:
-                    raise ValueError(f"stages.{name}.inputs: {source!r} is neither an earlier stage nor asset:<key>")
+                    problem = f"{source!r} is neither an earlier stage nor asset:<config key>"
+                    raise ValueError(f"stages.{name}.inputs: {problem}; name one of them")
             earlier.add(name)
         ids = [rule.id for rule in self.health]
         for rule in self.health:
             if rule.stage not in self.stages:
-                raise ValueError(f"health.{rule.id}.stage: the stage {rule.stage!r} does not exist")
+                known = f"choose from {', '.join(self.stages)}"
+                raise ValueError(f"health.{rule.id}.stage: the stage {rule.stage!r} does not exist; {known}")
             if ids.count(rule.id) > 1:
-                raise ValueError(f"health: the id {rule.id!r} occurs twice")
+                raise ValueError(f"health: the id {rule.id!r} occurs twice; give each rule its own id")
         return self

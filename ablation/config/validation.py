@@ -1,4 +1,4 @@
-"""Turn errors of pydantic into one line with file, key, value, problem and remedy."""
+"""Check configurations with pydantic, and turn each of its errors into a line with file, key, value and remedy."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,9 +16,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> Model:
-    """Return `data` as a model, without conversions between types ("5" is not a number; 1 may stand for 1.0).
+    """Return `data` as a model, without conversions between types ("5" is not a number, but 1 is a valid float).
 
-    Raises ConfigError for the first mistake, which carries the others; their keys start with `prefix`.
+    Raises a ConfigError for the first mistake, which carries the others; their keys start with `prefix`.
     """
     mistakes = Mistakes(_unknown(known_keys(model), data, "", file, prefix))
     unknown = {mistake.key for mistake in mistakes.found}
@@ -32,7 +32,7 @@ def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, pref
 
 
 def check_known(model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> None:
-    """Refuse keys that the model does not have, and suggest for each the closest key that the model has."""
+    """Raise ConfigError for keys that the model does not have, and suggest the closest key of the model for each."""
     Mistakes(_unknown(known_keys(model), data, "", file, prefix)).refuse()
 
 
@@ -55,7 +55,7 @@ def _unknown(
 
 
 def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
-    """Refuse a dotted key that the model does not have."""
+    """Raise ConfigError for a dotted key that the model does not have; `where` is the key that names it."""
     check_name(key, sorted(known_keys(model)), file, where, "is not a key of this configuration")
 
 
@@ -84,7 +84,7 @@ def _mistakes(
 
 
 def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, Any]:
-    """Follow pydantic's path through the data; parts that name a branch of a union are not in the data."""
+    """Return the dotted key and value at pydantic's path, whose parts for branches of unions are not in the data."""
     path: list[str] = []
     *parts, last = list(loc) or [""]
     for part in [*parts, last]:
@@ -99,7 +99,7 @@ def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, 
 
 
 def _models_at(model: type[BaseModel], parts: Iterable[str]) -> list[type[BaseModel]]:
-    """Return the models that a place may hold; a part that is not a field is an entry of a map or list of models."""
+    """Return the models allowed at a path of keys; a part that is not a field is an entry of a map or list."""
     models = [model]
     for part in parts:
         if fields := [each.model_fields[part] for each in models if part in each.model_fields]:
@@ -108,7 +108,7 @@ def _models_at(model: type[BaseModel], parts: Iterable[str]) -> list[type[BaseMo
 
 
 def _description(model: type[BaseModel], key: str) -> str:
-    """Return the description of a key; empty if the key has none, or if kinds of a union have different ones."""
+    """Return the description of a key; empty if it has none, or if kinds of a union describe it differently."""
     *above, last = key.split(".")
     models = _models_at(model, above)
     descriptions = {each.model_fields[last].description or "" for each in models if last in each.model_fields}

@@ -1,4 +1,4 @@
-"""The tree of variants, in which each has one parent or none, and the walk through it that all code shares."""
+"""The tree of variants, in which each variant has one parent or none, and functions that walk through it."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A variant in the tree: `depth` generations below its root. A parent that is not a variant counts as none."""
+    """A variant in the tree, `depth` generations below its root, with its parent and its children."""
 
     name: str
     parent: str | None
@@ -16,13 +16,13 @@ class Place:
 
 
 def walk(parents: Mapping[str, str | None], siblings: Callable[[list[str]], Iterable[str]] = tuple) -> Iterator[Place]:
-    """Yield the variants depth first: a parent, then each child with all that descends from it.
+    """Yield the variants depth first: a parent, then each child followed by its descendants.
 
-    Variants on or below a cycle do not descend from a root and are left out.
+    A variant whose parent is not in `parents` is a root. Variants on or below a cycle have no root and are left out.
 
     Args:
-        parents: variant -> its parent, or None.
-        siblings: sorts the children of one parent, and the roots; by default they keep the order of `parents`.
+        parents: the parent of each variant, or None.
+        siblings: function that sorts the children of a parent, and the roots; by default in the order of `parents`.
     """
     children: dict[str | None, list[str]] = {}
     for name, parent in parents.items():
@@ -41,12 +41,12 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def in_natural_order(names: Iterable[str]) -> list[str]:
-    """Sort names so that v2 comes before v10."""
+    """Return names in an order in which v2 comes before v10."""
     return sorted(names, key=natural)
 
 
 def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Return the parent, its parent, and so on to the root; in a cycle, each variant occurs once."""
+    """Return a variant's parent, the parent's parent, and so on to the root; in a cycle, each variant once."""
     ancestry: dict[str, None] = {}
     parent = parents.get(name)
     while parent is not None and parent in parents and parent not in ancestry:
@@ -56,7 +56,7 @@ def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
 
 
 def compared(comparisons: str | Sequence[tuple[str, str]], parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """Return the pairs (child, parent) that `analysis.comparisons` selects: `parent`, `root`, or a list of pairs."""
+    """Return the pairs (child, parent or root) to compare, for the value of `analysis.comparisons`."""
     if not isinstance(comparisons, str):
         return [(child, parent) for child, parent in comparisons if child in parents and parent in parents]
     if comparisons == "root":

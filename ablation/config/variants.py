@@ -1,7 +1,4 @@
-"""Read studies and their variants: fill in inherited values, apply the scale, and check the result.
-
-A variant is a diff against its one parent.
-"""
+"""Read studies and their variants: fill in the values inherited from parents, apply the scale, and check the result."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,9 +23,9 @@ _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models
 
 
 def load_studies(settings: Settings) -> dict[str, Study]:
-    """Read, resolve and check every variant of the settings' studies.
+    """Return the studies of the settings by name, with the variants to plan, after checking all their variants.
 
-    Raises ConfigError for the first mistake, with file, key, value and remedy; it carries the others.
+    Raises a ConfigError for the first mistake, which carries the others.
     """
     scale = load_scale(settings.configs, settings.scale)
     mistakes, studies = Mistakes(), {}
@@ -40,7 +37,7 @@ def load_studies(settings: Settings) -> dict[str, Study]:
 
 
 def _part(study: Study, planned: Iterable[str]) -> Study:
-    """Return the study with the planned variants and their ancestors, or with all if the settings name none."""
+    """Return the study with the planned variants and their ancestors, or with all variants if `planned` is empty."""
     parents = {name: variant.parent for name, variant in study.variants.items()}
     kept = {above for name in planned for above in (name, *ancestors(name, parents))}
     return replace(study, variants={name: each for name, each in study.variants.items() if name in kept or not kept})
@@ -50,7 +47,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     folder = configs / "studies" / name
     file = folder / "_study.yaml"
     if not is_safe_name(name) or name in _RESERVED_STUDIES:
-        remedy = "use letters, digits, '-' and '_', but not `assets`"
+        remedy = "use letters, digits, '.', '-' and '_', but not the reserved name `assets`"
         raise ConfigError(folder, "", None, "is not a valid study name", remedy)
     written = study_file.read_study_file(file)
     model = study_file.config_model(written, file)
@@ -91,11 +88,13 @@ def resolve(
     model: type[BaseModel],
     scale: Scale,
 ) -> Variant:
-    """Return one variant with all its keys filled and sized, and refuse invalid combinations."""
+    """Return one variant with the values of all keys at the scale. Raises ConfigError for an invalid configuration."""
     above = base if parent is None else parent.declared
     as_written = validate(model, dotted.merge_into(model, above, file.overrides), file.file)
     declared = _plain(as_written)
-    refuse_idle(file.overrides, declared, above, file.file, f"the parent {file.parent}" if parent else "the base")
+    refuse_idle(
+        file.overrides, declared, above, file.file, f"the parent {file.parent}" if parent else "the base configuration"
+    )
     resolved = scale.apply(as_written, declared, file.file)
     values = declared if resolved is as_written else _plain(resolved)
     for config in (declared, values):
@@ -120,14 +119,14 @@ def resolve(
 def refuse_idle(
     overrides: Mapping[str, Any], declared: Mapping[str, Any], above: Mapping[str, Any], file: Path, owner: str
 ) -> None:
-    """Refuse an override that is equal to the value of its key in `above`, the configuration of `owner`."""
+    """Raise ConfigError if an override is equal to the value of its key in `above`, the configuration of `owner`."""
     for key, value in dotted.leaves(overrides):
         if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
             raise ConfigError(file, key, value, f"{owner} already has this value", "remove the line")
 
 
 def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, file: Path) -> None:
-    """Refuse an override that has no effect in this variant, as the config model's `without_effect` says."""
+    """Raise ConfigError for an override that has no effect according to the config model's `without_effect`."""
     idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
     for key, value in dotted.leaves(overrides):
         for other, reason in idle.items():
@@ -140,9 +139,9 @@ def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, fil
 def check_exclusions(
     exclusions: Iterable[Exclusion], config: Mapping[str, Any], file: Path | str, changed: Iterable[str] = ()
 ) -> None:
-    """Refuse a resolved configuration that meets an exclusion's condition and has what it forbids.
+    """Raise ConfigError if a configuration meets the condition of an exclusion and has what the exclusion forbids.
 
-    `changed` are the dotted keys that the variant itself changes, for `forbid_change`.
+    `changed` has the dotted keys that the variant itself changes, for `forbid_change`.
     """
     changed = list(changed)
     for exclusion in exclusions:
@@ -155,7 +154,7 @@ def check_exclusions(
 
 
 def _offence(exclusion: Exclusion, config: Mapping[str, Any], changed: list[str]) -> str | None:
-    """Return the key that the exclusion forbids in this configuration, if there is one."""
+    """Return the key that the exclusion forbids in this configuration; None if there is none."""
     if exclusion.forbid and _holds(exclusion.forbid, config):
         return next(iter(exclusion.forbid))
     causing = [key for key in changed if any(dotted.covers(cause, key) for cause in exclusion.if_)]
@@ -168,7 +167,7 @@ def _holds(condition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 
 def _plain(config: BaseModel) -> dict[str, Any]:
-    """Return all values as JSON. Dumping is the slowest step, so each configuration is dumped once."""
+    """Return all values as JSON; dumping is the slowest step of loading, so dump each configuration only once."""
     return config.model_dump(mode="json")
 
 
@@ -183,7 +182,7 @@ def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
 
 
 def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
-    """Read a study's variants, parents before children, siblings in natural order (v2 before v10).
+    """Return the files of a study's variants, parents before children, siblings in natural order (v2 before v10).
 
     Raises ConfigError if a file is not valid, if a parent does not exist, or if the parents form a cycle.
     """
@@ -192,7 +191,7 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise ConfigError(path, "", None, f"has the suffix {path.suffix}", "rename it to .yaml")
         if path.name.lower() == "_study.yaml" != path.name:
-            remedy = "rename it; a study's own file is _study.yaml"
+            remedy = "rename it to _study.yaml, or give it another name"
             raise ConfigError(path, "", None, "is not a valid variant name", remedy)
         if path.suffix == ".yaml" and path.name != "_study.yaml":
             with mistakes:
@@ -213,19 +212,19 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
     overrides = load_yaml(path)
     parent, why, label, gpu, between = (overrides.pop(key, None) for key in RESERVED_KEYS)
     if between is not None:
-        if parent is not None or not (isinstance(between, list) and [type(name) for name in between] == [str, str]):
-            remedy = "write [A, B] without `extends`, as `ablation explain` does"
-            raise ConfigError(path, "between", between, "does not name two variants", remedy)
+        if parent is not None:
+            raise ConfigError(path, "between", between, "cannot be combined with extends", "leave one out")
+        if not (isinstance(between, list) and [type(name) for name in between] == [str, str]):
+            raise ConfigError(path, "between", between, "does not name two variants", "write [A, B]")
         parent = between[0]
     if parent is not None and not isinstance(parent, str):
         remedy = "write one name, in quotes if it is a number"
         raise ConfigError(path, "extends", parent, "is not the name of one variant", remedy)
     if not isinstance(why, str) or not why.strip():
-        raise ConfigError(path, "why", why, "is missing", "add a sentence that says why this variant exists")
+        problem = "is missing" if why is None else "is not a sentence"
+        raise ConfigError(path, "why", why, problem, "add a sentence that says why this variant exists")
     if label is not None and (not isinstance(label, str) or not label.strip()):
-        raise ConfigError(
-            path, "label", label, "is not text", "name the change as a paper's table would, or remove the label"
-        )
+        raise ConfigError(path, "label", label, "is not text", "write what changes in a few words, or remove the label")
     if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
         raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write a whole number such as 1")
     check_known(model, overrides, path)
@@ -239,6 +238,6 @@ def _parents_first(files: Mapping[str, VariantFile]) -> Iterator[VariantFile]:
         start = next(name for name in files if name not in reached)
         first = next(name for name in (start, *ancestors(start, parents)) if name in ancestors(name, parents))
         problem = f"the variants' parents form a cycle: {' -> '.join([first, *ancestors(first, parents)])}"
-        remedy = "remove `extends` from the variant that is the root"
+        remedy = "remove `extends` from the variant that should be the root"
         raise ConfigError(files[first].file, "extends", parents[first], problem, remedy)
     yield from (files[name] for name in reached)

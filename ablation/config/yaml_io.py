@@ -31,15 +31,13 @@ _MAX_NODES = 100_000  # nodes of another program's file, with its aliases writte
 
 
 class _Problem(yaml.MarkedYAMLError):
-    """A mistake that the strict loader refuses, with its remedy."""
-
     def __init__(self, key: str, problem: str, remedy: str, mark: yaml.Mark | None) -> None:
         super().__init__(problem=problem, problem_mark=mark)
         self.key, self.remedy = key, remedy
 
 
 class _StrictLoader(_Base):
-    """Loader of YAML by the YAML 1.2 core schema."""
+    """Loader of YAML according to the YAML 1.2 core schema."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own interface: none of YAML 1.1's
 
@@ -60,7 +58,7 @@ def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
     base = {"0o": 8, "0x": 16}.get(text[:2], 10)
     number = int(text[2:] if base != 10 else text, base) if len(text) <= _MAX_DIGITS else 2**63
     if not -(2**63) <= number < 2**63:
-        problem = f"{one_line(text, 40)} is too large for a whole number of 64 bits"
+        problem = f"{one_line(text, 40)} is too large for a 64-bit whole number"
         raise _Problem("", problem, "write a smaller number, or a float such as 1e30", node.start_mark)
     return number
 
@@ -98,7 +96,7 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
 class _PrintedLoader(_StrictLoader):
-    """Loader of YAML that keeps numbers with a point or an exponent as text."""
+    """Loader of YAML that keeps the text of numbers with a decimal point or an exponent."""
 
 
 def _keep_float(loader: Any, node: yaml.ScalarNode) -> str:
@@ -110,10 +108,12 @@ _PrintedLoader.add_constructor("tag:yaml.org,2002:float", _keep_float)
 
 
 def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
-    """Read one mapping from a YAML file; with `as_printed`, numbers with a point keep their text, such as "0.700".
+    """Return the mapping in a YAML file; an empty file gives an empty mapping.
 
-    Raises ConfigError if the file is missing, is not YAML, is not a mapping, or uses what is refused here (duplicate
-    keys, keys that are not text, aliases, tags, infinite numbers); its `file` is `path:line` if the line is known.
+    If `as_printed` is true, numbers with a decimal point or an exponent stay text, such as "0.700".
+
+    Raises ConfigError if the file cannot be read, is not YAML, is not a mapping, or contains a duplicate key, a key
+    that is not text, an alias, a tag or a number that is not finite. Its `file` is `path:line` if the line is known.
     """
     try:
         raw = read_bytes(path)
@@ -123,7 +123,7 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(path, "", None, f"cannot be read as UTF-8 text ({error})", "correct the file") from error
     if len(raw) > _MAX_BYTES:
-        raise ConfigError(path, "", None, f"is {len(raw):,} bytes long", f"shorten it to {_MAX_BYTES:,}")
+        raise ConfigError(path, "", None, f"has {len(raw):,} bytes", f"shorten it to at most {_MAX_BYTES:,} bytes")
     try:
         _check(text)
         value = yaml.load(text, Loader=_PrintedLoader if as_printed else _StrictLoader)
@@ -142,12 +142,12 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
 
 
 def parse_foreign(text: str) -> Any:
-    """Return the value of YAML that another program wrote, read by the rules of YAML 1.1.
+    """Return the value of YAML that another program wrote, according to YAML 1.1.
 
-    PyYAML writes an alias wherever two settings share a list, so aliases are read, except recursive aliases and those
-    that expand to very long text.
+    PyYAML writes an alias wherever two settings share a list, so aliases are allowed, unless they are recursive or
+    expand to too many values.
 
-    Raises ValueError of one line if it is not YAML or would be too large.
+    Raises ValueError, with a text of one line, if it is not YAML or is too large.
     """
     try:
         _check(text, foreign=True)
@@ -161,7 +161,7 @@ def parse_foreign(text: str) -> Any:
 
 
 def _nodes(node: Any, counts: dict[int, int]) -> int:
-    """Return the number of nodes of a tree with its aliases written out."""
+    """Return the number of nodes below and including a node, counting each alias as all nodes to which it refers."""
     if id(node) not in counts:
         counts[id(node)] = _MAX_NODES + 1  # in case it occurs below itself
         children = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -171,10 +171,10 @@ def _nodes(node: Any, counts: dict[int, int]) -> int:
 
 
 def _check(text: str, *, foreign: bool = False) -> None:
-    """Refuse deep nesting and, unless the YAML is `foreign`, anchors, aliases and tags, before any value is made.
+    """Raise an error for deep nesting and, unless the YAML is `foreign`, for anchors, aliases and tags.
 
-    Deep nesting ends the process, a few nested aliases expand to gigabytes, a shared value hides what a file says, and
-    a tag turns text into something that its writer did not mean.
+    Deep nesting would crash the process, nested aliases can expand to gigabytes, a shared value hides what a file says,
+    and a tag can turn text into something that its writer did not mean.
     """
     depth = 0
     for event in yaml.parse(text, Loader=_Base):

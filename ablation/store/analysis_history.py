@@ -1,12 +1,12 @@
-"""Records the changes that analysis plans had after results existed, in `results/analysis_history.json`.
+"""Record the changes to analysis plans that are made after results exist, in `results/analysis_history.json`.
 
-A study has a list of {digest, analysis, since, comparisons, seeds, rules}, oldest first.
+The file maps each study to a list of {digest, analysis, since, comparisons, seeds, rules}, oldest first.
 
-Entries are added when results are collected, so more than one entry means that the plan was changed after results
-existed. The comparisons belong to the plan: removing a variant shrinks the family that is corrected for. Comparisons
-that join the family only make its correction stricter, and are recorded in the last entry. So is the number of seeds of
-each variant: adding seeds after results without `interim_analyses` is an unplanned analysis. `rules` counts the rules
-of judging that were in force (`ablation.config.judging_rules`).
+Entries are added when results are collected, so a second entry means that the plan was changed after results existed.
+Removing a comparison is such a change, because fewer comparisons are then corrected for. Comparisons that are added
+only make the correction stricter, so they are recorded in the last entry. Adding seeds to a variant is a change unless
+the plan has `interim_analyses`. `rules` is the number of rules of judging that were in force
+(`ablation.config.judging_rules`).
 """
 
 import json
@@ -33,9 +33,9 @@ class StoredStudy(StudyRecord):
 
     Attributes:
         analysis_history: {digest, analysis, since, comparisons, seeds, rules} of each plan; the last one is current.
-        imported: a note for readers on a study whose runs other programs made; empty for a study of the plan.
-        kept: whether final metrics of some imported runs are those of a kept model and not of the last one.
-        run_url: address of a run's page at its tracker, with {id}; empty if it is not known.
+        imported: a note for readers that the runs were imported; empty for a planned study.
+        kept: whether final metrics of some imported runs are from a kept model instead of the last one.
+        run_url: address of a run's page in its experiment tracker, with {id} for the run; empty if it is not known.
     """
 
     analysis_history: list[dict[str, Any]]
@@ -53,9 +53,9 @@ def record_analysis(
     has_results: bool,
     record: bool,
 ) -> list[dict[str, Any]]:
-    """Return the history of a study's analysis plan; if results exist and the plan has changed, add the plan first.
+    """Return the history of a study's analysis plan, after adding the plan if it has changed and results exist.
 
-    `runs`: the variant of each run. Without `record` the file is not changed.
+    `runs` has the variant of each run. The file is changed only if `record` is true.
     """
     path = results / HISTORY_FILE
     content = _read(path)
@@ -84,7 +84,7 @@ def record_analysis(
 
 
 def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the histories of two results folders merged by time, so that changes of plans in either folder count."""
+    """Return the histories of two results folders, merged by time, so that plan changes in either folder count."""
     entries, other_history = _read(results / HISTORY_FILE), _read(other / HISTORY_FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
     for study in entries | other_history:
@@ -102,7 +102,7 @@ def write_history(results: Path, content: Mapping[str, Any]) -> None:
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Return {variant: (seeds before, seeds now)} of variants with added seeds but no planned interim analyses."""
+    """Return {variant: (seeds before, seeds now)} of variants that got seeds without planned interim analyses."""
     added: dict[str, tuple[int, int]] = {}
     for old, new in pairwise(history):
         if not new["analysis"].get("interim_analyses"):
@@ -114,16 +114,15 @@ def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, in
 
 def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the history of all studies. Raises ConfigError for a broken file, because a lost history hides changes."""
+    remedy = "restore the file, or delete it and state in the report that the history was lost"
     try:
         content = read_json(path)
     except FileNotFoundError:
         return {}
     except (ValueError, OSError) as error:
-        remedy = "restore the file, or delete it and state in the report that the history was lost"
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
     if not isinstance(content, dict) or not all(map(_are_plans, content.values())):
-        problem, remedy = "is not of the form {study: [analysis plans]}", "restore the file, or delete it"
-        raise ConfigError(path, "", None, problem, remedy)
+        raise ConfigError(path, "", None, "does not map studies to lists of analysis plans", remedy)
     return content
 
 

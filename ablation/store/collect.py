@@ -40,7 +40,7 @@ _DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionExc
 
 @dataclass
 class Collected:
-    """The result of a collect: the database, numbers of rows by table, and numbers of stages by state."""
+    """The result of collecting: the database, the number of rows by table, and the number of stages by state."""
 
     database: Path
     rows: dict[str, int] = field(default_factory=dict)
@@ -51,13 +51,13 @@ class Collected:
 def collect(results: Path) -> Collected:
     """Bring `results/tracker.duckdb` up to date with `plan.json`, the stage folders and `results/imported`.
 
-    Rows of stages whose files have not changed are kept, and those of others are read. The database is written under
-    another name and renamed, so that readers see the old or the new one. A stage with an unreadable file becomes
-    `corrupt`, with the reason, and contributes no rows. If nothing has changed, nothing is written.
+    Only stages whose files have changed are read again. The database is written under another name and then renamed,
+    so readers see either the old or the new one. A stage with an unreadable file gets the state `corrupt`, with the
+    reason, and contributes no rows. If nothing has changed, nothing is written.
 
     Raises:
-        ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
-        TrackerError: the disk is full; the old database stays.
+        ConfigError: there is neither a plan nor an imported study, or the plan or the history cannot be read.
+        TrackerError: the disk is full, or the folder cannot be written; the old database stays.
     """
     # The collect that read last must also write last. Without results there is no plan, which is an error.
     with alone(results / ".collect.lock") if results.exists() else nullcontext():
@@ -69,7 +69,7 @@ def collect(results: Path) -> Collected:
 def collect_apart(results: Path, database: Path) -> Collected:
     """Bring another `database` up to date with the results of a running grid, without changing the results folder.
 
-    It also holds the metrics that running stages have written so far. Raises what `collect` raises.
+    The database also gets the metrics that running stages have written so far. Raises the same errors as `collect`.
     """
     if not database.exists() and (results / DATABASE).is_file():  # most of its rows are the same
         with replacing(database, sync=False) as aside:
@@ -80,7 +80,7 @@ def collect_apart(results: Path, database: Path) -> Collected:
 
 
 def _previous(database: Path) -> tuple[Sources | None, dict[str, StageState]]:
-    """Return the sources and stages of an earlier collect's database; (None, {}) if the database cannot be read."""
+    """Return the sources and stage states of an existing database; (None, {}) if its rows cannot be reused."""
     noted = noted_sources(database.parent)
     if noted is None or not database.is_file() or not is_whole(database):
         return None, {}
@@ -152,7 +152,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
 
 
 def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
-    """Delete all rows except those that were read from the files of the given stages."""
+    """Delete all rows except those that were read from files of the stages with these keys."""
     tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     connection.register("kept", pa.table({"key": pa.array(keys, pa.string())}))
     for table in tables:

@@ -1,4 +1,4 @@
-"""Find the database of a results folder; collect first unless the database is intact and up to date."""
+"""Find the database of a results folder, and collect first unless the database is intact and up to date."""
 
 import sys
 from pathlib import Path
@@ -17,23 +17,24 @@ _ASIDE: dict[Path, TemporaryDirectory[str]] = {}  # by results folder; each is r
 def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     """Return the path of a database that is up to date with the results, after collecting if necessary.
 
-    If the results cannot be written, the database is temporary. If a collect would drop stages that were deleted or run
-    again, or if nothing can be collected, a note says so and the database stays as it is. `strict`, for gates: a
-    database that is not up to date is an error.
+    If the results folder cannot be written, the database is temporary. If collecting fails, or would drop stages that
+    were deleted or run again, a note is printed and the existing database is returned; if `strict` is true (for gates),
+    this is an error.
 
-    Raises TrackerError, also if there is neither a database nor something to collect.
+    Raises TrackerError or OSError, also if there is neither a database nor anything to collect.
     """
     check_decoded(results)
     database = results / DATABASE
     if not any(source.exists() for source in (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))):
-        problem = "contains no plan, no results and no imported runs"
-        raise ConfigError(results, "", None, problem, "run `snakemake`, or import runs")
+        problem = "contains neither a plan nor a database nor imported runs"
+        raise ConfigError(results, "", None, problem, "run `snakemake`, or import runs with `ablation import`")
     usable, now, noted = is_whole(database), sources_now(results), noted_sources(results)
     if is_copy(results) and not usable and not (results / PLAN_FILE).exists():
         Store(database).close()  # says why it cannot be used, as one of another version
     if usable and (is_copy(results) or (is_alone(results) and not strict)):
         if strict:
-            print(f"note: {database} is a copy, without the stage folders that it was collected from", file=sys.stderr)
+            why = "the stage folders that it was collected from are not here"
+            print(f"note: {database} is a copy that cannot be checked, because {why}", file=sys.stderr)
         return database
     if usable and noted == now and holds(database, now):
         return database
@@ -41,9 +42,11 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         noted = Sources(now.files, ended(database))
     gone = now.lost(noted) if usable and noted is not None and (strict or noted.files == now.files) else []
     if gone:
-        problem = f"{counted(len(gone), 'stage')} {'was' if len(gone) == 1 else 'were'} deleted or run again later"
-        remedy = "run `ablation collect`, which brings the database up to date"
+        was = "was" if len(gone) == 1 else "were"
+        problem = f"{counted(len(gone), 'stage')} {was} deleted or started again after it was written"
+        remedy = "run `ablation collect` to bring the database up to date"
         error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date, because {problem}", remedy)
+        problem += f"; {remedy}"
     else:
         from ablation.store.collect import collect  # late: reading the database needs no pydantic
 
@@ -63,20 +66,20 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
 
 
 def holds(database: Path, sources: Sources) -> bool:
-    """Return whether a database was made from the given sources; an older database may have been put in its place."""
+    """Return whether a database was made from these sources; it may have been replaced with an older one."""
     with Store(database) as store:
         return store.rows("SELECT value FROM meta WHERE key = 'sources'")[1] == [(sources.digest,)]
 
 
 def ended(database: Path) -> dict[str, str]:
-    """Return {key: state} of the stages that had ended when a database was made."""
+    """Return {stage key: state} of the stages that had ended when a database was made."""
     query = f"SELECT key, state FROM stages WHERE state NOT IN {TO_COME}"
     with Store(database) as store:
         return {key: state for key, state in store.rows(query)[1]}
 
 
 def collect_beside(results: Path, folder: Path) -> Path:
-    """Collect into another folder, with links to the files that the page reads; return the path of the database."""
+    """Collect into another folder, which also gets links to stages and imports; return the path of the database."""
     from ablation.store.collect import collect_apart
 
     for name in ("stages", "imported"):
@@ -87,7 +90,7 @@ def collect_beside(results: Path, folder: Path) -> Path:
 
 
 def check_study(store: Store, command: str, study: str | None) -> None:
-    """Raise ConfigError if a study is not in the database, or its import is damaged. None stands for all studies."""
+    """Raise ConfigError if a study is not in the database, or if its import is damaged; accept None (all studies)."""
     if study is not None:
         from ablation.config.names import check_name  # late: it takes pydantic
 

@@ -93,12 +93,12 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the database. Raises ConfigError if the file is missing or was written by another version."""
+        """Open the database. Raises ConfigError if it does not exist, cannot be read, or has another schema version."""
         self.path = path
         if not path.exists():
             raise ConfigError(path, "", None, "the database does not exist", "run `ablation collect`")
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
-            raise ConfigError(path, "", None, "is not a file", "remove what has this name, and run `ablation collect`")
+            raise ConfigError(path, "", None, "is not a file", "remove or rename it, and run `ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
         # Attached: DuckDB would give a path that is open in this process the file that was there when it was opened.
         attach = "ATTACH '{}' AS tracker (READ_ONLY); USE tracker".format(str(path.absolute()).replace("'", "''"))
@@ -108,13 +108,13 @@ class Store:
             self._connection.execute("SET enable_external_access = false; SET lock_configuration = true")
             version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
-            problem = f"is not a readable database ({error})"
+            problem = f"cannot be read as a database ({error})"
             raise ConfigError(path, "", None, problem, "run `ablation collect` again") from None
         if version != [SCHEMA_VERSION]:
             self.close()
-            problem = f"is not {SCHEMA_VERSION}, the version that this program reads"
-            remedy = "run `ablation collect` in the folder that has the stages"
-            raise ConfigError(path, "schema version", version, problem, remedy)
+            problem = f"this version of `ablation` reads only schema version {SCHEMA_VERSION}"
+            remedy = "run `ablation collect` where the stage folders are"
+            raise ConfigError(path, "schema version", version[0] if len(version) == 1 else version, problem, remedy)
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +127,7 @@ class Store:
         self._connection.close()
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """Run a query, and return a pandas frame. Raises TrackerError with the message of DuckDB for a wrong query."""
+        """Run a query, and return a pandas frame. Raises TrackerError with DuckDB's message if the query fails."""
         return self._run(query, parameters, lambda done: done.df())
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
@@ -135,7 +135,7 @@ class Store:
         return self._run(query, parameters, lambda done: done.to_arrow_table(), relation=True)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run a query, and return the column names, and the rows as Python values. Raises the same errors as `sql`."""
+        """Run a query; return the column names and the rows as Python values. Raises the same errors as `sql`."""
         return self._run(query, parameters, lambda done: ([column[0] for column in done.description], done.fetchall()))
 
     def _run(
@@ -153,19 +153,19 @@ class Store:
         except duckdb.Error as error:
             if "'pytz'" in str(error):
                 problem = "a time with a time zone cannot be shown"
-                raise TrackerError(f"{problem}; convert it, for example with now()::timestamp") from None
+                raise TrackerError(f"{problem}; convert it to a timestamp, such as now()::timestamp") from None
             raise TrackerError(" ".join(str(error).split())) from None
 
     def meta(self) -> dict[str, str]:
-        """Return the facts about the database as {key: value}: scale, created, plan digest, sources, schema version."""
+        """Return what the database records about itself: scale, created, plan digest, sources, schema version."""
         return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
 
     def studies(self) -> list[str]:
-        """Return the names of the studies, in the plan's order."""
+        """Return the names of the studies: planned studies in the plan's order, then imported ones."""
         return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
     def study(self, study: str) -> StoredStudy:
-        """Return a study's definition in the plan, and the history of its analysis plan."""
+        """Return a study's definition and analysis history. Raises ConfigError if the study is not in the database."""
         from ablation.store.analysis_history import StoredStudy  # late: a query needs no pydantic
 
         rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
@@ -175,9 +175,9 @@ class Store:
         return StoredStudy.model_validate_json(rows[0][0])
 
     def variants(self, study: str, *, helpers: bool = False) -> list[PlannedVariant]:
-        """Return the variants in the plan's order, without their `gpu`.
+        """Return a study's variants in the plan's order, without their `gpu`.
 
-        If `helpers` is true, include those that `explain` wrote.
+        Variants that `explain` wrote are included only if `helpers` is true.
         """
         from ablation.plan.plan_file import PlannedVariant
 
@@ -187,16 +187,16 @@ class Store:
         return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study, helpers])[1]]
 
     def runs(self, study: str, *, helpers: bool = False) -> pd.DataFrame:
-        """Return variant, seed, state, reason and wall_s of each run.
+        """Return rows (variant, seed, state, reason, wall_s), one per run; wall_s is in seconds.
 
-        If `helpers` is true, include runs for `explain`.
+        Runs of variants that `explain` wrote are included only if `helpers` is true.
         """
         query = """SELECT variant, seed, state, reason, wall_s FROM runs JOIN variants USING (study, variant)
                    WHERE study = ? AND (NOT helper OR ?) ORDER BY variant, seed"""
         return self.sql(query, [study, helpers])
 
     def results(self, study: str, metrics: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return rows (variant, seed, metric, value): final metrics of `ok` runs; NaN if a value is not finite."""
+        """Return rows (variant, seed, metric, value): final metrics of `ok` and imported runs; NaN if not finite."""
         chosen = "" if metrics is None else "AND list_contains(?, metric)"
         query = f"""SELECT variant, seed, metric, value FROM results WHERE study = ? {chosen}
                     ORDER BY variant, seed, metric"""
@@ -205,10 +205,8 @@ class Store:
     def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:
         """Return rows (variant, metric, step, mean, low, high, seeds) of learning curves over seeds.
 
-        A curve has at most `points` rows.
-
-        If a metric has more steps, neighbouring steps share a bin: its step is the bin's last, its mean the mean of the
-        seeds' means, and low and high the extremes of the seeds' means.
+        A curve has at most `points` rows. If a metric has more steps, neighbouring steps share a bin, and `step` is the
+        bin's last step. `mean`, `low` and `high` are the mean and the extremes of the seeds' means in the bin.
         """
         query = """
             WITH chosen AS (SELECT * FROM curves WHERE study = ? AND list_contains(?, metric) AND isfinite(value)),
@@ -224,16 +222,13 @@ class Store:
         return self.sql(query, [study, list(metrics), points])
 
     def item_counts(self, study: str) -> pd.DataFrame:
-        """Return rows (subset, items): numbers of distinct evaluation items.
-
-        Metrics that serve as items do not count.
-        """
+        """Return rows (subset, items): the number of distinct items, not counting metrics that are stored as items."""
         query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
                    WHERE study = ? AND protocol <> ? GROUP BY subset ORDER BY subset"""
         return self.sql(query, [study, LOGGED])
 
     def published(self, study: str) -> pd.DataFrame:
-        """Return rows (variant, col, value, source) of the numbers that others have published."""
+        """Return rows (variant, col, value, source) of the study's published numbers."""
         return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
 
     def stages(self) -> pd.DataFrame:
@@ -241,14 +236,14 @@ class Store:
         return self.sql("SELECT * FROM stages ORDER BY rowid")
 
     def health(self, study: str) -> pd.DataFrame:
-        """Return the health events of a study, one a row, with the columns variant, seed, stage, rule and so on."""
+        """Return the health events of a study, one per run and event: variant, seed, stage, rule, metric and so on."""
         query = """SELECT r.variant, r.seed, r.stage, h.* EXCLUDE (key) FROM run_stages r JOIN health h USING (key)
                    WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
         return self.sql(query, [study])
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a file is a database of this version and all its blocks can be read with correct checksums."""
+    """Return whether a file is a database of this schema version and all its blocks have correct checksums."""
     try:
         with Store(path) as store:
             for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:

@@ -1,4 +1,4 @@
-"""Write a database of other tools' evaluations, in the schema of a grid's database, so that the page can use it."""
+"""Write a database of other tools' evaluations, in the schema of a grid's database, for the report page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,11 @@ def write_evaluated(
     values: Mapping[tuple[str, int], Mapping[str, pd.Series]],
     clusters: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Write a database of one study, in which each run is a stage in state `ok`, with its items and their means."""
+    """Write a database of one study, in which each run is a stage in state `ok`, with its items and their means.
+
+    `values` has, for each (variant, seed) and subset, the value of each item; `clusters` has, for each subset, the
+    cluster of each item.
+    """
     study, analysis = definition.name, definition.analysis
     keys = {run: f"{run[0]} {run[1]}" for run in values}
     metrics, items = [], [ITEM_ROWS.empty_table().append_column("key", pa.array([], pa.string()))]

@@ -12,7 +12,7 @@ import duckdb
 from ablation.config.names import suggest
 from ablation.contract.atomic import replacing, write_text
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.status import read_state
+from ablation.contract.status import FAILED, read_state
 from ablation.plan.collected import PLAN_FILE
 from ablation.plan.plan_file import read_plan
 
@@ -31,9 +31,9 @@ def find_model(
 ) -> Path:
     """Return the folder of a run's model: the trained model or, if `part` names one, another model such as `critic`.
 
-    Without `seed`, the run is that of the plan's first seed; without `stage`, the model is that of the last stage that
-    has one. `step`: a kept step (`keep_checkpoints`, or one that an evaluation averages over), numbered as in the
-    stage's metrics; by default the end of the stage.
+    By default, `seed` is the variant's first seed in the plan, and `stage` is the last stage that has a model. `step`
+    selects a step that was kept (because of `keep_checkpoints`, or because an evaluation averages over it), numbered as
+    in the stage's metrics; by default the model is from the end of the stage.
 
     Raises ConfigError if the study, variant, seed or stage does not exist, or if the study trains no such model, and
     TrackerError if the run does not have the model (yet).
@@ -42,7 +42,7 @@ def find_model(
     plan = read_plan(file)
     entry = _named({study.name: study for study in plan.studies}, study, file, "studies")
     if not entry.trained_model:
-        remedy = "in the _study.yaml of this study, set `trained_model` to the subfolder that holds the model"
+        remedy = "in the study's _study.yaml, set `trained_model` to the subfolder in which a stage writes its model"
         raise ConfigError(file, "studies", study, "the study declares no trained model", remedy)
     _named(entry.parents, variant, file, f"{study}.variants")
     runs = {run.seed: run for run in entry.runs if run.variant == variant}
@@ -66,25 +66,26 @@ def find_model(
                 break
             return model
     what = f"{part or 'finished model'}{'' if step is None else f' of step {step}'}"
-    steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none (see keep_checkpoints)'}" if step else ""
+    steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none (set `keep_checkpoints`)'}" if step else ""
     settings = [f"study={study}", f"variant={variant}", f"scale={plan.scale}"]
     settings += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
+    settings += ["retry=failed"] if any(state.endswith(FAILED) for state in states) else []
     raise TrackerError(
-        f"{study}/{variant} seed {run.seed} has no {what} (stages in reverse order: {', '.join(states)}){steps}; "
+        f"{study}/{variant} seed {run.seed} has no {what} (stages, last first: {', '.join(states)}){steps}; "
         f"run `snakemake --cores all --config {shlex.join(settings)}`"
     )
 
 
 def export(model: Path, target: Path, *options: str) -> int:
-    """Copy the model with `python -m trainers.export`, in a separate process; return the exit status."""
+    """Copy a model with `python -m trainers.export`, in a separate process; return the exit status."""
     command = [sys.executable, "-m", "trainers.export", "--from", str(model), "--to", str(target), *options]
     return subprocess.run(command, check=False).returncode
 
 
 def export_tables(database: Path, folder: Path) -> list[Path]:
-    """Write each table and view of a database as Parquet, and `views.sql`, which defines views; return the files.
+    """Write each table and view of a database as Parquet, and `views.sql`, which defines views of these files.
 
-    Files of an earlier export are replaced one by one.
+    Files of an earlier export are replaced one by one. Returns the paths of all files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files, views = [], []
@@ -102,7 +103,7 @@ def export_tables(database: Path, folder: Path) -> list[Path]:
                 store.table(name).project(columns).write_parquet(str(aside))
             files.append(file)
             views.append(f"CREATE VIEW {name} AS SELECT * FROM '{file.name}';\n")
-    write_text(folder / "views.sql", f"-- In this folder: duckdb -init views.sql\n{''.join(views)}")
+    write_text(folder / "views.sql", f"-- Run this in the folder: duckdb -init views.sql\n{''.join(views)}")
     return [*files, folder / "views.sql"]
 
 

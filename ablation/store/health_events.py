@@ -1,4 +1,4 @@
-"""Apply the health rules to the metrics in the database, so that a change of a rule needs no new training."""
+"""Apply the health rules to the metrics in the database, so that a changed rule needs no new training."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from ablation.contract.health import Event, Rule, evaluate, parse_rules
 from ablation.plan.plan_file import PlanFile
 
 Row = tuple[str, str, str, str, int, int, float, str, str]
-"""The columns of the table `health`: key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy."""
+"""A row of the table `health`: key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy."""
 
 # For every stage: `trainers.running.micro_batch` logs it when a device runs out of memory.
 OUT_OF_MEMORY = Rule(
@@ -20,9 +20,8 @@ OUT_OF_MEMORY = Rule(
     id="out-of-memory",
     max=0,
     severity="note",
-    diagnosis="a device ran out of memory, so the micro-batch was halved this many times; the effective "
-    "batch has not changed",
-    remedy="set the micro-batch to the value of `memory/micro_batch`, so that no pass runs out of memory",
+    diagnosis="a device ran out of memory, so the micro-batch was halved; the effective batch size has not changed",
+    remedy="set the micro-batch to the logged value of `memory/micro_batch`, so that no pass runs out of memory",
 )
 OF_EVERY_STAGE = (OUT_OF_MEMORY,)
 
@@ -34,10 +33,10 @@ _SERIES = """
 
 
 def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported: Mapping[str, list[Rule]]) -> list[Row]:
-    """Return the health events of all stages, in the plan's order of stages.
+    """Return the health events of all stages, in the plan's order of stages, then of imported runs.
 
-    connection: holds the collected `metrics`, of which only the series that a rule names are read. imported: {stage
-    key: rules} of runs that are not in the plan. Abort rules count as well, because they end a stage by an event.
+    `connection` is a database with the collected `metrics`. `imported` is {stage key: rules} of imported runs. Rules
+    that abort a stage are also evaluated.
     """
     rules = {**_rules_by_stage(plan), **imported}
     names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM metrics ORDER BY name").fetchall()]
@@ -46,7 +45,6 @@ def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported:
 
 
 def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
-    """Return {stage key: health rules} of the stages in the plan."""
     rules: dict[str, list[Rule]] = {}
     for study in plan.studies:
         study_rules: defaultdict[str, list[Rule]] = defaultdict(list)

@@ -22,7 +22,7 @@ _REASONS = {
 
 @dataclass
 class Imports:
-    """Imported studies by name, the folders and states of their stages by key, and notes on problems."""
+    """Imported studies by name, the folders and states of their stages by key, and notes on unreadable studies."""
 
     studies: dict[str, ImportedStudy] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Imports:
 
 
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
-    """Return all imported studies. A study that cannot be read is left out, with a note."""
+    """Return all imported studies. One named like a `planned` study gets the suffix `-imported`; problems are noted."""
     imports = Imports()
     for folder in stored.studies(results):
         try:
@@ -41,7 +41,8 @@ def load_imports(results: Path, planned: Sequence[str]) -> Imports:
             continue
         name = study.study.name if study.study.name not in planned else f"{study.study.name}-imported"
         if name in imports.studies:
-            problem = f"{name} is the name of another imported study; rename the planned study {folder.name}"
+            problem = f"a planned study has the same name, and {name} is already imported"
+            problem += f"; rename the planned study {folder.name}"
             imports.problems.append(f"{folder}: {problem}")
             continue
         imports.studies[name] = study
@@ -70,7 +71,7 @@ def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
     try:
         stored.read_record(folder / run.key)
     except TrackerError as error:
-        broken = StageState("corrupt", one_line(f"{error}; import it again", 500))
+        broken = StageState("corrupt", one_line(f"{error}; import the run again", 500))
         return broken, broken
     ended = StageState(IMPORTED, started=run.started)
     if run.state == "finished":
@@ -79,7 +80,7 @@ def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
 
 
 def note(study: ImportedStudy) -> str:
-    """Return a note for readers on a study whose runs other programs made."""
+    """Return a note for readers on what is not known about the runs of an imported study."""
     formats = ", ".join(sorted({run.format for run in study.runs}))
     ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in stored.steps_judged(study.runs))
     return (

@@ -23,12 +23,12 @@ from ablation.store.analysis_history import merged_history, write_history
 _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
 _ASIDE = re.compile(rf"\.[0-9]+\.tmp\.{_KEY.pattern}")
 _NOT_COPIED = (KEPT_STATUS, ".lock")
-_REMEDY = "delete the wrong stage, and run non-deterministic stages at only one site"
+_REMEDY = "delete the wrong copy of the stage, and run non-deterministic stages at only one site"
 
 
 @dataclass
 class Merged:
-    """Numbers of stages that were added, were in both folders, or were left out as failed or damaged."""
+    """Numbers of stages that were added, were in both folders, or were left out because they failed or are damaged."""
 
     added: int = 0
     in_both: int = 0
@@ -41,8 +41,8 @@ def merge(results: Path, other: Path, site: str) -> Merged:
     Nothing is copied unless everything can be read. If a merge is killed, the stages that it has copied stay.
 
     Raises:
-        ConfigError: `other` has no stages that succeeded; a stage succeeded in both with different contents, or
-            diverged in one; or a file of `other` cannot be read.
+        ConfigError: `other` has no stage that succeeded; a stage succeeded in both with different results, or
+            succeeded in one and diverged in the other; or a file of `other` cannot be read.
         TrackerError: a stage is running in `results`, or the folder cannot be written.
     """
     with alone(results / ".collect.lock"):
@@ -52,7 +52,7 @@ def merge(results: Path, other: Path, site: str) -> Merged:
 
 
 def unfinished_copies(results: Path) -> list[Path]:
-    """Return the folders that a merge was writing when it was killed."""
+    """Return the unfinished stage folders that a killed merge left behind."""
     candidates = [*results.glob("stages/*/.*.tmp.*"), *results.glob("stages/*/*/.*.tmp.*")]
     return [path for path in candidates if _ASIDE.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
 
@@ -69,7 +69,7 @@ def _merge(results: Path, other: Path, site: str) -> Merged:
             merged.left_out += 1
         elif state_here == "ok":
             if name := _differing(target, source):
-                problem = f"the stage has different content in {source / name}"
+                problem = f"the same stage has different content in {source / name}"
                 raise ConfigError(target / name, "", None, problem, _REMEDY)
             merged.in_both += 1
         elif is_locked(target):
@@ -88,7 +88,8 @@ def _merge(results: Path, other: Path, site: str) -> Merged:
         # Snakemake runs again what is older than its inputs, and the sites' clocks may differ.
         date((stage / STATUS for stage in _stages(results)), time.time())
     except OSError as error:
-        raise TrackerError(f"{results}: cannot be written ({error.strerror or error}); merge again") from error
+        remedy = "free space or repair the folder, and merge again"
+        raise TrackerError(f"{results}: cannot be written ({error.strerror or error}); {remedy}") from error
     merged.added = len(new)
     return merged
 
@@ -99,7 +100,7 @@ def _stages(results: Path) -> Iterator[Path]:
 
 
 def _differing(target: Path, source: Path) -> str:
-    """Return the name of a result file that differs between two folders of a stage; empty if all are equal."""
+    """Return the name of a results file that differs between two copies of a stage; empty if none differs."""
     for name in ("items.parquet", "weights.json"):
         digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (target, source)]
         if digests[0] != digests[1]:
@@ -109,7 +110,6 @@ def _differing(target: Path, source: Path) -> str:
 
 
 def _numbers(file: Path) -> pd.DataFrame:
-    """Return the metrics of a stage, except those that depend on the machine."""
     if not file.exists():
         return pd.DataFrame(columns=["step", "name", "value"])
     rows = pd.read_parquet(file)
@@ -117,7 +117,7 @@ def _numbers(file: Path) -> pd.DataFrame:
 
 
 def _check_readable(stage: Path) -> None:
-    """Raise ConfigError if a stage cannot be copied: one of its files cannot be read, or its provenance is damaged."""
+    """Raise ConfigError if a file of a stage is not a readable regular file, or if its provenance is damaged."""
     try:
         for path in stage.rglob("*"):
             if not path.is_dir() and not path.is_symlink() and path.name not in _NOT_COPIED:
@@ -131,7 +131,7 @@ def _check_readable(stage: Path) -> None:
 
 
 def _copy(source: Path, target: Path, site: str) -> None:
-    """Copy the folder of a stage as a whole, and name the site in its provenance."""
+    """Copy the folder of a stage completely or not at all, and name the site in its provenance."""
     aside = target.with_name(f".{os.getpid()}.tmp.{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -143,6 +143,7 @@ def _copy(source: Path, target: Path, site: str) -> None:
         shutil.rmtree(target, ignore_errors=True)  # one that failed here
         aside.rename(target)
     except (shutil.Error, ValueError, TypeError) as error:
-        raise TrackerError(f"{source}: cannot be copied ({one_line(error, 300)})") from error
+        remedy = "repair the stage, or delete it there, and merge again"
+        raise TrackerError(f"{source}: cannot be copied ({one_line(error, 300)}); {remedy}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

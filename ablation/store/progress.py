@@ -1,6 +1,6 @@
 """Report the progress of the grid, its running stages and the time left, from the stage folders as they are now.
 
-Failures are read from the database: a grid continues after a failure, and the exit status of its last job reports it.
+`failures` reads the database instead, because a grid continues after a failure, and its last job reports all failures.
 """
 
 import time
@@ -26,7 +26,8 @@ WATCH_SECONDS = 5
 class StageView:
     """The current state of one planned stage.
 
-    left: the estimate of a running stage in seconds; None if it was restarted, as steps may be from earlier attempts.
+    `left` is the estimated time in seconds that a running stage still needs; None if unknown or if the stage was
+    restarted, because its steps may be from earlier attempts.
     """
 
     kind: str
@@ -39,7 +40,7 @@ class StageView:
 
 
 def stage_views(results: Path, now: float) -> list[StageView]:
-    """Read the plan and the state of every stage in it; `now` is in seconds since the epoch."""
+    """Return the state of every stage in the plan; `now` is in seconds since the epoch."""
     plan = read_plan(results / PLAN_FILE)
     places = plan.folders(results)
     return [_view(stage, places[stage.key], now) for stage in plan.stages]
@@ -53,12 +54,11 @@ def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
 
 
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
-    """Return (seconds until the grid is done, number of stages that these seconds leave out).
+    """Return (estimated seconds until the grid is done, number of stages left out of the estimate).
 
-    Stages are not counted if none of their kind has run yet.
-
-    A stage that is still to run takes the median time of finished stages of its kind, or else the expected time of
-    running ones; a running stage takes its own estimate. It is assumed that as many stages run at a time as now.
+    A running stage counts with its own estimate. Any other stage counts with the median time of the finished stages of
+    its kind, or else the expected time of the running ones; if there are neither, it is left out. The number of stages
+    that run at a time is assumed to stay as it is now.
     """
     took: dict[str, list[float]] = {}
     for view in views:
@@ -107,7 +107,7 @@ def as_rows(results: Path) -> list[dict[str, Any]]:
 
 
 def watch(results: Path) -> Iterator[str]:
-    """Yield the status text again and again until nothing is left to run."""
+    """Yield the status text every few seconds until nothing is left to run."""
     while True:
         yield describe(results)
         if all(view.state.state not in TO_COME for view in stage_views(results, time.time())):
@@ -153,7 +153,7 @@ def _failures(views: list[StageView]) -> list[str]:
 
 
 def summary(views: list[StageView], now: float) -> str:
-    """Return one line on the remaining stages and time."""
+    """Return one line that states how many stages are left to run and about how long they take."""
     waiting = sum(view.state.state in TO_COME for view in views)
     if not waiting:
         return "nothing is left to run"
@@ -167,7 +167,7 @@ def summary(views: list[StageView], now: float) -> str:
 
 
 def failures(database: Path) -> tuple[str, bool]:
-    """Return (report on failures, whether all stages that ran are ok). Stages that never ran are only counted.
+    """Return (report on failed stages, whether no stage failed). Stages that never ran are only counted.
 
     Raises ConfigError if no stage has run.
     """
@@ -180,7 +180,7 @@ def failures(database: Path) -> tuple[str, bool]:
     failed = [row for state in FAILED for row in stages if row[0] == state]
     done, waiting = (sum(row[0] in states for row in stages) for states in (("ok",), TO_COME))
     if not done and not failed:
-        remedy = "run `snakemake`; for imported runs, `ablation gate STUDY`"
+        remedy = "run `snakemake`, or `ablation gate STUDY` for imported runs"
         raise ConfigError(database, "stages", None, "no stage of the plan has run", remedy)
     lines = []
     for state, study, stage, label, reason, folder in failed:

@@ -1,7 +1,7 @@
-"""Read the prompts and responses behind items from the folders of stages; see `ablation.contract.samples`.
+"""Read the prompts and responses of items from the folders of stages; see `ablation.contract.samples`.
 
-They are too many for the database, and a page quotes only a few. A missing, damaged or invalid file loses its texts and
-nothing else. Files may come from any program, so they are not trusted and never read whole.
+These texts are too large for the database, and a page quotes only a few. If a file is missing, damaged or invalid, only
+its texts are missing. Any program may have written the files, so they are not trusted and never read whole.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -27,7 +27,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, Recu
 
 
 class Response(NamedTuple):
-    """A judged response: its texts that are not empty, and its numbers that are not NaN, by name."""
+    """A judged response, with its non-empty texts and its numbers (without NaN) by name."""
 
     protocol: str
     texts: dict[str, str]
@@ -38,8 +38,8 @@ class Response(NamedTuple):
 class Samples:
     """The texts of a study's runs.
 
-    files: where the texts of a run may be; the first file that exists counts. problems: why texts of a run could not be
-    read.
+    `files` has the paths where a run's texts may be, of which the first that exists is read. `problems` states why the
+    texts of a run could not be read.
     """
 
     files: Mapping[Run, tuple[Path, ...]]
@@ -47,7 +47,7 @@ class Samples:
     _items: dict[Run, Set[Place]] = field(default_factory=dict)
 
     def places(self, run: Run) -> Set[Place]:
-        """Return (subset, item) of the items of a run that have texts."""
+        """Return (subset, item) of each item of a run that has texts."""
         if run not in self._items:
             self._items[run] = {
                 place
@@ -69,7 +69,6 @@ class Samples:
         return {place: responses for place, responses in texts.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a run's file in batches; yield nothing if there is no readable file."""
         path = next((path for path in self.files.get(run, ()) if path.exists()), None)
         if path is None or run in self.problems:
             return
@@ -83,7 +82,7 @@ class Samples:
 def study_samples(store: Store, study: str) -> Samples:
     """Return the texts of a study's runs that succeeded.
 
-    Their folders are beside the database or, for a separate database as that of `serve`, at the paths recorded in it.
+    They are in stage folders beside the database, or else at the paths that the database records.
     """
     _, rows = store.rows(
         "SELECT f.variant, f.seed, s.dir FROM finals f JOIN stages s USING (key) WHERE f.study = ? ORDER BY ALL",
@@ -100,17 +99,16 @@ def study_samples(store: Store, study: str) -> Samples:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    """Open a file with the expected columns. Raises one of `_UNREADABLE`."""
     if not path.is_file():
         raise OSError("the file is not a regular file")
     if (size := path.stat().st_size) > _LARGEST:
-        raise OSError(f"the file is {size:,} bytes long, more than {_LARGEST:,}")
+        raise OSError(f"the file has {size:,} bytes, and the limit is {_LARGEST:,}")
     file = pq.ParquetFile(path, page_checksum_verification=True)
     schema = file.schema_arrow
     if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:
-        raise ValueError(f"it has no text column {', '.join(missing)}")
+        raise ValueError(f"the file needs exactly one text column called {missing[0]}")
     if len(schema.names) > _MOST_COLUMNS:
-        raise ValueError(f"it has {len(schema.names)} columns, more than {_MOST_COLUMNS}")
+        raise ValueError(f"the file has {len(schema.names)} columns, and the limit is {_MOST_COLUMNS}")
     return file
 
 

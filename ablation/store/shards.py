@@ -1,4 +1,4 @@
-"""Read the files of stages, and insert their rows; an unreadable file leaves out only its own stage."""
+"""Read the files of stages, and insert their rows; if a file cannot be read, only its stage is left out."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ _ROWS = 300_000  # in memory before they are inserted
 _HIDDEN = r"[\x00-\x1f\x7f-\x{9f}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"  # see contract.display.printable
 # A column of this type in the contract may have these in a file.
 _FITS = {
-    "int64": ("a whole number", pa.types.is_integer),
+    "int64": ("whole numbers", pa.types.is_integer),
     "string": ("text", lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_dictionary(t)),
-    "float64": ("a number", lambda t: pa.types.is_floating(t) or pa.types.is_integer(t)),
+    "float64": ("numbers", lambda t: pa.types.is_floating(t) or pa.types.is_integer(t)),
 }
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
 
@@ -34,7 +34,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, Arit
 def load_stages(
     connection: duckdb.DuckDBPyConnection, places: Mapping[str, Path], states: dict[str, StageState]
 ) -> None:
-    """Insert the rows of all ended stages; a stage with an unreadable file becomes corrupt and adds no rows."""
+    """Insert the rows of all ended stages; a stage with an unreadable file gets the state `corrupt` and no rows."""
     waiting: dict[str, list[pa.Table]] = {table: [] for table in TABLES}
     rows = 0
     for key, folder in places.items():
@@ -64,8 +64,8 @@ def load_unfinished(
 ) -> None:
     """Insert the metrics that running stages have written so far.
 
-    A stage may replace or remove its file at any time. Invalid files and rows that no table can show are left out; when
-    the stage has ended, `load_stages` reports them.
+    A stage may replace or remove its file at any time, so invalid files, and rows without a step or a usable name, are
+    left out. `load_stages` reports them when the stage has ended.
     """
     for key, state in states.items():
         if state.state != "running":
@@ -88,7 +88,7 @@ def read_shard(path: Path, table: str) -> pa.Table:
         if kind == "string" and name in rows.column_names:
             texts = rows[name].unique().drop_null()
             if odd := texts.filter(_odd(texts)).to_pylist():
-                what = "contains a name that is too long or has control characters"
+                what = "contains a text that is too long or has control characters"
                 raise ValueError(f"column {name} {what}: {min(odd)}")
     if "cluster" in rows.column_names:
         _check_clusters(rows)
@@ -96,9 +96,9 @@ def read_shard(path: Path, table: str) -> pa.Table:
 
 
 def _read_columns(path: Path, table: str) -> pa.Table:
-    """Return the columns of a shard in the types of the table.
+    """Return the columns of a stage's Parquet file in the types of the table.
 
-    Null values become NaN, because pandas writes NaN as null.
+    Nulls in the column `value` become NaN, because pandas writes NaN as null.
     """
     # A small file at once: Arrow would read its parts in other threads.
     source = pa.BufferReader(read_bytes(path)) if path.stat().st_size < MAX_BYTES else path
@@ -110,7 +110,7 @@ def _read_columns(path: Path, table: str) -> pa.Table:
                 raise ValueError(f"column {name} {'occurs twice' if name in schema.names else 'is missing'}")
             expected, fits = _FITS[kind]
             if not fits(schema.field(name).type):
-                raise ValueError(f"column {name} is {schema.field(name).type}, not {expected}")
+                raise ValueError(f"column {name} must hold {expected}, but its type is {schema.field(name).type}")
         read = file.read(columns=list(kinds), use_threads=False)
     columns = {n: read[n].cast(pa.type_for_alias(kind), safe=kind != "float64") for n, kind in kinds.items()}
     columns["value"] = columns["value"].fill_null(float("nan"))
@@ -120,12 +120,11 @@ def _read_columns(path: Path, table: str) -> pa.Table:
 
 
 def _odd(names: Any) -> Any:
-    """Return a mask of the names that are too long for a table or hold control characters."""
+    """Return a mask of the names that are too long for a table or contain control characters."""
     return pc.or_(pc.greater(pc.utf8_length(names), LONGEST_NAME), pc.match_substring_regex(names, _HIDDEN))
 
 
 def _check_clusters(rows: pa.Table) -> None:
-    """Raise ValueError for an item without a cluster, or in two clusters."""
     place = ["subset", "item"]
     pairs = rows.group_by([*place, "cluster"]).aggregate([])
     if not pairs["cluster"].null_count and pairs.num_rows == rows.group_by(place).aggregate([]).num_rows:
@@ -135,9 +134,9 @@ def _check_clusters(rows: pa.Table) -> None:
         cluster, earlier = row["cluster"], clusters.setdefault((row["subset"], row["item"]), row["cluster"])
         if cluster is None or cluster != earlier:
             names = sorted(name for name in (cluster, earlier) if name is not None)
-            problem = "no cluster" if len(names) < 2 else f"the clusters {names[0]} and {names[1]}"
+            problem = "a row without a cluster" if len(names) < 2 else f"the clusters {names[0]} and {names[1]}"
             what = f"item {row['item']} of {row['subset']} has {problem}"
-            raise ValueError(f"{what}; name a cluster in every row of the item, or leave out the column")
+            raise ValueError(f"{what}; name the same cluster in every row of the item, or leave out the column")
 
 
 def _read_document(path: Path, table: str) -> pa.Table:
@@ -151,7 +150,7 @@ def _read_document(path: Path, table: str) -> pa.Table:
     else:
         digest = document["digest"]
         if not isinstance(digest, str) or not digest.isalnum():
-            raise ValueError(f"the digest {digest!r} does not consist of letters and digits")
+            raise ValueError(f"the digest {digest!r} is not a text of letters and digits")
         row = [digest, [float(value) for value in document["moved"]]]
     return pa.table([[value] for value in row], schema=DOCUMENTS[table])
 
@@ -168,14 +167,14 @@ def _insert_all(connection: duckdb.DuckDBPyConnection, waiting: Mapping[str, lis
 
 
 def insert_table(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
-    """Append rows to a table by the names of their columns; columns that the rows lack become null."""
+    """Append rows to a table, matching columns by name; columns that are missing from the rows become null."""
     connection.register("incoming", rows)
     connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
     connection.unregister("incoming")
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Append rows to a table through Arrow, because `executemany` takes half a millisecond for each row."""
+    """Append rows to a table, matching columns by position; Arrow is faster than `executemany`."""
     columns = list(zip(*rows, strict=True))
     if columns:
         connection.register("incoming", pa.table({f"c{i}": pa.array(values) for i, values in enumerate(columns)}))

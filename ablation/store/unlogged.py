@@ -1,4 +1,4 @@
-"""Find names in `_study.yaml` that no stage has logged; most are misspelt, and health rules on them never apply."""
+"""Find metrics and subsets in `_study.yaml` that no stage has logged, usually because a name is misspelt."""
 
 import difflib
 from collections import defaultdict
@@ -14,10 +14,10 @@ _Check = tuple[str, str, set[str]]  # what is said of a name that is not among t
 
 
 def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> list[str]:
-    """Return a sentence for each name of a metric or subset that no stage of the study has logged.
+    """Return a sentence for each name of a metric, protocol or subset that no stage of the study has logged.
 
-    Nothing is reported while a stage that could still log the name is missing or has failed, because the metrics that a
-    stage logs depend on its settings. `now` is the study's current declaration.
+    Nothing is reported while a stage that could still log the name has not succeeded, because the metrics that a stage
+    logs depend on its settings. `now` is the study's current definition; by default the one in the database.
     """
     definition = now or store.study(study)
     logged, ended = _logged(store, study), _ended(store, study)
@@ -82,8 +82,8 @@ def _ended(store: Store, study: str) -> dict[str, bool]:
 
 
 def _meant(name: str, names: Collection[str], most: int = 0) -> str:
-    """Return a hint at the closest name, or else at all names if there are at most `most`; "" if there is no hint."""
+    """Return a hint at the closest name, or else all names if there are at most `most`; "" if there is no hint."""
     close = difflib.get_close_matches(name, sorted(names), n=1)
     if close:
         return f"; did you mean {close[0]}?"
-    return f"; known: {', '.join(sorted(names))}" if 0 < len(names) <= most else ""
+    return f"; choose from {', '.join(sorted(names))}" if 0 < len(names) <= most else ""

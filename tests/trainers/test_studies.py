@@ -153,7 +153,7 @@ PUBLISHED, STUDY = "published/demonstrations.yaml", "studies/demonstrations/_stu
     [
         (PUBLISHED, 'against: legacy-ranks, column: "1"', 'against: lgacy, column: "1"', "lgacy"),
         (PUBLISHED, "low: -0.026, high: -0.020", "low: -0.01, high: -0.02", "above `high`"),
-        (PUBLISHED, 'column: "4"', 'column: "5"', "are not in `columns`"),
+        (PUBLISHED, 'column: "4"', 'column: "5"', "`columns` does not contain"),
         (STUDY, "[hard_plus_soft, weights", "[hard_plus_sft, weights", "'hard_plus_sft': the variant does not exist"),
         (STUDY, "metric: data/*/reward", "metric: data/reward", "<protocol>/*/<name>"),
         (STUDY, "kind: subsets", "kind: bars", "`variants` has no effect"),

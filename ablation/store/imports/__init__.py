@@ -1,1 +1,1 @@
-"""Imported studies: runs of other programs with their seeds, variants, tree and files."""
+"""Imported studies: find the seeds and variants of runs of other programs, and store these runs."""

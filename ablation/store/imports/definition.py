@@ -1,6 +1,6 @@
 """Define an imported study: its analysis plan, table and curves.
 
-What study.yaml does not state is taken from the source, or else from the names that the runs logged.
+What study.yaml leaves out is derived from the names that the runs logged.
 """
 
 import hashlib
@@ -40,16 +40,16 @@ _ENTROPY = {
     "remedy": "raise the KL or entropy coefficient or the upper clip range, or lower the learning rate",
 }
 _CLIPPED = {
-    "diagnosis": "the surrogate clips a large share of the tokens, so the updates are too large for their data",
+    "diagnosis": "the surrogate loss clips a large share of the tokens, so the updates are too large for the data",
     "remedy": "lower the learning rate, or take fewer updates per rollout",
 }
 _CUT = {
-    "diagnosis": "most responses end at the length limit, where their reward says little",
+    "diagnosis": "most responses are cut off at the length limit, so their rewards carry little information",
     "remedy": "raise the limit, or penalise long responses",
 }
 _SPREAD = {
-    "diagnosis": "most groups have equal rewards, so their advantages are 0 and a step teaches little",
-    "remedy": "choose problems that are sometimes solved, or sample dynamically",
+    "diagnosis": "in most groups all rewards are equal, so the advantages are 0 and the policy learns little",
+    "remedy": "choose problems that the policy solves in some samples but not in all, or use dynamic sampling",
 }
 _FINITE = {"diagnosis": "the value is not a finite number", "remedy": "lower the learning rate, or clip the gradient"}
 
@@ -78,7 +78,7 @@ _WINDOW = 3  # values in a row
 
 @dataclass
 class KnownRun:
-    """A run that is stored or read, with its key and the names that it logged."""
+    """A stored or newly read run, with its key and the names that it logged."""
 
     record: Record
     key: str
@@ -89,7 +89,7 @@ class KnownRun:
 
 
 def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-    """Return a KnownRun with the names of a run's metrics and items; constant metrics have no curve."""
+    """Return a KnownRun with the names of a run's metrics, items and curves (metrics that are not constant)."""
     rows = metrics.group_by("name").aggregate([("value", "count_distinct")]).to_pylist()
     curves = {row["name"] for row in rows if row["value_count_distinct"] > 1}
     of_training = metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], OF_THE_MACHINE)))
@@ -110,15 +110,15 @@ def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | Non
 def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: str) -> Analysis:
     """Return the analysis plan of an imported study.
 
-    Raises ConfigError if metric, direction or margin is not stated, or no run has the metric.
+    Raises ConfigError if the metric, its direction or the margin is missing, or if no run has the metric or items.
     """
     values = with_known_direction(values)
     metrics = sorted(set().union(*(run.metrics for run in runs)))
     items = sorted(set().union(*(run.items for run in runs)))
     wanted = {
         "metric": "--metric NAME or --items PROTOCOL/SUBSET/NAME",
-        "direction": "--direction max, min or target:0.5",
-        "margin": "--margin M, the smallest difference that matters",
+        "direction": "--direction (max, min, or a target such as target:0.5)",
+        "margin": "--margin M (the smallest difference that matters)",
     }
     stated = {"metric", *values} if "value" in values else set(values)  # --items names the metric, too
     lacking = [name for name in wanted if name not in stated]
@@ -127,7 +127,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         logged = listed(sorted(metrics, key=_rank), 12) or "nothing"
         shown = f"logged: {logged}" + (f"; items: {listed(kinds, 12)}" if kinds else "")
         options = ", and ".join(wanted[name] for name in lacking)
-        remedy = f"pass {options}, or state {joined(lacking)} in a study.yaml ({shown})"
+        remedy = f"pass {options}, or set {joined(lacking)} under `analysis` in a study.yaml ({shown})"
         missing = f"{joined(lacking)} {'is' if len(lacking) == 1 else 'are'} missing"
         raise ConfigError(where, "analysis", None, missing, remedy)
     analysis = analysis_of(values, where)
@@ -151,7 +151,7 @@ def _rank(name: str) -> int:
 
 
 def describe_study(name: str, written: ImportFile, analysis: Analysis, runs: Sequence[KnownRun]) -> StudyRecord:
-    """Return the definition of an imported study, from study.yaml or else from what the runs logged."""
+    """Return the definition of an imported study; what `written` (study.yaml) leaves out is derived from the runs."""
     formats = sorted({run.record.format for run in runs})
     items = [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
     primary = list(analysis.subsets) if analysis.protocol == LOGGED else items
@@ -176,7 +176,7 @@ def describe_study(name: str, written: ImportFile, analysis: Analysis, runs: Seq
 
 
 def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefinition]:
-    """Return curves for the primary metric and the rewards, losses, entropies and lengths that all runs logged."""
+    """Return curves for primary metrics and for rewards, losses, entropies and the like that all runs logged."""
     logged = [run.curves for run in runs if run.curves]
     common = sorted(set.intersection(*logged)) if logged else []
     chosen = [name for name in primary if name in common]
@@ -185,7 +185,7 @@ def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefin
 
 
 def rules_for(metrics: Iterable[str], formats: Sequence[str]) -> list[HealthRule]:
-    """Return the health rules that apply to any of the metrics, once for the logs of each format."""
+    """Return the health rules that apply to at least one of the metrics, repeated for each format of logs."""
     names = sorted(metrics)
     return [
         HealthRule.model_validate(

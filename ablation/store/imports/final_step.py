@@ -1,4 +1,4 @@
-"""Find the step at which the final metrics of imported runs are taken, as `--at` says."""
+"""Find the step at which the final metrics of imported runs are taken, as selected by `--at`."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ablation.store.imports.stored import Record
 
 @dataclass
 class FinalStep:
-    """A rule for the step of a study's final metrics; `common` is set once all runs have been read."""
+    """The rule that selects the step of a study's final metrics; `find_common` sets `common`."""
 
     at: int | str | None
     metrics: list[str]  # that decide
@@ -22,10 +22,7 @@ class FinalStep:
 
     @classmethod
     def of(cls, written: ImportFile) -> "FinalStep":
-        """Return the rule that study.yaml states.
-
-        Raises ConfigError if the rule needs a metric or direction that is not set.
-        """
+        """Return the rule of a study.yaml. Raises ConfigError if it needs a metric or direction that is not set."""
         plan, at = with_known_direction(written.analysis), written.runs.at
         metrics = plan.get("metric") or []
         if at in ("best", "common") and not metrics:
@@ -37,7 +34,7 @@ class FinalStep:
     def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:
         """Find the last step at which all runs logged the primary metrics; `runs` yields pairs (run, metrics).
 
-        Raises ConfigError if there is none.
+        Runs that never logged a metric do not count for it. Raises ConfigError if the runs have no step in common.
         """
         logged: dict[tuple[Hashable, str], set[int]] = {}
         for run, metrics in runs:
@@ -47,16 +44,16 @@ class FinalStep:
         shared = set.intersection(*logged.values()) if logged else set()
         if logged and not shared:
             first, last = ([extreme(steps) for steps in logged.values()] for extreme in (min, max))
-            ranges = f"they begin at steps {min(first)} to {max(first)} and end at steps {min(last)} to {max(last)}"
-            problem = f"the runs have no common step with {' and '.join(self.metrics)} ({ranges})"
-            remedy = "leave out runs, or pass --at last to compare the last steps"
+            ranges = f"first logged at steps {min(first)} to {max(first)}, last at steps {min(last)} to {max(last)}"
+            problem = f"there is no step at which all runs logged {' and '.join(self.metrics)} ({ranges})"
+            remedy = "leave out runs with --map leave_out=NAME, or pass --at last to compare the runs' last steps"
             raise ConfigError("import", "--at", self.at, problem, remedy)
         self.common = max(shared, default=None)
 
     def step(self, record: Record, metrics: pa.Table) -> int | None:
         """Return the step of one run's final metrics; None for the last step of each metric.
 
-        Raises ConfigError if the run did not log the requested step.
+        Raises ConfigError if the run began after the requested step, or ended before it.
         """
         rows = [row for name in self.metrics for row in _rows(metrics, name)]
         if self.at == "common":
@@ -65,7 +62,7 @@ class FinalStep:
             last = pc.max(metrics["step"]).as_py()
             if rows and (last < self.at or min(rows)[0] > self.at):
                 shown = f"{record.name} ({record.source})"
-                problem = f"{shown} logged {self.metrics[0]} only from step {min(rows)[0]} to {last}"
+                problem = f"{shown} logged {self.metrics[0]} from step {min(rows)[0]} and ended at step {last}"
                 remedy = "pass --at common for the last step that all runs logged, or leave out the run with"
                 remedy += " --map leave_out=NAME"
                 raise ConfigError("import", "--at", self.at, problem, remedy)
@@ -77,7 +74,7 @@ class FinalStep:
         return None if kept == pc.max(metrics["step"]).as_py() else kept
 
     def _distance(self, row: tuple[int, float]) -> float:
-        """Return how far the value of a row is from the best value, up to a constant."""
+        """Return a number that is smallest for the row (step, value) with the best value."""
         target = self.direction.get("target", 0.0) if isinstance(self.direction, dict) else None
         return abs(row[1] - target) if target is not None else row[1] if self.direction == "min" else -row[1]
 

@@ -43,9 +43,10 @@ class Group:
 
 
 def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Group]:
-    """Return the groups of runs with their seeds; groups that differ only in their configurations have no name yet.
+    """Return the groups of runs with their seeds; groups that only their configurations distinguish have no name yet.
 
-    Raises ConfigError, which names the run, if a run belongs to no group or to several.
+    Raises ConfigError if a run has no known seed, belongs to no group or to several, or has the variant and seed of
+    another run.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
     groups = _named(runs, seeds, study, where)
@@ -57,7 +58,7 @@ def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Gr
 
 
 def no_seed_is_known(runs: Sequence[Record], study: ImportFile, where: str) -> bool:
-    """Return whether the runs, all of one format, have no seed in any of the default places."""
+    """Return whether no run has a seed in a default place; False if a rule gives seeds or the formats differ."""
     return (
         study.runs.seed is None
         and len({run.format for run in runs}) == 1
@@ -79,7 +80,7 @@ def _seed(run: Record, rule: str | None, where: str) -> int | None:
 
 
 def _seeds_in(config: Mapping[str, Any]) -> Iterator[int | None]:
-    """Yield the seeds of a configuration, in the order of SEED_KEYS, keys of a higher level first."""
+    """Yield the seeds in a configuration, in the order of SEED_KEYS and for each key from the top level downwards."""
     leaves = sorted(dotted.leaves(config), key=lambda leaf: leaf[0].count("."))
     for name in SEED_KEYS:
         yield from (_integer(value) for key, value in leaves if key.rpartition(".")[2].lower() == name)
@@ -101,7 +102,7 @@ def _found(run: Record, rule: str, where: str) -> Any:
         match = re.search(rule.removeprefix("name:"), run.name)
         return match and match.group(1)
     except (re.error, IndexError) as error:
-        problem = f"is not a valid expression with a group ({error})"
+        problem = f"is not a valid regular expression with a group ({error})"
         raise ConfigError(where, "--map", rule, problem, "write one such as name:-s([0-9]+)$") from None
 
 
@@ -117,16 +118,12 @@ def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
 
 
 def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str]:
-    """Return the settings that differ from an earlier import.
-
-    If any do, a different run has replaced the earlier one.
-    """
+    """Return the dotted keys whose values differ from an earlier import, so that this must be a different run."""
     old, new = _leaves(before, study), _leaves(now, study)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
 
 def _named(runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str) -> list[Group]:
-    """Return the named groups of runs, each with the settings that all its runs share."""
     rule, leaves = study.runs.variant, [_leaves(run, study) for run in runs]
     stems = [_stem(run, seed) for run, seed in zip(runs, seeds, strict=True)]
     if any(variant.where or variant.runs for variant in study.variants.values()):
@@ -144,13 +141,13 @@ def _named(runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFil
 
 
 def _safely_named(members: Mapping[str, list[int]], rule: str, where: str) -> dict[str, list[int]]:
-    """Return {name usable for a variant: runs}. Raises ConfigError if two groups would have the same name."""
+    """Return the groups by valid variant name. Raises ConfigError if a group has no such name, or two have the same."""
     whose: dict[str, str] = {}
     for name in members:
         safe = safe_name(name)
         if not safe or whose.setdefault(safe, name) != name:
             alike = f"{name!r} and {whose[safe]!r} would both be named {safe!r}" if safe else ""
-            problem = alike or f"{name!r} has no ASCII letter or digit"
+            problem = alike or f"{name!r} contains no ASCII letter or digit"
             raise ConfigError(where, "--map variant", rule, problem, "choose names under `variants` in a study.yaml")
     return {safe: members[name] for safe, name in whose.items()}
 
@@ -173,13 +170,13 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
 def _by_rule(run: Record, rule: str, where: str) -> str:
     value = _found(run, rule, where)
     if value is None or not str(value):
-        problem = f"run {run.name} ({run.source}) has no value for this key"
-        raise ConfigError(where, "--map variant", rule, problem, "name another key, or write name:REGEX")
+        problem = f"it gives no variant for run {run.name} ({run.source})"
+        raise ConfigError(where, "--map variant", rule, problem, "name another key, or pass another name:REGEX")
     return str(value)
 
 
 def _stem(run: Record, seed: int | None) -> str:
-    """Return a run's name without the seed and, if a comment follows, without the date."""
+    """Return a run's name without the seed, and without the date that TensorBoard puts in front of a comment."""
     name = _START_IN_NAME.sub("", run.name)
     match = seed_in(name)
     if match and int(match["seed"]) == seed:
@@ -188,10 +185,10 @@ def _stem(run: Record, seed: int | None) -> str:
 
 
 def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], stems: Sequence[str]) -> list[Group]:
-    """Group runs by configuration, or by name if the name contains the seed or no configuration is known.
+    """Group runs by configuration, and also by name if all names contain the seed or a configuration is unknown.
 
-    Formats record configurations in different ways, so only those of one format are compared; a run of another format
-    with the name of one of its runs is the same run.
+    Formats record configurations in different ways, so only configurations of one format are compared. Runs of other
+    formats get the configuration of the run with the same name.
     """
     leaves = _of_one_format(runs, leaves)
     systematic = all(stem and stem != _stem(run, None) for stem, run in zip(stems, runs, strict=True))
@@ -225,10 +222,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
 
 
 def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each run's configuration in one format.
-
-    If runs have several, the one that records most settings is used.
-    """
+    """Return each run's configuration in the format that records most settings, or else the run's own one."""
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
@@ -243,7 +237,6 @@ def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
 
 
 def _common(leaves: Sequence[dict[str, Any]], places: Sequence[int]) -> dict[str, Any]:
-    """Return the settings that all runs with a configuration share."""
     configured = [leaves[place] for place in places if leaves[place]]
     if not configured:
         return {}
@@ -257,7 +250,7 @@ def _seeds_of(
         order = sorted(group.runs, key=lambda place: (runs[place].started or "", natural(runs[place].name)))
         return [order.index(place) for place in group.runs]
     if silent := [runs[place] for place in group.runs if seeds[place] is None]:
-        remedy = "pass --map seed=KEY (a key of the configuration), seed=name:REGEX, or seed=number to number the runs"
+        remedy = "pass --map seed=KEY (a configuration key), seed=name:REGEX, or seed=number to number the runs"
         more = f" and {counted(len(silent) - 1, 'other run')} of the variant have" if len(silent) > 1 else " has"
         problem = f"run {silent[0].name} ({silent[0].source}){more} no known seed"
         raise ConfigError(where, "seed", None, problem, remedy)
@@ -274,17 +267,17 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
                 first, second = (runs[i] for i in (earlier, place))
                 alike = first.name == second.name
                 pair = " and ".join(f"{r.name} ({f'{r.id}, ' if alike else ''}{r.source})" for r in (first, second))
-                problem = f"{pair} are both seed {seed} of one variant, and nothing else distinguishes them"
+                problem = f"{pair} are both seed {seed} of the same variant, and nothing else distinguishes them"
                 left = f"--map 'leave_out={second.id if alike else second.name}'"
-                remedy = f"pass --map variant=KEY or name:REGEX, --map seed=..., or {left}"
+                remedy = f"pass --map variant=KEY or variant=name:REGEX, --map seed=KEY or seed=name:REGEX, or {left}"
                 raise ConfigError(where, f"{group.name or 'variant'} seed {seed}", None, problem, remedy)
 
 
 def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of logs that belong to one run; pairs of the same run are in order.
+    """Return pairs (earlier, later) of places of logs that belong to one run; pairs of the same run are in order.
 
-    They have equal settings and, if known, equal seeds, and the later log continues the steps of the earlier one. A
-    preemption leaves such logs if the program gets another id when it starts again.
+    The two logs have equal settings and, if known, equal seeds, and the later log continues the steps of the earlier
+    one. A preempted program leaves such logs if it gets a new id when it starts again.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
     continuations = _versions_continued(runs, seeds, study, where)
@@ -310,8 +303,8 @@ def _versions_continued(
 ) -> list[tuple[int, int]]:
     """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` that belong to one resumed run.
 
-    Raises ConfigError if that is not known: the steps of only some folders continue, or of none, and no settings tell
-    the folders apart.
+    Raises ConfigError if this is unclear: only some folders continue the steps of the one before, or none does and no
+    settings are known.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []
@@ -332,7 +325,7 @@ def _versions_continued(
             problem = f"{first.name} and {second.name} have the same settings, but {second.name} does not continue"
             problem += f" the steps of {first.name}"
             remedy = r"if they are runs of one variant, pass --map seed=name:version_(\d+)"
-            remedy += r", else --map variant=name:(version_\d+)"
+            remedy += r"; otherwise pass --map variant=name:(version_\d+)"
             raise ConfigError(where, "version", second.source, problem, remedy)
     return continuations
 
@@ -340,8 +333,8 @@ def _versions_continued(
 def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
     """Return whether `later` begins within or soon after the steps of `earlier`, and does not end before `earlier`.
 
-    `same_seed`: they are known to have the same seed. Otherwise `later` must begin in the second half of `earlier`,
-    because runs of other seeds begin with the first step.
+    If they are not known to have the same seed (`same_seed`), `later` must begin in the second half of `earlier` or
+    after it, because a run of another seed begins with the first step.
     """
     first, last, begins, ends = earlier.first_step, earlier.last_step, later.first_step, later.last_step
     if first is None or last is None or begins is None or ends is None:
@@ -353,12 +346,11 @@ def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
 
 
 def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
-    """Return the places of runs that are logs of ranks other than 0.
+    """Return the places of logs that other ranks than 0 wrote for a run that also has a log of rank 0.
 
-    Of several ranks' logs of one run, rank 0's counts.
-
-    The rank is in the name, such as `rank-N`, or in the configuration; then the names may differ, but the seeds must
-    not. Settings are the same, and ranks run from 0 without a gap. Empty if a rule names the variants.
+    The logs of a run have the same settings, and their ranks are 0, 1, 2 and so on without a gap. A rank is in the
+    name, such as `rank-1`, or in the configuration; in that case the seeds must be equal, but the names may differ. The
+    list is empty if a rule names the variants.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []
@@ -379,7 +371,7 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
 
 
 def safe_name(name: str) -> str:
-    """Return a name made usable for a variant, with only letters, digits, `.`, `-` and `_`; "" if nothing is left."""
+    """Return a name as a valid variant name, with only ASCII letters, digits, `.`, `-` and `_`; "" if none is left."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
     safe = re.sub(r"\.{2,}", ".", safe)[:_LONGEST].strip("-.")
     return safe if is_safe_name(safe) else ""

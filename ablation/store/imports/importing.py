@@ -1,7 +1,7 @@
-"""Import files of other programs as a study: read runs, join them to known ones, find variants, write.
+"""Import files of other programs as a study: read runs, join them to stored ones, find variants, and store the study.
 
-Without `write` nothing is written, and the outcome describes what would be imported. A study is written as a whole or
-not at all.
+Without `Request.write` nothing is written, and the outcome describes what would be imported. A study is written
+completely or not at all.
 """
 
 import math
@@ -44,7 +44,8 @@ _Identity = tuple[str, str, str]  # `Record.identity`
 class Request:
     """A request to import runs.
 
-    `written`: study.yaml with the options of the command, or None to repeat the last import.
+    `written` is study.yaml with the options of the command, or None to use that of the last import. `where` is what
+    errors name as the place, `planned` has the names of planned studies. Files are changed only if `write` is true.
     """
 
     format: str
@@ -59,9 +60,10 @@ class Request:
 
 @dataclass
 class Outcome:
-    """The result of an import: the study as it is, or would be, after the import, and notes on what could not be read.
+    """The result of an import: the study as it is, or would be, after the import, and notes (`problems`) for the user.
 
-    `missing`: if the runs cannot be judged yet, the error that says what the analysis plan lacks.
+    `missing` is the error that says what the analysis plan lacks, if the runs cannot be judged yet. `new` and `changed`
+    are numbers of runs.
     """
 
     variants: tuple[PlannedVariant, ...] = ()
@@ -75,7 +77,7 @@ class Outcome:
 
 
 def import_runs(results: Path, request: Request) -> Outcome:
-    """Import runs. Raises ConfigError if the request cannot be met; nothing stays written then."""
+    """Import runs. Raises ConfigError if the request cannot be met; the stored study is then unchanged."""
     folder = results / stored.FOLDER / request.study
     with _alone(results / stored.FOLDER) if request.write else nullcontext():
         before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None
@@ -94,7 +96,7 @@ def import_runs(results: Path, request: Request) -> Outcome:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other import writes to the same results; at the end remove new folders that are still empty."""
+    """Wait until no other import writes to the same results; afterwards remove new folders that are still empty."""
     made = [place for place in (folder, folder.parent) if not place.exists()]
     lock = folder / ".lock"
     with alone(lock):
@@ -109,7 +111,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 class _Import:
-    """Gathers the runs of one import, both those that are known and those that are read, and the import's outcome."""
+    """One import: its runs, both stored and newly read, and its outcome."""
 
     def __init__(self, folder: Path, request: Request, before: ImportedStudy | None) -> None:
         if request.study in request.planned:
@@ -122,7 +124,7 @@ class _Import:
         self.runs = self._stored(before)
 
     def gather(self) -> ImportedStudy | None:
-        """Read and place all runs; return the study, or None if the study has no analysis plan yet."""
+        """Read all runs and find their variants; return the study, or None if its analysis plan is incomplete."""
         request, written, outcome = self.request, self.written, self.outcome
         keys = {identity: run.key for identity, run in self.runs.items()}
         if self.final.at == "common":  # read twice, since tables of all runs at once may need much memory
@@ -133,7 +135,7 @@ class _Import:
         order = sorted(self.runs)
         if ranks := other_ranks([self.runs[identity].record for identity in order], written):
             names = shortened([self.runs.pop(order[place]).record.name for place in ranks])
-            what = "runs that differ only in their rank are imported once, as rank 0"
+            what = "of runs that differ only in their rank, only rank 0 is imported"
             outcome.problems.append(f"{what}; left out: {names}")
         self._join()
         outcome.new = len(self.runs.keys() - keys.keys())
@@ -169,14 +171,14 @@ class _Import:
         return ImportedStudy(written=written, study=study, variants=outcome.variants, runs=outcome.runs)
 
     def _stored(self, before: ImportedStudy | None) -> dict[_Identity, KnownRun]:
-        """Return the runs of earlier imports; a run whose files are damaged is reported and left out."""
+        """Return the runs of earlier imports by identity; report and leave out runs whose files are damaged."""
         known: dict[_Identity, KnownRun] = {}
         for run in before.runs if before else ():
             try:
                 content = stored.read_record(self.folder / run.key)
                 metrics, items = stored.read_rows(self.folder / run.key)
             except (TrackerError, OSError, pa.ArrowException) as error:
-                self.outcome.problems.append(one_line(f"{error}; the imported copy of {run.name} is lost", 500))
+                self.outcome.problems.append(one_line(f"{error}; the stored copy of {run.name} is left out", 500))
                 continue
             record = Record(**content.model_dump(include=set(Record.model_fields)))
             known[record.identity] = known_run(record, run.key, metrics, items)
@@ -196,7 +198,7 @@ class _Import:
                     yield _checked(run, self.request, self.written, problems)
 
     def _take_in(self) -> None:
-        """Merge the present content of the sources into the runs of earlier imports; if `write`, store the result."""
+        """Merge the present content of the sources into the runs of earlier imports, and store them if requested."""
         problems, not_yet_read = self.outcome.problems, dict(self.runs)
         for record, *rows in chain(self._read(problems), self._not_read(not_yet_read)):
             metrics, items = rows
@@ -210,15 +212,12 @@ class _Import:
             self.runs[record.identity] = self._kept(record, metrics, items)
 
     def _not_read(self, left: Mapping[_Identity, KnownRun]) -> Iterator[_Run]:
-        """Yield the runs of earlier imports that remain in `left` after all sources were read."""
+        """Yield the stored runs that remain in `left`; advance this iterator only after all sources have been read."""
         for identity in list(left):
             yield self.runs[identity].record, *stored.read_rows(self.folder / self.runs[identity].key)
 
     def _kept(self, record: Record, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-        """Return the run of a record, with the steps of its metrics.
-
-        If the request says `write`, store the run first.
-        """
+        """Return the run of a record, completed by the steps of its metrics, after storing it if requested."""
         first, last = pc.min_max(metrics["step"]).as_py().values()
         steps = {"first_step": first, "last_step": last, "final": self.final.step(record, metrics)}
         record = record.model_copy(update=steps)
@@ -228,11 +227,9 @@ class _Import:
         return known_run(record, key, metrics, items)
 
     def _join(self) -> None:
-        """Join runs that continue others, as after a preemption.
+        """Join runs that continue others, as after a preemption; from its first step on, only the later log counts.
 
-        From the later log's first step on, only that log counts.
-
-        Without `write` no rows are stored, so only the facts that are shown of the runs are joined.
+        If nothing is to be written, only what is shown about the runs is joined, and not their rows.
         """
         order = sorted(self.runs)
         joined = dict(enumerate(order))  # by place: what the run is a part of
@@ -240,7 +237,7 @@ class _Import:
         for earlier_place, later_place in continued(records, self.written, self.request.where):
             earlier, later = self.runs[joined[earlier_place]], self.runs.pop(order[later_place])
             joined[later_place] = joined[earlier_place]
-            what = f"continues {earlier.record.name} with the same settings, so they are one run"
+            what = f"continues {earlier.record.name} with the same settings, so the two are imported as one run"
             self.outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
             facts = {"state": later.record.state, "last_step": later.record.last_step}
             record = earlier.record.model_copy(update=facts)
@@ -257,10 +254,10 @@ class _Import:
 
 
 def _numbered(records: Sequence[Record], written: ImportFile, where: str, problems: list[str]) -> ImportFile:
-    """Return the definition or, if no run has a known seed, one that numbers the runs, with a note in `problems`."""
+    """Return `written` or, if no run has a known seed, a copy that numbers the runs, with a note in `problems`."""
     if written.analysis.get("seeds") == "paired" or not no_seed_is_known(records, written, where):
         return written
-    problem = "no run has a known seed, so the runs are numbered in order of start and judged as independent"
+    problem = "no run has a known seed, so the runs are numbered by start time and judged as independent"
     problems.append(f"{problem}; to name the seeds, pass --map seed=KEY or seed=name:REGEX")
     return written.model_copy(update={"runs": written.runs.model_copy(update={"seed": "number"})})
 
@@ -268,7 +265,7 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
 def _derived(
     records: Sequence[Record], written: ImportFile, request: Request, outcome: Outcome
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return the result of `derive`; if seeds are not known and nothing is written, number the runs first."""
+    """Return the variants and placed runs; if seeds are missing and nothing is written, number the runs and note it."""
     try:
         return derive(records, written, request.where)
     except ConfigError as error:
@@ -280,7 +277,7 @@ def _derived(
 
 
 def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where: str) -> None:
-    """Raise ConfigError if runs with two seeds of a variant logged equal values, unless all runs of the variant did."""
+    """Raise ConfigError if two seeds of a variant logged equal values, unless all runs of the variant did."""
     first: dict[tuple[str, str], PlacedRun] = {}
     logs_by_variant: dict[str, set[str]] = {}
     for run, place in zip(runs, placed, strict=True):
@@ -288,14 +285,13 @@ def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where:
     for run, place in zip(runs, placed, strict=True):
         earlier = first.setdefault((place.variant, run.logged), place) if run.logged else place
         if earlier is not place and earlier.format == place.format and len(logs_by_variant[place.variant]) > 1:
-            problem = f"{earlier.name} and {place.name} logged the same values at every step, so they may be one run"
-            problem += " with two seeds"
+            problem = f"{earlier.name} and {place.name} logged the same values at every step, so one may be a copy"
             key = f"{place.variant} seeds {earlier.seed} and {place.seed}"
-            raise ConfigError(where, key, None, problem, f"leave out one of them: --map 'leave_out={place.name}'")
+            raise ConfigError(where, key, None, problem, f"leave one out with --map 'leave_out={place.name}'")
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
-    """Return {subset: error} of subsets in which runs of one seed had different prompts and cannot be paired."""
+    """Return {subset: error} of the subsets in which two runs with the same seed had different prompts."""
     first: dict[tuple[str, int], Record] = {}
     differing: dict[str, ConfigError] = {}
     for run, seed in zip(runs, seeds, strict=True):
@@ -303,7 +299,7 @@ def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, 
             earlier = first.setdefault((subset, seed), run.record)
             if earlier.prompts[subset] != digest:
                 problem = f"the prompts of {subset} differ between {run.record.name} and {earlier.name}"
-                remedy = "compare runs with the same prompts, or pass --map allow=prompt if the prompt is the change"
+                remedy = "compare runs with the same prompts, or pass --map allow=prompt if you are testing the prompt"
                 differing.setdefault(subset, ConfigError(run.record.source, "", None, problem, remedy))
     return differing
 
@@ -361,7 +357,7 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
         raise ConfigError(place, "items", None, problem, "remove all but one of the values")
     bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
     for row in bad.slice(0, 1).to_pylist():
-        problem = f"the {row['name']} of item {row['item']} of {row['subset']} is not a number"
+        problem = f"the {row['name']} of item {row['item']} of {row['subset']} is not a finite number"
         problem += f" ({counted(bad.num_rows, 'such row')})"
         raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
 
@@ -369,7 +365,7 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
 def _json(value: Any, left: int = _DEEPEST) -> Any:
     """Return a value that JSON and DuckDB can hold: dates, NaN and huge integers become text, surrogates are replaced.
 
-    Raises RecursionError for a value with `left` or more nested levels.
+    Raises RecursionError for a value that is nested `left` levels deep or more.
     """
     if not left:
         raise RecursionError

@@ -1,15 +1,15 @@
 """Store imported runs as files, `results/imported/<study>/`, which `collect` turns into rows.
 
     study.json                     definition, rules, variants, and which folders count
-    <key>/run.json                 the facts of one run by its source, and the digests of the other files
+    <key>/run.json                 what its source states about one run, and the digests of the other files
     <key>/log/metrics.parquet      all metrics of the run, a stage named by the format
     <key>/log/provenance.json      the source of the run
     <key>/outcome/metrics.parquet  its final metrics and the means of its items, the stage `outcome`
-    <key>/outcome/items.parquet    its items; each final metric is one more, of protocol `logged`
+    <key>/outcome/items.parquet    its items; each final metric is another item, of protocol `logged`
 
-A folder is named by a digest of its content, written under another name and renamed, and never written again.
-`study.json` is replaced last: a folder that it does not name does not count, so an import that is killed has imported
-nothing. `merged_metrics` and `merged_items` merge the content of an earlier import with that of the log now.
+The key is a digest of the run's content. A folder is written under another name, renamed, and never changed.
+`study.json` is replaced last, and a folder that it does not name does not count, so an import that is killed changes
+nothing. `merged_metrics` and `merged_items` merge the content of an earlier import with the present log.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ _MAX_BYTES = 1 << 30
 
 
 class Record(Strict):
-    """The facts that a source states about an imported run, without the run's rows."""
+    """What the source states about an imported run, without its metrics and items."""
 
     format: str
     source: str
@@ -58,14 +58,14 @@ class Record(Strict):
     last_step: int | None
     first_step: int | None = None
     final: int | None = Field(
-        default=None, description="The step of the run's final metrics; null: the last step of each metric."
+        default=None, description="The step of the run's final metrics; null means the last step of each metric."
     )
     kept: int | None = Field(default=None, description="The step of the kept model, if it is not the last.")
     prompts: dict[str, str] = Field(default={})
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Return the key by which a later import finds the run."""
+        """Return (format, source, id), by which a later import finds the run."""
         return self.format, self.source, self.id
 
 
@@ -76,7 +76,7 @@ class StoredRecord(Record):
 
 
 class PlacedRun(Strict):
-    """An imported run with its place in the study."""
+    """An imported run with its variant and seed; `key` names its folder, `final` is the step of its final metrics."""
 
     key: str
     format: str
@@ -92,7 +92,7 @@ class PlacedRun(Strict):
 
     @property
     def judged_at(self) -> int | None:
-        """Return the step of the run's final metrics, up to which the last value of each metric counts."""
+        """Return the step of the run's final metrics, which are the last values up to this step."""
         return self.last_step if self.final is None else self.final
 
 
@@ -105,7 +105,7 @@ class ImportedStudy(Strict):
     runs: tuple[PlacedRun, ...]
 
     def text(self) -> str:
-        """Return the content as JSON text; equal contents have equal texts."""
+        """Return the content as JSON text, which is the same for equal contents."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True) + "\n"
 
 
@@ -115,9 +115,9 @@ def studies(results: Path) -> list[Path]:
 
 
 def read_study(folder: Path) -> ImportedStudy:
-    """Return the imported study in a folder. Raises ConfigError if its manifest is missing or broken."""
+    """Return the imported study in a folder. Raises ConfigError if `study.json` is missing or cannot be read."""
     path = folder / MANIFEST
-    remedy = "restore it, or delete the folder and import again"
+    remedy = "restore the file, or delete the folder and import again"
     try:
         return ImportedStudy.model_validate_json(read_text(path, _MAX_BYTES))
     except ValidationError as error:
@@ -141,7 +141,7 @@ def read_record(folder: Path) -> StoredRecord:
 
 
 def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
-    """Return the stored metrics and items of a run; the items are None if the run has none."""
+    """Return the stored metrics and items of a run, as `METRIC_ROWS` and `ITEM_ROWS`; None if it has no items."""
     metrics = pq.read_table(folder / "log/metrics.parquet", schema=METRIC_ROWS)
     items = pq.read_table(folder / "outcome/items.parquet")
     if "cluster" not in items.column_names:
@@ -151,7 +151,7 @@ def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
 
 
 def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str:
-    """Return the name of a run's folder, a digest of the run's content with its rows in their stored order."""
+    """Return the name of a run's folder, which is a digest of the run's record and of its rows in their order."""
     digest = hashlib.sha256(record.model_dump_json().encode())
     for table in (metrics, items):
         for column in () if table is None else table.columns:
@@ -164,7 +164,7 @@ def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str
 
 
 def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
-    """Write the complete folder of a run, unless the folder exists."""
+    """Write the complete folder of a run, unless an intact one exists. Raises TrackerError if it cannot be written."""
     folder = study / key
     try:
         read_record(folder)
@@ -189,7 +189,8 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
         shutil.rmtree(folder, ignore_errors=True)  # a damaged one
         aside.rename(folder)
     except OSError as error:
-        raise TrackerError(f"{folder}: cannot be written ({error.strerror or error}); nothing was imported") from error
+        problem = f"{folder}: cannot be written ({error.strerror or error}), so nothing was imported"
+        raise TrackerError(f"{problem}; free space, or repair the folder") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -204,7 +205,7 @@ def remove_unnamed(study: Path, keys: set[str]) -> None:
 
 
 def finals(metrics: pa.Table, step: int | None) -> pa.Table:
-    """Return each metric's last row up to a step, or its very last row if it begins later or the step is None."""
+    """Return each metric's last row up to a step, or its last row of all if it begins later or the step is None."""
     rows = list(zip(metrics["name"].to_pylist(), metrics["step"].to_pylist(), strict=True))
     places = {name: place for place, (name, _) in enumerate(rows)}  # rows stand by step
     if step is not None:
@@ -213,14 +214,14 @@ def finals(metrics: pa.Table, step: int | None) -> pa.Table:
 
 
 def _means(items: pa.Table, last: pa.Table, step: int) -> pa.Table:
-    """Return the means of items as metrics at a step, without means that the run itself logged."""
+    """Return the means of items as metrics at a step, except means that are among the run's `last` metrics."""
     means = item_means(items)
     names = sorted(means.keys() - set(last["name"].to_pylist()))
     return pa.table([[step] * len(names), names, [means[name] for name in names]], schema=METRIC_ROWS)
 
 
 def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
-    """Return the items with each final metric as a further item; without clusters there is no column `cluster`."""
+    """Return the items and each final metric as a further item; drop the column `cluster` if no item has a cluster."""
     count = last.num_rows
     logged = pa.table(
         [["final"] * count, last["name"], [LOGGED] * count, [LOGGED_VALUE] * count, last["value"], ["final"] * count],
@@ -234,7 +235,7 @@ def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
 
 
 def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
-    """Return notes on the steps of final metrics, if those are of kept models or if runs end at different steps."""
+    """Return a note for each format whose runs end at different steps or have final metrics of an earlier step."""
     lines = []
     for kind in sorted({run.format for run in runs}):
         last = [run for run in runs if run.format == kind and run.state == "finished" and run.judged_at is not None]
@@ -243,11 +244,13 @@ def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
         others = [run for run in last if run.judged_at != usual]
         chosen = [run for run in last if run.final is not None]
         if chosen:
-            prefix = "the kept model: " if any(run.final == run.kept for run in chosen) else ""
-            where = (prefix or "one step of each run: ") + _at_steps(chosen) if others else f"{prefix}step {usual}"
-            lines.append(f"final metrics are those of {where}; pass --at last for the last step")
+            kept = any(run.final == run.kept for run in chosen)
+            where = f"the step of the kept model, {usual}" if kept else f"step {usual}"
+            if others:
+                where = f"{'the steps of kept models' if kept else 'different steps'} ({_at_steps(chosen)})"
+            lines.append(f"final metrics are taken at {where}; pass --at last for the last step")
         elif others:
-            ends = f"most at step {usual}, {_at_steps(others)}"
+            ends = f"most end at step {usual}, but {_at_steps(others)}"
             common = "pass --at common for the last step that all runs logged"
             lines.append(f"runs end at different steps: {ends}; {common}")
     return lines
@@ -258,10 +261,10 @@ def _at_steps(runs: Sequence[PlacedRun]) -> str:
 
 
 def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
-    """Return rows of `METRIC_ROWS`: all of the present log, and those of an earlier import that are still valid.
+    """Return rows of `METRIC_ROWS`: those of the present log, and those that only an earlier import has.
 
-    If a log was cut short, or restarted by a resumed run, it lacks earlier rows: they stay. If both have a number and
-    the numbers differ, the run was resumed from an earlier step: from that step on only the current log counts.
+    Rows that are missing because the log was cut short, or restarted by a resumed run, are thus kept. If the two have
+    different values at a step, the run was resumed from an earlier step, so from there on only the present log counts.
     """
     if earlier.num_rows == 0:
         return sorted_metrics(logged)
@@ -276,7 +279,7 @@ def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
 
 
 def merged_items(earlier: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
-    """Return rows of `ITEM_ROWS`: the present items, and earlier items in subsets that the present items lack."""
+    """Return rows of `ITEM_ROWS`: the present items, and earlier ones of subsets and protocols that are now missing."""
     if earlier is None or evaluated is None:
         return evaluated if earlier is None else earlier
     place = ["subset", "protocol"]
@@ -295,7 +298,7 @@ def sorted_items(items: pa.Table) -> pa.Table:
 
 
 def twice(items: pa.Table) -> str | None:
-    """Return a sentence about an item that has two values of one name; None if no item has two."""
+    """Return a sentence about an item that has several values of one name; None if there is no such item."""
     counted = items.group_by(_ITEM).aggregate([([], "count_all")])
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
         return f"item {row['item']} of {row['subset']} has {row['count_all']} values of {row['name']}"

@@ -36,9 +36,9 @@ _ROOTS = ("base", "baseline", "control", "reference", "root")
 def derive(
     runs: Sequence[Record], study: ImportFile, where: str
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return the variants, parents before children, and the variant and seed of each run.
+    """Return the variants, parents before children, and the (variant, seed) of each run.
 
-    Raises ConfigError, which names the run, if a run or a parent cannot be placed.
+    Raises ConfigError if a run's variant or seed, or a variant's parent, cannot be found.
     """
     groups = group_runs(runs, study, where)
     _hang(groups, study, where)
@@ -64,25 +64,24 @@ def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
         for needed in filter(None, (name, parent)):
             if needed not in taken:
                 remedy = suggest(needed, sorted(taken))
-                raise ConfigError(where, f"parents.{name}", parent, f"no run belongs to {needed}", remedy)
+                raise ConfigError(where, f"parents.{name}", parent, f"no run belongs to variant {needed}", remedy)
     for group in groups:
         if group.parent is not None and group.parent not in taken:
             remedy = suggest(group.parent, sorted(taken))
-            raise ConfigError(where, group.name, group.parent, "the parent has no run", remedy)
+            raise ConfigError(where, f"variants.{group.name}.parent", group.parent, "the parent has no runs", remedy)
     parents = {group.name: group.parent for group in groups}
     circular = len(list(walk(parents))) < len(groups)
     for group in groups:
         if circular and group.name in ancestors(group.parent or "", parents):
             remedy = "declare the root with --map parents.NAME=none"
-            raise ConfigError(where, f"parents.{group.name}", group.parent, "descends from itself", remedy)
+            raise ConfigError(where, f"parents.{group.name}", group.parent, "the variant descends from itself", remedy)
 
 
 def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
-    """Return each group with its parent.
+    """Return each group with its parent, which is None for the root.
 
-    The tree grows from the root; the group that differs least is always added next.
-
-    If differences are equal, the parent that was added first counts, and the group of lowest rank comes first.
+    The tree grows from the root; the group that differs least from a group in the tree is always added next. Among
+    equal differences, the parent that was added first is chosen, and then the group of lowest rank.
     """
     count, timed = len(groups), all(group.started for group in groups)
     codes = _codes(groups)
@@ -111,7 +110,7 @@ def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
 
 
 def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
-    """Return a table of groups by keys, in which equal values have equal numbers and missing values have 0."""
+    """Return a number for each group (row) and key (column): the same for equal values, 0 for a missing value."""
     keys = sorted({key for group in groups for key in group.leaves if not _is_product(key, group.leaves)})
     codes = np.zeros((len(groups), len(keys)), np.int64)
     for column, key in enumerate(keys):
@@ -131,7 +130,7 @@ def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
-    """Return whether a setting is only the product of other settings, as on one device, and so no change of its own."""
+    """Return whether a setting is the product of other settings, as on one device, and so is not a change itself."""
     factors: list[Any] = [leaves.get(factor) for factor in _PRODUCT_OF.get(key, ())]
     known = bool(factors) and all(isinstance(factor, int) for factor in factors)
     return known and leaves.get(key) == math.prod(factors)

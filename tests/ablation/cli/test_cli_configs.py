@@ -147,7 +147,7 @@ def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
     simulated(other, states={("v2", seed): "failed" for seed in range(3)})
     assert "v2 against base: invalid\n    v2 seed 0 failed" in run("diff", "base", "v2", "--results", str(other))
     assert "results at" not in run("diff", "v2", "v2")
-    with pytest.raises(ConfigError, match="contains no plan, no results and no imported runs"):
+    with pytest.raises(ConfigError, match="contains neither a plan nor a database nor imported runs"):
         run("diff", "base", "v2", "--results", str(tmp_path / "nowhere"))
 
 

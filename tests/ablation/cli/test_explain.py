@@ -88,7 +88,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
     error = typed.refused(capsys, "explain", "v2", "far")
     said = "v2 with lr of far is not a valid configuration: patience cannot be combined with lr = 0.03 (it would not"
     assert said in error
-    assert "declare the keys that must change together as one factor" in error
+    assert "declare the keys that must change together as one group" in error
     assert not list(toy.folder.glob("v2.*.yaml"))
 
 

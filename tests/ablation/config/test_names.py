@@ -23,4 +23,4 @@ def test_a_metric_without_its_phase_is_rather_that_of_the_evaluation():
     known = ["train/epoch_loss", "validation/epoch_loss", "lr"]
     assert suggest("epoch_loss", known).startswith("did you mean 'validation/epoch_loss' or 'train/epoch_loss'? ")
     assert suggest("epoch_los", known).startswith("did you mean 'train/epoch_loss'? ")
-    assert suggest("l", ["lr"]) == "did you mean 'lr'? known: lr"
+    assert suggest("l", ["lr"]) == "did you mean 'lr'? choose from lr"

@@ -47,13 +47,11 @@ def test_a_published_file_keeps_the_text_through_the_plan(tmp_path):
     assert [str(cell) for cell in published.rows["v"]] == ["0.700", "51.70%", "0.50 ± 0.10"]
     assert published.rows["w"][1] is None
     assert PublishedFile.model_validate_json(published.model_dump_json(), strict=True) == published
-    with pytest.raises(
-        ValueError, match=r"a is 1.5, which is not a rate between 0 and 1; write percentages with their"
-    ):
+    with pytest.raises(ValueError, match=r"a is 1.5, but a rate must be from 0 to 1; write percentages with their"):
         PublishedFile.model_validate(published.model_dump() | {"rows": {"v": ["1.5", None, None]}})
     near = {"target": "0.5", "rows": {"v": ["0.517", None, None]}}  # SS itself, under the name of its distance
     with pytest.raises(
-        ValueError, match=r"0.517, which is not a distance .* because it is above 0.5; if the numbers .* out `target`"
+        ValueError, match=r"0.517, but a distance .* must be from 0 to 0.5; if the numbers .* out `target`"
     ):
         PublishedFile.model_validate(published.model_dump() | near)
 
@@ -92,7 +90,7 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
         ("row,a,\nv,1,1\n", {}, ("column 3 = '': has no heading",)),
         ("row,a,b\nv,1,1\n", {"items": ("1", "2", "3")}, ("has 3 numbers, but the table has 2 columns (a, b)",)),
         ("row,a\nv,1\n", {"items": ("0",)}, ("--items = '0': is not a valid number of items",)),
-        ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is not a valid rate", "with few decimals")),
+        ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is not a valid rate", "with at most six decimals")),
         ("row,a\nv,1\n", {"columns": ("b",)}, ("--columns = 'b': is not a column",)),
         ("", {}, ("does not contain a table",)),
         ("row\nv\n", {}, ("is the only column",)),

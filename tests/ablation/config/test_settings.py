@@ -39,10 +39,10 @@ def odd(toy):
         ("-rf", "looks like a command-line option"),
         ("~nobody-of-this-name/x", "the home folder does not exist"),
         ("/", "contains the project"),
-        ("{root}", "is the project's own folder"),
+        ("{root}", "is the project's folder"),
         ("{root}/..", "contains the project"),
-        ("{root}/configs", "is in the project's own folder configs"),
-        ("{root}/trainers/toy/x", "is in the project's own folder trainers"),
+        ("{root}/configs", "is in a folder of the project's own files (configs)"),
+        ("{root}/trainers/toy/x", "is in a folder of the project's own files (trainers)"),
         ("{root}/file", "is not a folder"),
         ("{root}/dangling", "is a link to nowhere, which does not exist"),
         ("x" * 300, "cannot be read (File name too long)"),
@@ -77,7 +77,7 @@ def test_a_file_that_looks_like_a_variant_and_is_none_is_told(toy, name):
     with pytest.raises(ConfigError) as caught:
         load_studies(load_settings({}, configs=toy.configs))
     assert name in str(caught.value)
-    assert "a study's own file is _study.yaml" in str(caught.value) or "rename it to .yaml" in str(caught.value)
+    assert "rename it to _study.yaml" in str(caught.value) or "rename it to .yaml" in str(caught.value)
 
 
 def settings(toy, **overrides):

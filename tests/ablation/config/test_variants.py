@@ -43,7 +43,7 @@ def test_studies_may_share_a_file_of_stages(toy):
     toy.yaml("studies/shared.yaml", STUDY["stages"])
     assert load(toy).stages == own
     toy.study(stages="../shared")
-    refused(toy, "stages = '../shared': is not a file name")
+    refused(toy, "stages = '../shared': is not a valid file name")
 
 
 def test_changes_are_leaves_against_the_parent_with_factors(toy):
@@ -84,7 +84,7 @@ REFUSALS = {
     "missing why": ({"extends": "base", "lr": 0.5}, "why", "add a sentence"),
     "same as the default": (child(size=100), "size = 100", "already has this value"),
     "same in other type": (child(extends="v2", lr=0.001, bold=True), "lr = 0.001"),
-    "same in a root": ({"why": "x", "size": 100}, "the base already has this"),
+    "same in a root": ({"why": "x", "size": 100}, "the base configuration already has this"),
     "number for bool": (child(bold=1), "bold = 1", "boolean"),
     "out of range": (child(reward={"weight": 2}), "reward.weight = 2", "Share of the reward"),
     "not an option": (child(reward={"kind": "c"}), "reward.kind = 'c'"),
@@ -164,10 +164,10 @@ STUDY_REFUSALS = {
     ),
     "samples that are no number": (analysis(samples=["sise"]), "a configuration key does not hold a whole number in b"),
     "an interim analysis at two seeds": (analysis(interim_analyses=[2, 4]), "analysis.interim_analyses"),
-    "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "interim_analyses [5, 3] must increase"),
+    "interim analyses that fall": (analysis(interim_analyses=[5, 3]), "must be increasing numbers, not [5, 3]"),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
-    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
+    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "from accuracy"),
     "a forgotten key": (
         {"stages": STUDY["stages"] | train(reads=["lr", "bold", "patience"])},
         "config = 'tests.ablation.toy_study:ToyConfig': no stage reads reward.kind",
@@ -178,7 +178,7 @@ STUDY_REFUSALS = {
         "no stage that leads to the results reads this key",
         "or add train, which reads the key, to the `inputs` of such a stage",
     ),
-    "published path": ({"published": "../../secret"}, "not a file name"),
+    "published path": ({"published": "../../secret"}, "not a valid file name"),
     "missing": ({"title": None}, "title"),
 }
 
@@ -196,7 +196,7 @@ def test_published_numbers_are_checked_for_form(toy):
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
     refused(toy, "2 numbers for 1 column")
     toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
-    refused(toy, "ss_distance", "is a distance, so the file needs a `target`")
+    refused(toy, "ss_distance", "is a distance, so it needs a `target`")
     toy.yaml("published/toy.yaml", {"source": "x"})
     refused(toy, "give `rows`, `deltas` or `training`")
 

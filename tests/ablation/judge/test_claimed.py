@@ -299,7 +299,7 @@ def test_the_steps_of_a_place():
     ("change", "said"),
     [
         ({"at": "middle"}, "middle"),
-        ({"at": "end", "stage": None}, "`at` needs the `stage`"),
+        ({"at": "end", "stage": None}, "`at` needs a `stage`"),
         ({"possible": {"lss": [0, 1]}}, "lss is missing in `values`"),
         ({"set_by": {"lss": "kl.target"}}, "lss is missing in `values`"),
         ({"values": {"loss": [None, None]}}, "the range of loss has no bound"),

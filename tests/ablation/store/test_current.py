@@ -71,7 +71,7 @@ def test_dates_alone_do_not_change_what_is_shown_and_nothing_is_written_where_no
 
 def test_a_gate_refuses_a_database_of_stages_that_are_to_run_again(results, plan):
     (stage_dir(plan, "toy", "v1", 0, "evaluate") / "status.json").unlink()
-    with pytest.raises(TrackerError, match=r"is out of date, because 1 stage was deleted or run again later"):
+    with pytest.raises(TrackerError, match=r"is out of date, because 1 stage was deleted or started again"):
         load_or_collect(results, strict=True)
     assert load_or_collect(results) == results / DATABASE
 
@@ -79,5 +79,5 @@ def test_a_gate_refuses_a_database_of_stages_that_are_to_run_again(results, plan
 def test_a_gate_misses_a_deleted_stage_where_the_list_of_files_is_gone_too(results, plan):
     shutil.rmtree(stage_dir(plan, "toy", "v1", 1, "evaluate"))
     (results / COLLECTED).unlink()
-    with pytest.raises(TrackerError, match="1 stage was deleted or run again later"):
+    with pytest.raises(TrackerError, match="1 stage was deleted or started again after it was written"):
         load_or_collect(results, strict=True)

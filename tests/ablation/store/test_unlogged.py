@@ -60,7 +60,7 @@ def rule(**changes):
         ),
         (
             {"analysis": {"subsets": ["all"]}},
-            ["analysis.subsets: no item belongs to the subset all; known: gender, race"],
+            ["analysis.subsets: no item belongs to the subset all; choose from gender, race"],
         ),
         (
             {"analysis": {"value": "hits"}},

@@ -28,7 +28,7 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     words = ["import", "evaluation", str(runs), "--study", "prompts", "--items", "evaluation/openbook/acc", *DECIDED]
     line = refused(capsys, *words)
     assert "the prompts of openbook differ between new/" in line
-    assert line.endswith("or pass --map allow=prompt if the prompt is the change")
+    assert line.endswith("or pass --map allow=prompt if you are testing the prompt")
     assert not Path("results/imported/prompts").exists()
     assert "note: the prompts of openbook differ between new/" in output(capsys, *words, "--map", "allow=prompt")
     [comparison] = comparisons_of("prompts")

@@ -66,7 +66,5 @@ def test_one_run_under_two_seeds_is_refused(tmp_path, capsys, monkeypatch):
             trainer_run(tmp_path / "runs" / variant / f"seed_{seed}", logged)
     words = ("import", "trainer_state", "runs", "--study", "rl", "--metric", "reward", "--direction", "max")
     said = refused(capsys, *words, "--margin", "0.01")
-    assert (
-        "new/seed_1 and new/seed_2 logged the same values at every step, so they may be one run with two seeds" in said
-    )
+    assert "new/seed_1 and new/seed_2 logged the same values at every step, so one may be a copy" in said
     output(capsys, *words, "--margin", "0.01", "--map", "leave_out=new/seed_2", status=0)

@@ -79,11 +79,11 @@ def test_a_dry_run_shows_the_variants_and_writes_nothing(capsys):
     out = typed.output(capsys, "import", *HF, "--dry-run")
     assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
     assert "learning_rate: 0.05 -> 0.2" in out
-    assert "runs end at different steps: most at step 4, fast seed 1 at 6" in out
+    assert "runs end at different steps: most end at step 4, but fast seed 1 at 6" in out
     assert "metric, direction and margin are missing; pass --metric NAME" in out
     assert "nothing was written; correct mistakes" in out
     out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min", "--dry-run")
-    assert "margin is missing; pass --margin M, the smallest difference that matters" in out
+    assert "margin is missing; pass --margin M (the smallest difference that matters)" in out
     assert list(Path().iterdir()) == []
 
 
@@ -151,7 +151,7 @@ def test_one_step_of_all_runs(capsys):
     at_4 = dict(course("lr", "fast", 1, "eval_loss"))[4]
     out = typed.output(capsys, "import", *HF, "--at", "common")
     assert "(trainer_state at step 6, judged at 4)" in out
-    assert "note: final metrics are those of step 4; pass --at last for the last step" in out
+    assert "note: final metrics are taken at step 4; pass --at last for the last step" in out
     assert final_values("eval_loss") == last | {("fast", 1): at_4}
     [comparison] = comparisons_of("lr")
     assert "different steps" not in comparison.reason
@@ -165,7 +165,7 @@ def test_one_step_of_all_runs(capsys):
     assert final_values("eval_loss")["fast", 1] == dict(course("lr", "fast", 1, "eval_loss"))[2]
     error = refused(capsys, *HF, "--at", "5")
     assert "--at = 5: base/seed_0" in error
-    assert "logged eval_loss only from step 2 to 4; pass --at common for the last step" in error
+    assert "logged eval_loss from step 2 and ended at step 4; pass --at common for the last step" in error
     assert "is not a step; write last, best, common or a number" in refused(capsys, *HF, "--at", "end")
 
 
@@ -184,7 +184,7 @@ def stopped_early(place, curve, settings, state):
 
 
 BEST = {"best_metric": 0.5, "best_global_step": 300, "best_model_checkpoint": "out/checkpoint-300"}
-KEPT = "those of the kept model: step 300; pass --at last for the last step"
+KEPT = "at the step of the kept model, 300; pass --at last for the last step"
 LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": False}
 
 
@@ -193,16 +193,16 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
     [
         (LOADED, BEST, [], 300, KEPT),
         (LOADED, {}, [], 300, KEPT),  # of another version: from the evaluations
-        (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "those of the kept model: step 200"),
+        (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "at the step of the kept model, 200"),
         (None, BEST, [], 300, "without settings it is not known whether that model was kept; for the last step pass"),
         ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, KEPT),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
         ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, KEPT),
         ({"save_best": True}, {}, [], 400, "the settings (save_best) may keep a model other than the last"),
         ({"early_stopping_patience": 2}, {}, [], 400, "for another step pass --at best or --at STEP"),
-        ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are those of step 300; pass"),
+        ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are taken at step 300; pass"),
         (LOADED, BEST, ["--at", "last"], 400, None),
-        (LOADED, BEST, ["--at", "250"], 200, "final metrics are those of step 200; pass"),  # the last one up to there
+        (LOADED, BEST, ["--at", "250"], 200, "final metrics are taken at step 200; pass"),  # the last one up to there
     ],
 )
 def test_the_model_that_was_kept_is_judged(settings, state, options, step, said, *, tmp_path, capsys):
@@ -222,7 +222,7 @@ def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
         settings = LOADED | {"learning_rate": 0.1 + (variant == "b")}
         stopped_early(tmp_path / f"runs/{variant}/seed_{seed}", curve, settings, {})
     out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL)
-    assert "kept model: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; pass --at last for the last step" in out
+    assert "at the steps of kept models (a seed 0 at 200, a seed 1 at 300, b seed 0 at 300); pass --at last" in out
     [comparison] = comparisons_of("es")
     assert (
         "the values are those of the models that were kept: a at steps 200 to 300, b at steps 300 to 400"
@@ -260,13 +260,13 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert main(["variants", "rl"]) == main(["show", "lr/slow"]) == 2
     errors = capsys.readouterr().err
     assert "'rl': is not in the database" in errors
-    assert "'slow': is not a variant of this study; known: base, fast" in errors
+    assert "'slow': is not a variant of this study; choose from base, fast" in errors
     page = Path("reports/index.html").read_text()
     assert said in page
     assert "of device time" not in page
     assert "<strong>Scale" not in page
     assert "Scale" not in Path("reports/lr/subsets.tex").read_text()
-    assert "Runs end at different steps: most at step 4, fast seed 1 at 6; pass --at common" in page
+    assert "Runs end at different steps: most end at step 4, but fast seed 1 at 6; pass --at common" in page
     assert "the final logged value of eval_loss (no item scores); smaller is better" in page
     assert "All numbers come from files of runs and evaluations" in page
     apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; if all logged a common step, "
@@ -274,7 +274,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert apart in " ".join(typed.output(capsys, "verdicts").split())
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
-    assert "for imported runs, `ablation gate STUDY`" in typed.refused(capsys, "status", "--failed")
+    assert "`ablation gate STUDY` for imported runs" in typed.refused(capsys, "status", "--failed")
     assert "was imported, so `add-seeds` cannot run more seeds; run more seeds" in typed.refused(
         capsys, "add-seeds", "lr", "--budget", "1"
     )
@@ -394,7 +394,7 @@ def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
     collect(Path("results"))
     assert asked("SELECT state FROM runs ORDER BY state") == [("corrupt",), *[("imported",)] * 3]
     assert run(*HF, *EVAL) == 0
-    assert "is lost" in capsys.readouterr().out
+    assert "the stored copy of" in capsys.readouterr().out
     assert content() == before
 
 
@@ -468,8 +468,8 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         ([*HF, *EVAL[:4], "--margin", "-1"], "analysis.margin = -1.0"),
         ([*HF, "--map", "sed=x"], "is not KEY=VALUE with a known key; did you mean 'seed'?"),
         ([*HF, "--map", "seed=nothing"], "other run of the variant have no known seed"),
-        ([*HF, "--map", "parents.fast=bas"], "no run belongs to bas; did you mean 'base'?"),
-        ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
+        ([*HF, "--map", "parents.fast=bas"], "no run belongs to variant bas; did you mean 'base'?"),
+        ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of the same variant"),
         ([*HF[:3], "a/b"], "is not a valid study name"),
     ],
 )
@@ -494,7 +494,7 @@ def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_p
     options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05"]
     line = refused(capsys, "verl", place, "--study", "po", *options)
     assert "seed_1" in line
-    assert "is not a number (1 such row)" in line
+    assert "is not a finite number (1 such row)" in line
     assert not Path("results/imported/po").exists()
 
 
@@ -523,7 +523,7 @@ def test_a_run_with_another_id_after_a_preemption_goes_on(second, tmp_path, caps
     arguments = ["import", "mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     out = typed.output(capsys, *arguments, "--dry-run")
     assert "s: 2 runs of 1 variant" in out
-    assert "base continues base with the same settings, so they are one run" in out
+    assert "base continues base with the same settings, so the two are imported as one run" in out
     assert f"seed 0: base (mlflow at step {second + 9})" in out
     assert "s: 2 runs of 1 variant (2 new, 0 changed)" in typed.output(capsys, *arguments)
     before = content()
@@ -556,7 +556,7 @@ def test_runs_that_go_on_are_one_where_no_seed_is_known(second, count, tmp_path,
         file.unlink()
     arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     out = typed.output(capsys, "import", *arguments, "--dry-run")
-    assert "no run has a known seed, so the runs are numbered in order of start and judged as independent" in out
+    assert "no run has a known seed, so the runs are numbered by start time and judged as independent" in out
     assert f"s: {count} run{'s' * (count > 1)} of 1 variant" in out
 
 
@@ -564,7 +564,7 @@ def test_two_runs_of_one_seed_are_refused_with_an_option_that_helps(tmp_path, ca
     preempted(tmp_path, 1)  # from the first step again: no continuation
     arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     error = refused(capsys, *arguments)
-    assert "are both seed 0 of one variant, and nothing else distinguishes them" in error
+    assert "are both seed 0 of the same variant, and nothing else distinguishes them" in error
     option = re.search(r"--map '(leave_out=.*?)'", error)[1]
     assert run(*arguments, "--map", option) == 0
     assert asked("SELECT count(*) FROM curves WHERE metric = 'acc'") == [(10,)]

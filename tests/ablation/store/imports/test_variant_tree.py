@@ -144,7 +144,7 @@ def test_two_runs_that_nothing_tells_apart_are_refused():
     runs = [record("x-s0", {"lr": 1}), record("again/x-s0", {"lr": 1})]
     assert len(place(runs)[0]) == 2  # their names do
     runs = [record("abc", {"lr": 1, "seed": 0}), record("def", {"lr": 1, "seed": 0})]
-    with pytest.raises(ConfigError, match=r"abc \(/runs/abc\) and def \(/runs/def\) are both seed 0 of one variant"):
+    with pytest.raises(ConfigError, match=r"abc \(/runs/abc\) and def \(/runs/def\) are both seed 0 of the same"):
         place(runs)
 
 
@@ -152,7 +152,7 @@ def test_parents_that_are_told():
     runs = [record(f"{name}-s0", {"a": i}) for i, name in enumerate("xyz")]
     variants, _ = place(runs, "parents.x=none", "parents.y=x", "parents.z=y")
     assert [variants[name].parent for name in "xyz"] == [None, "x", "y"]
-    with pytest.raises(ConfigError, match="no run belongs to w"):
+    with pytest.raises(ConfigError, match="no run belongs to variant w"):
         place(runs, "parents.y=w")
     with pytest.raises(ConfigError, match="descends from itself"):
         place(runs, "parents.x=y", "parents.y=x")
