@@ -66,7 +66,9 @@ def find_model(
                 break
             return model
     what = f"{part or 'finished model'}{'' if step is None else f' of step {step}'}"
-    steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none (set `keep_checkpoints`)'}" if step else ""
+    steps = ""
+    if step is not None:
+        steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none (set `keep_checkpoints`)'}"
     settings = [f"study={study}", f"variant={variant}", f"scale={plan.scale}"]
     settings += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
     settings += ["retry=failed"] if any(state.endswith(FAILED) for state in states) else []

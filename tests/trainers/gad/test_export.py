@@ -147,6 +147,7 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
     assert warm.parent.parent.name == "train"
     for words, options in (
         ("kept steps: 20, 100", ["--step", "7"]),
+        ("kept steps: 20, 100", ["--step", "0"]),
         ("no critic", ["--part", "critic", "--stage", "train"]),
         ("the stage does not exist", ["--stage", "trian"]),
     ):
