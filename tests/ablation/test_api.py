@@ -259,7 +259,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         ),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
         (lambda a: ablation.compare("nowhere", a), "no file has this name"),
-        (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "are not in one study; did you mean 'v8'?"),
+        (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "are not in the same study; did you mean 'v8'?"),
     ],
 )
 def test_mistakes_are_one_line(call, said):

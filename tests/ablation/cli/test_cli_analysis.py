@@ -30,7 +30,7 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     assert "no mean of per-run distances can give this number, because all per-run distances are at least" in out
     assert out.splitlines()[-1].startswith(f"{file}: 1 error, ")
     for wrong, said in (
-        (["audit"], "audit: STUDY: is missing; write `audit STUDY`"),
+        (["audit"], "audit: STUDY: is missing; name a study"),
         (["audit", "debias", "--table", str(file)], "cannot be combined with --table"),
         (["audit", "debias", "--items", "3"], "--items: works only with --table"),
         ([*options, "--runs", "0"], "--runs = 0: is below 1"),
