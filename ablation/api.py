@@ -101,7 +101,7 @@ class Leaderboard:
 
 
 class Results:
-    """A results folder, read as pandas frames or Arrow tables. Close it after use, or open it in a `with` statement."""
+    """A results folder, read as data frames; `study=None` means all studies. Close it after use, or use `with`."""
 
     def __init__(self, results: str | Path = "results") -> None:
         """Open the database and update it if necessary. Raises TrackerError if the database cannot be updated."""
@@ -124,7 +124,7 @@ class Results:
         return self._store.studies()
 
     def verdicts(self, study: str | None = None) -> pd.DataFrame:
-        """Return a row for each comparison of a study, or of all, with the columns of `ablation verdicts --csv`."""
+        """Return a row for each comparison, with the columns of `ablation verdicts --csv`."""
         check_study(self._store, "verdicts", study)
         return comparison_table(judge_studies(self._store, study))
 
@@ -159,7 +159,7 @@ class Results:
     def forest(
         self, study: str, *, against: Literal["parent", "root"] = "parent", order: Literal["tree", "effect"] = "tree"
     ) -> Any:
-        """Draw the forest plot of a study, with the rows of `ablation figures`, and return matplotlib's axes.
+        """Draw the forest plot of a study, as `ablation figures` does, and return its matplotlib axes.
 
         Raises:
             TrackerError: matplotlib is not installed, or nothing is compared.
@@ -183,9 +183,8 @@ class Results:
             absent = [name for name in (a, b) if name not in known]
             problem = f"are in {len(having)} studies" if having else "are not in the same study"
             problem = "are the same variant" if a == b else problem
-            studies = f"name two variants of the same study; the studies are {', '.join(self.studies)}"
-            remedy = f"pass study=, one of {', '.join(having)}" if len(having) > 1 and a != b else studies
-            remedy = suggest(absent[0], known) if absent else remedy
+            studies = f"name two different variants, and pass study=, one of {', '.join(having or self.studies)}"
+            remedy = suggest(absent[0], known) if absent else studies
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
         effect = pair_effect(measured, self._store.meta()["scale"], a, b)
@@ -206,9 +205,9 @@ class Results:
         sample_sd: float | None = None,
         checkpoint_sd: float | None = None,
     ) -> pd.DataFrame:
-        """Return, for each number of seeds and items, the detectable effect and device-hours, as `ablation power` does.
+        """Return the minimum detectable effect and the device-hours for each number of seeds and items.
 
-        The arguments are the command's options; one number means the same as a list that contains only this number.
+        The arguments are the options of `ablation power`; a single number is treated as a list of one.
         """
         check_study(self._store, "power", study)
         request = Request(
@@ -290,10 +289,10 @@ def compare(
         weight: whether tasks or items have equal weight in the effect.
     How it is judged:
         direction: max, min, target:0.5 or {"target": 0.5}. margin: the smallest difference that matters.
-        alpha: the error rate. claim: recipe (all seeds) or checkpoints (these runs only).
+        alpha: the significance level. claim: recipe (all seeds) or checkpoints (these runs only).
     Which runs are paired:
         seeds: paired or independent. seed_from: a regular expression whose group matches the seed in a path.
-        latest: read the newest evaluation of a run. without: runs that may be missing, such as new:5.
+        latest: read only the newest evaluation of a run. without: runs to leave out, such as new:5.
     What may differ:
         allow: prompt, target, task, identical or scale. common_items: leave out items that are missing from any run.
     What is shown:
@@ -351,7 +350,7 @@ def leaderboard(
         ablation.leaderboard("agents/*/eval_results.json", all_pairs=True).comparisons
         ablation.leaderboard(frame, by="model")
 
-    evaluations: {name: an evaluation as for `compare`}, or paths and patterns, each match of which is a system.
+    evaluations: {name: an evaluation as for `compare`}, or paths and patterns; each match is one system.
     by: columns, or settings in the files; each combination of their values is one system.
     all_pairs: compare every pair. The options are those of `compare`; the first of `names` is the baseline.
 
@@ -376,7 +375,6 @@ def leaderboard(
 
 
 def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> ComparisonResult:
-    """Convert the options to the form of the command line, and compare the evaluations."""
     if isinstance(direction := options.get("direction"), Mapping):
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):

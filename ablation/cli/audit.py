@@ -1,4 +1,4 @@
-"""The command `audit`: check published numbers, or any table, and compare those of a study with its results."""
+"""The command `audit`: check a study's published numbers against arithmetic and its results, or check any table."""
 
 import argparse
 from collections import Counter
@@ -36,7 +36,7 @@ def declare_audit(parser: argparse.ArgumentParser) -> None:
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Print one sentence per finding; the exit status is 1 if any finding is an error."""
+    """Print one sentence for each finding; return 1 if any finding is an error, else 0."""
     if (arguments.table is None) == (arguments.study is None):
         problem, remedy = "is missing", "name a study, or pass --table FILE.csv"
         if arguments.study is not None:
@@ -45,7 +45,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if arguments.table is not None:
         return _audit_table(arguments)
     if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
-        remedy = "leave it out; configs/published/<name>.yaml holds these values of a study"
+        remedy = "leave it out, or write the value into configs/published/<name>.yaml"
         raise ConfigError("audit", f"--{given[0]}", None, "works only with --table", remedy)
     file, published = _published(arguments.study)
     return _print(arguments, str(file), published, _ours(arguments, published))
@@ -76,8 +76,9 @@ def _published(study: str) -> tuple[Path, PublishedFile]:
     name = (load_yaml(study_file).get("published") if study_file.exists() else None) or study
     file = configs / "published" / f"{name}.yaml"
     if not file.exists():
-        known = suggest(name, sorted(path.stem for path in file.parent.glob("*.yaml")))
-        raise ConfigError("audit", "STUDY", study, "has no published numbers", known)
+        known = sorted(path.stem for path in file.parent.glob("*.yaml"))
+        remedy = suggest(name, known, "files in configs/published")
+        raise ConfigError("audit", "STUDY", study, "has no published numbers", remedy)
     return file, load_published(file)
 
 

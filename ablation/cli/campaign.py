@@ -27,7 +27,7 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
     )
     text = "what to do (default: report the campaign)"
     parser.add_argument("what", nargs="?", metavar="init | verify | FILE", help=text)
-    text = "metric that the command prints once, as NAME:min or NAME:max; with FILE, the name of a column"
+    text = "metric that the command prints once, as NAME:min or NAME:max; with FILE, the name of its column"
     parser.add_argument("--metric", metavar="NAME", help=text)
     add = parser.add_argument_group("init").add_argument
     add("--run", dest="run_command", metavar="CMD", help='training command, such as "uv run train.py"')
@@ -47,7 +47,7 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
     text = "refuse runs that end within this many seconds (default: a tenth of the baseline's time)"
     add("--min-seconds", type=float, metavar="S", help=text)
     add("--gpus", type=int, default=1, metavar="N", help="devices per run, if the machine has any (default: 1)")
-    add("--tag", action="store_true", help="tag verified champions in git as verified/N")
+    add("--tag", action="store_true", help="tag each verified commit in git as verified/N")
     text = "steps (default): verify once few runs suffice, or after 8 kept commits; confirm: verify each kept commit"
     add("--policy", choices=("steps", "confirm"), default="steps", help=text)
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
@@ -117,7 +117,10 @@ def _init(arguments: argparse.Namespace) -> int:
         write_table(campaign)
     print(in_words(campaign))
     if len(campaign.start["locked"]) == 2:
-        print("no file is locked, so a trial may change how the metric is computed; pass evaluation code with --locked")
+        print(
+            "no file is locked, so a trial may change how the metric is computed; to prevent this, start again with "
+            "--locked and the files that compute it"
+        )
     if settings.verify_run and not repository.tracked(settings.held_out):
         print(
             "--run names every file that --verify-run names, so trials can see all files of a verification; "
@@ -130,8 +133,8 @@ def declare_try(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `try`."""
     parser.description = (
         "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop should keep it.\n"
-        "Exit code: 0 keep the commit; 10 reset it; 11 run the command again; 12 the commit crashed; 13 refused; 2 bad "
-        "input.\n"
+        "Exit code: 0 keep the commit; 10 reset it; 11 run the command again; 12 the commit crashed; 13 the trial was "
+        "refused; 2 bad input.\n"
         "Start with: ablation campaign init"
     )
     add = parser.add_argument

@@ -1,6 +1,6 @@
 """`ablation check`: run one variant with one seed in a separate folder, and check the output against the study file.
 
-The grid does not use this run. The command's output is kept, so that a corrected `collect` needs no rerun.
+The grid does not use this run. The output of the command is kept, so that a corrected `collect` needs no rerun.
 """
 
 import argparse

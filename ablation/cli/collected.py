@@ -51,7 +51,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
 
     wanted: mappings with the keys `reader`, `place` (a file, a folder or a pattern) and optionally `at` and, for a
     table, `columns` and `values`. If two readers find the same metric and step, the last one counts.
-    left: names below `output` of files to ignore, because an earlier attempt wrote them.
+    left: paths, relative to `output`, of files to ignore because an earlier attempt wrote them.
 
     Raises ConfigError if a reader finds nothing, several runs, a file that it cannot read, or an item whose value is
     not a number, and TrackerError if a reader has lost items.
@@ -99,7 +99,7 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
         if not path.exists():
             near = get_close_matches(path.name, [other.name for other in path.parent.glob("*")], n=1, cutoff=0.5)
             meant = f"did you mean {near[0]!r}?" if near else "make the command write it, or correct the path"
-            raise ConfigError(path, "collect", reader, "does not exist", meant)
+            raise ConfigError(path, "collect", reader, "the file does not exist", meant)
         if old and old.issuperset(_files(path)):
             _say(reader, f"{path}: ignored because it is from an earlier attempt")
             continue
@@ -115,7 +115,7 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
     if len(found) > 1 and reader not in _OWN:
         names = ", ".join(run.name for run in found[:5])
         problem = f"contains {len(found)} runs ({names}), but a stage may leave only one run"
-        raise ConfigError(output / place, "collect", reader, problem, f"name the path of one run: {{{reader}: PATH}}")
+        raise ConfigError(output / place, "collect", reader, problem, f"name one run in `collect`: {{{reader}: PATH}}")
     return found
 
 

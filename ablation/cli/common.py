@@ -93,10 +93,7 @@ def reports_folder(arguments: Namespace) -> Path:
 
 
 def claimed_reports(arguments: Namespace) -> Path:
-    """Return the reports folder.
-
-    Raises ConfigError if the folder already holds the reports of another results folder.
-    """
+    """Return the reports folder. Raises ConfigError if it already holds the reports of another results folder."""
     from ablation.plan.collected import claim_reports
 
     reports = reports_folder(arguments)
@@ -105,7 +102,7 @@ def claimed_reports(arguments: Namespace) -> Path:
 
 
 def print_gated(gated: "Gated", *, markdown: bool) -> None:
-    """Print the answers of a gate; Markdown is also appended to the summary of the CI step, if there is one."""
+    """Print the answers of a gate; with `markdown`, also append them to the summary of the CI step, if there is one."""
     from ablation.show.gated import as_markdown, in_words
 
     if not markdown:
@@ -118,7 +115,7 @@ def print_gated(gated: "Gated", *, markdown: bool) -> None:
 
 
 def print_paths(paths: Iterable[Path]) -> int:
-    """Print the paths of the files that a command wrote; return the exit status 0."""
+    """Print the paths of the files that a command wrote; return 0, the exit status."""
     for path in paths:
         print(path)
     return 0

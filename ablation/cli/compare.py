@@ -1,4 +1,4 @@
-"""The command `compare`: verdicts on evaluations that other tools wrote, without a project."""
+"""The command `compare`: judge evaluations that other tools wrote; this needs no project."""
 
 import argparse
 import os
@@ -38,7 +38,7 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     text = "evaluations of the baseline; without --with or --by, each evaluation is a separate system"
     add("files", nargs="*", metavar="A", help=text)
     add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
-    text = "compare the different values of a column, or of a setting such as `model`; NAME,NAME combines two"
+    text = "column, or setting such as `model`, whose values are the systems to compare; NAME,NAME combines two"
     add("--by", metavar="NAME", help=text)
     add("--all-pairs", action="store_true", help="compare every pair of systems, instead of each system with the first")
     add("--study", type=Path, metavar="FILE", help="a YAML file that lists variants and the files of each")
@@ -59,7 +59,7 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     text = "max, min or target:0.5 (default: as the files state, or as the name of a well-known metric implies)"
     add("--direction", metavar="D", help=text)
     add("--margin", type=float, metavar="M", help="the smallest difference that matters; required by --require")
-    add("--at", metavar="NAME", help="read only files in folders, or files, with this name, such as checkpoint-2000")
+    add("--at", metavar="NAME", help="read only files or folders with this name, such as checkpoint-2000")
     text = (
         "paired: runs with the same seed share their data order or initialisation; independent: runs share "
         "nothing (default: paired if all files name seeds)"
@@ -170,8 +170,9 @@ def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
     ]
     if arguments.files or arguments.other or given:
         problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"
-        remedy = "write the files and options into the study file"
-        raise ConfigError("compare", "--study", str(arguments.study), problem, remedy)
+        raise ConfigError(
+            "compare", "--study", str(arguments.study), problem, "write the files and options into the study file"
+        )
     return compare_study(
         arguments.study,
         allow=frozenset(arguments.allow),

@@ -69,14 +69,14 @@ def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], l
 
 
 def describe(change: Change) -> str:
-    """Return a change as `key: old -> new`, followed by the reason why it cannot have an effect, if there is one."""
+    """Return a change as `key: old -> new`, with the reason if it, or a part of it, cannot have an effect."""
     note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
     note += f"  [a part has no effect: {change.idle_part}]" if change.idle_part else ""
     return f"{change.key}: {in_yaml(change.old)} -> {in_yaml(change.new)}{note}"
 
 
 def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None, tuple[str, str]]:
-    """Return the study that A, B or `--study` names, if any, and the names of the two variants.
+    """Return the name of the study in A, B or `--study`, or None, and the names of the two variants.
 
     Raises ConfigError if several studies are named.
     """
@@ -174,7 +174,7 @@ def run_validate(arguments: argparse.Namespace) -> int:
             *counts, assets = (counted(row[f"{noun}s"], noun) for noun in ("variant", "run", "stage", "asset"))
             print(f"{row['study']}: {', '.join(counts)} and {assets} at scale {settings.scale}")
             for problem in row["refused"]:
-                print(f"    will be refused: {problem}")
+                print(f"    the grid would refuse this study: {problem}")
         for line in (*unlogged, *(f"note: {note}" for note in notes)):
             print(line)
     return int(any(row["refused"] for row in rows))
@@ -291,7 +291,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
         found = stored_effect(results, only, *wanted)
         if found is None and settings is None:
-            problem = "no study in these results has both variants"
+            problem = "no study in the results has both variants"
             remedy = "run `ablation verdicts` to list the variants that are compared"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
     if found is not None:

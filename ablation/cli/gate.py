@@ -1,4 +1,4 @@
-"""The command `gate`: decides whether a study's changes may merge."""
+"""The command `gate`: decide whether a study's changes may merge."""
 
 import argparse
 import sys

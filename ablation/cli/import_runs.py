@@ -50,8 +50,8 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders with runs")
     add("--study", metavar="S", help="name of the study to import into, or its study.yaml")
     text = (
-        "seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
-        "allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)"
+        "how to read the runs: seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, "
+        "leave_out=, allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)"
     )
     add("--map", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)
     add("--metric", nargs="+", metavar="NAME", help="final metrics to judge, averaged if several")
@@ -160,7 +160,6 @@ def _rules(arguments: argparse.Namespace) -> list[str]:
 
 
 def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parts of the analysis plan that are given on the command line."""
     plan: dict[str, Any] = {}
     if arguments.metric and arguments.items:
         raise ConfigError("import", "--items", arguments.items, "cannot be combined with --metric", "leave one out")
@@ -171,7 +170,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         heads = {(each[0], each[-1]) for each in parts}
         if len(heads) != 1 or any(len(each) < 3 for each in parts):
             remedy = "write PROTOCOL/SUBSET/NAME; several values may differ only in SUBSET"
-            raise ConfigError("import", "--items", arguments.items, "names more than one kind of item", remedy)
+            raise ConfigError("import", "--items", arguments.items, "does not name one kind of item", remedy)
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:
@@ -183,7 +182,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def describe(study: str, outcome: Outcome) -> str:
-    """Return the variant tree with the changes and runs of each variant, and notes on files that cannot be read."""
+    """Return the variant tree, with the changes and runs of each variant, and notes on problems, as text."""
     count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
 
     def runs_of(variant: PlannedVariant) -> list[str]:

@@ -60,7 +60,7 @@ def declare_nightly(parser: argparse.ArgumentParser) -> None:
 
 
 def run_nightly(arguments: argparse.Namespace) -> int:
-    """Judge the new run; with --update, append it to the past runs if it passes, or if they are too few."""
+    """Judge the new run; with --update, append it to the past runs if it passes or if there are too few of them."""
     notes: list[str] = []
     watched = _watched(arguments.metric)
     names, path = list(watched), Path(arguments.past)
@@ -77,7 +77,7 @@ def run_nightly(arguments: argparse.Namespace) -> int:
         raise ConfigError("nightly", "--new", listed([name for name, _ in runs]), problem, remedy)
     new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
     if len({digest(run) for _, run in runs}) < len(runs):
-        remedy = "name reruns with other seeds"
+        remedy = "pass reruns with other seeds"
         raise ConfigError("nightly", "--new", listed([*new]), "the same run occurs twice", remedy)
     past: dict[str, list[Value]] = {name: [] for name in names}
     order = ""
@@ -192,7 +192,7 @@ def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[s
 
 
 def _check(path: Path, past: Sequence[Value]) -> None:
-    """Raise ConfigError if the values of a metric are on two scales, or repeat each other under other names."""
+    """Raise ConfigError if the values of a metric seem to be on two scales, or copies of one run."""
     if why := unlike([np.array([value.value]) for value in sorted(past, key=lambda value: value.value)]):
         most = max(past, key=lambda value: value.value)
         raise ConfigError(path, most.metric, most.value, f"{most.run}: {why}", "correct the value, or remove this run")
@@ -263,7 +263,7 @@ def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
         why = f"there are fewer than {MIN_IN_ORDER} past runs" if order else unknown
         yield (
             f"past runs are treated as independent because {why}; if metrics drift or are correlated from night to "
-            "night, there are more false alarms than stated"
+            "night, false alarms are more frequent than stated"
         )
 
 

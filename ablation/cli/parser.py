@@ -44,7 +44,7 @@ GROUPS = {  # {group: {command: what it does}}
     },
     "Output": {
         "report": "Write the report page",
-        "serve": "Show the report page in a browser while the grid runs",
+        "serve": "Serve the report page to a browser while the grid runs",
         "tables": "Write tables as Markdown, CSV, LaTeX and HTML",
         "figures": "Draw learning curves, metrics and variant trees",
         "trace": "Trace a number in a table to its runs and code",

@@ -33,7 +33,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     left_out = ", ".join(f"{count} ({reason})" for reason, count in table.left_out.items())
     if sum(attempt.value is not None for attempt in attempts) < 2:
         problem = "has fewer than two attempts with a value" + (f"; left out: {left_out}" if left_out else "")
-        raise ConfigError(path, "", None, problem, "add more attempts with a value")
+        raise ConfigError(path, "", None, problem, "wait until more attempts have run")
     _check(path, table.metric, attempts)
     repeats = pooled_sd(attempts)
     sd = repeats if arguments.sd is None else arguments.sd
@@ -114,8 +114,9 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
         f"{' '.join(estimate(settled.likely, settled.low, settled.high, decimals))}{luck}"
     )
     lines.append(
-        f"next: rerun {_reruns(settled)}. About {fixed(settled.wrong, 1)} of the kept attempts are not improvements; "
-        f"after these reruns, about {fixed(settled.wrong_after, 1)} decisions will be wrong"
+        f"next: rerun {_reruns(settled)}. The expected number of kept attempts that are not improvements is "
+        f"{fixed(settled.wrong, 1)}; after these reruns, the expected number of wrong decisions is "
+        f"{fixed(settled.wrong_after, 1)}"
     )
     return "\n".join(lines)
 

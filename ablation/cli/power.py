@@ -45,7 +45,7 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
     text = "take the noise from another results folder, or from evaluations of a baseline and a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=text)
     add("--metric", metavar="NAME", help="metric of the evaluations in --pilot (default: as for `compare`)")
-    add("--item", metavar="NAME", help="column with the names of the items in --pilot (default: `item`)")
+    add("--item", metavar="NAME", help="column of the tables in --pilot that names the items (default: `item`)")
     text = "stated noise: standard deviation, over seeds, of the difference between two runs"
     add("--seed-sd", type=float, metavar="SD", help=text)
     text = "stated noise: standard deviation, over items, of the difference between two runs, averaged over many seeds"
@@ -59,7 +59,7 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint-sd", type=float, metavar="SD", help=text)
     text = "with stated noise: number of comparisons to correct for (default: 1)"
     add("--family", type=int, default=1, metavar="N", help=text)
-    text = "numbers of seeds to show (default: 3 to 20, or the interim analyses)"
+    text = "numbers of seeds to show (default: those of the interim analyses, or 3 to 20)"
     add("--seeds", type=int, nargs="+", metavar="N", help=text)
     text = "numbers of items to show (default: 1, 2 and 4 times the current number)"
     add("--items", type=int, nargs="+", metavar="N", help=text)
@@ -128,7 +128,6 @@ def _two(arguments: argparse.Namespace) -> bool:
 
 
 def _check_budget(search: Search, most: float) -> None:
-    """Raise ConfigError if no plan detects the effect within `most` device-hours."""
     problem, remedy = "the cost of a seed is not known", "leave out --hours, or name a study that has results"
     if not search.plans:
         problem = f"{MOST_SEEDS} seeds{size(search, max(search.evaluated))} do not detect {wanted(search)}"
@@ -138,7 +137,7 @@ def _check_budget(search: Search, most: float) -> None:
         if hours <= most:
             return
         plan = f"{seeds} seeds{size(search, evaluated)}"
-        problem = f"the cheapest plan that detects {wanted(search)} takes {device_time(hours)} ({plan})"
+        problem = f"the cheapest plan ({plan}) still needs {device_time(hours)} to detect {wanted(search)}"
         remedy = "pass more hours, or a larger effect"
     raise ConfigError("power", "--hours", most, problem, remedy)
 

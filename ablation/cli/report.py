@@ -90,7 +90,7 @@ def _written(path: Path) -> int:
 def declare_serve(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `serve`."""
     parser.description = (
-        "Show the report page and the running jobs in a browser on this machine. "
+        "Serve the report page and the running jobs to a browser on this machine. "
         "The page is updated while the grid runs."
     )
     add_shared(parser, "--results")

@@ -71,11 +71,8 @@ class Traced:
                 yield f"  with uncommitted changes{changes}"
             if untracked := list(map(printable, dict.fromkeys(name for stage in those for name in stage.untracked))):
                 yield f"  with files not under version control: {listed(untracked, _MOST_NAMES)}"
-        yield (
-            "to run these stages again:"
-            if self.rerun
-            else "another program made these runs; use that program to run them again"
-        )
+        imported = "another program made these runs; use that program to run them again"
+        yield "to run these stages again:" if self.rerun else imported
         yield from (f"  {command}" for command in self.rerun)
 
 

@@ -91,10 +91,10 @@ def _print_verdicts(study: verdicts.JudgedStudy, *, why: bool, all_columns: bool
         print(paragraph(f"{study.name}: {steps_in_words(steps)}"))
     if study.guarded and why:
         table = verdicts.guardrail_table([study]).drop(columns=["study", "why"])
-        print(f"{study.name}: guardrails, with p corrected for all comparisons and guardrails\n{as_text(table)}\n")
+        print(f"{study.name}: guardrails, corrected for all comparisons and guardrails\n{as_text(table)}\n")
     if study.comparisons and study.plan_changed:
-        said = "the analysis plan, its seeds or the rules of judging were changed after there were results"
-        print(f"{study.name}: {said} (see results/analysis_history.json)\n")
+        said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
+        print(f"{study.name}: {said} (see analysis_history.json in the results folder)\n")
 
 
 def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
@@ -137,7 +137,6 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
 
 
 def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows sorted by verdict, in the order of ORDER, and by p within a verdict."""
     place = rows["verdict"].map(ORDER.index)
     return rows.assign(_place=place).sort_values(["_place", "p"], kind="stable").drop(columns="_place")
 

@@ -34,7 +34,7 @@ _WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page in `folder` and the running jobs of `results`. Raises TrackerError if the port cannot be used."""
+    """Server of the page in `folder` and of the jobs of `results`. Raises TrackerError if the port cannot be used."""
 
     daemon_threads = True
 
@@ -45,7 +45,7 @@ class Server(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), Handler)
         except (OSError, OverflowError) as error:
             reason = str(getattr(error, "strerror", None) or error).lower()
-            remedy = "name another port with --port, or pass --port 0 for a free one"
+            remedy = "pass another number with --port, or --port 0 for a free port"
             raise TrackerError(f"port {port} cannot be used ({reason}); {remedy}") from None
 
     def server_bind(self) -> None:
@@ -80,7 +80,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handles the requests of a browser."""
+    """Handler of the requests of a browser."""
 
     server: Server
     timeout = 60.0
