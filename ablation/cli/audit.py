@@ -106,7 +106,7 @@ def _print(arguments: argparse.Namespace, what: str, published: PublishedFile, m
     else:
         for finding in findings:
             print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
-        counts = Counter(finding.severity for finding in findings)
+        counts: Counter[str] = Counter(finding.severity for finding in findings)
         nouns = {"error": "error", "warn": "warning", "note": "note"}
         print(f"{what}: {', '.join(counted(counts[severity], noun) for severity, noun in nouns.items())}")
     return int(any(finding.severity == "error" for finding in findings))

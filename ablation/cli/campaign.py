@@ -74,7 +74,8 @@ def run_campaign(arguments: argparse.Namespace) -> int:
     for option, value in (("--run", arguments.run_command), ("--metric", arguments.metric)):
         if value:
             remedy = "leave it out, or run `ablation campaign init`"
-            raise ConfigError("campaign", option, value, "works only with init", remedy)
+            problem = "works only with init" if option == "--run" else "works only with init or FILE"
+            raise ConfigError("campaign", option, value, problem, remedy)
     from ablation.campaign.repository import Repository
 
     if arguments.what == "verify":

@@ -96,7 +96,7 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
     add("study", metavar="STUDY", nargs="?")
     add("variant", metavar="VARIANT", nargs="?")
     add("--seed", type=int, help="seed of the run (default: the plan's first seed)")
-    add("--part", metavar="NAME", help="which model of the stage (default: the trained one), such as `critic`")
+    add("--part", metavar="NAME", help="another model of the stage, such as `critic` (default: the trained model)")
     add("--stage", metavar="STAGE", help="stage that wrote the model (default: the last stage that wrote one)")
     add("--step", type=int, help="step of a kept checkpoint (`keep_checkpoints`); default: the end of the stage")
     add("--from", dest="source", type=Path, metavar="DIR", help="export the model in this folder instead of a run's")
@@ -112,8 +112,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     from ablation.store.export import export, find_model
 
     if (arguments.source is None) == (arguments.variant is None):
-        problem = "is missing" if arguments.source is None else "cannot be combined with --from"
-        remedy = "pass STUDY and VARIANT, or a folder with --from"
+        problem, remedy = "cannot be combined with --from", "leave one out"
+        if arguments.source is None:
+            problem, remedy = "is missing", "name STUDY and VARIANT, or pass a folder with --from"
         raise ConfigError("export", "VARIANT", arguments.variant, problem, remedy)
     model = arguments.source or find_model(
         results_folder(arguments),
