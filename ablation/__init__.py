@@ -1,8 +1,8 @@
-"""The tracker: variants, plan, store, verdicts, tables. It never imports torch, transformers, snakemake or trainers.
+"""The ablation tracker. It never imports torch, transformers, snakemake or trainers.
 
-From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.leaderboard({name: a, ...})`,
-`ablation.judge(child, parent)` (docs/reference/python.md). They are imported when they are used, so that `import
-ablation` costs nothing.
+From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.leaderboard({name: a, ...})` and
+`ablation.judge(child, parent)` (docs/reference/python.md). These are imported on first use, so that `import ablation`
+is fast.
 """
 
 from importlib import import_module

@@ -1,10 +1,4 @@
-"""The tracker in Python: the results of the commands as data frames and records.
-
-`import ablation` has the same names. open(results) -> Results                 the results of a grid or an import
-compare(a, b) -> Verdict                 two evaluations: paths, frames or arrays leaderboard(evaluations) ->
-Leaderboard  several evaluations, each against the first or in all pairs judge(child, parent, items) -> Verdict   arrays
-[seeds, items]
-"""
+"""The tracker in Python: results as data frames, and verdicts on evaluations; `import ablation` has the same names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -54,12 +48,12 @@ class Verdict:
 
     @cached_property
     def row(self) -> Mapping[str, Any]:
-        """Values of the comparison, as the command prints them with `--json`; a missing value is None."""
+        """Values of the comparison by name, as the commands print them with `--json`; a missing value is None."""
         return self._row()
 
     @cached_property
     def text(self) -> str:
-        """The comparison as the text that the command prints."""
+        """The comparison in words, as `ablation compare` or `ablation diff` prints it."""
         return self._text()
 
     def __getattr__(self, name: str) -> Any:
@@ -92,11 +86,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Several systems and the judgement on them, as `ablation compare A B C` gives it."""
+    """Several systems and the verdicts on them, as `ablation compare A B C` prints them."""
 
     standings: pd.DataFrame  # of three or more systems, the best first: system, mean, low, high, groups
     comparisons: pd.DataFrame  # a row per comparison, with the keys of `Verdict.row`
-    text: str  # as the command prints it
+    text: str  # what `ablation compare` prints
     notes: list[str]
 
     def __str__(self) -> str:
@@ -107,7 +101,7 @@ class Leaderboard:
 
 
 class Results:
-    """A results folder, read as pandas frames or, with SQL, as Arrow tables. Close it after use, or use `with`."""
+    """A results folder, read as data frames; `study=None` means all studies. Close it after use, or use `with`."""
 
     def __init__(self, results: str | Path = "results") -> None:
         """Open the database and update it if necessary. Raises TrackerError if the database cannot be updated."""
@@ -121,7 +115,7 @@ class Results:
         self.close()
 
     def close(self) -> None:
-        """Release the database."""
+        """Close the database."""
         self._store.close()
 
     @property
@@ -130,25 +124,28 @@ class Results:
         return self._store.studies()
 
     def verdicts(self, study: str | None = None) -> pd.DataFrame:
-        """Return a row for each comparison, as `ablation verdicts --csv` prints it."""
+        """Return a row for each comparison, with the columns of `ablation verdicts --csv`."""
         check_study(self._store, "verdicts", study)
         return comparison_table(judge_studies(self._store, study))
 
     def metrics(self, study: str | None = None) -> pd.DataFrame:
-        """Return the final metrics of runs that succeeded: study, variant, seed, metric, value."""
+        """Return the final metrics of runs that succeeded, with the columns study, variant, seed, metric and value."""
         return self._view("results", study)
 
     def items(self, study: str | None = None) -> pd.DataFrame:
-        """Return items of runs that succeeded: study, variant, seed, subset, protocol, name, item, value, cluster."""
+        """Return the items of runs that succeeded.
+
+        The columns are study, variant, seed, subset, protocol, name (of the value), item, value and cluster.
+        """
         columns = "study, variant, seed, subset, protocol, name, item, value, cluster"
         return self._view(f"(SELECT {columns} FROM finals JOIN items USING (key))", study)
 
     def curves(self, study: str | None = None) -> pd.DataFrame:
-        """Return the training metrics: study, variant, seed, stage, step, metric, value."""
+        """Return the training metrics, with the columns study, variant, seed, stage, step, metric and value."""
         return self._view("curves", study)
 
     def runs(self, study: str | None = None) -> pd.DataFrame:
-        """Return all runs: study, variant, seed, state, reason, wall_s."""
+        """Return all runs, with the columns study, variant, seed, state, reason (of a failure) and wall_s (seconds)."""
         return self._view("runs", study)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
@@ -156,13 +153,13 @@ class Results:
         return self._store.sql(query, parameters)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Return the rows of a query as an Arrow table, which Polars, DuckDB and others read without a copy."""
+        """Return the rows of an SQL query as an Arrow table, which Polars, DuckDB and others read without a copy."""
         return self._store.arrow(query, parameters)
 
     def forest(
         self, study: str, *, against: Literal["parent", "root"] = "parent", order: Literal["tree", "effect"] = "tree"
     ) -> Any:
-        """Draw the forest plot of a study, with the rows of `ablation figures`, and return matplotlib's axes.
+        """Draw the forest plot of a study, as `ablation figures` does, and return its matplotlib axes.
 
         Raises:
             TrackerError: matplotlib is not installed, or nothing is compared.
@@ -175,15 +172,18 @@ class Results:
         return axes
 
     def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
-        """Return the changes from variant `a` to `b`, as `row["changes"]`, and how much `b` differs from `a`."""
+        """Return the effect of variant `b` against variant `a`; `row["changes"]` lists the settings that differ.
+
+        Raises ConfigError if no study, or more than one, has both variants.
+        """
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
             among = [name for name in self.studies if study in (None, name)]
             known = [variant.name for name in among for variant in self._store.variants(name, helpers=True)]
             absent = [name for name in (a, b) if name not in known]
-            problem = f"are in {len(having)} studies" if having else "are not in one study"
+            problem = f"are in {len(having)} studies" if having else "are not in the same study"
             problem = "are the same variant" if a == b else problem
-            studies = f"name two variants of the same study; the studies are {', '.join(self.studies)}"
+            studies = f"name two different variants, and pass study=, one of {', '.join(having or self.studies)}"
             remedy = suggest(absent[0], known) if absent else studies
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
@@ -205,9 +205,9 @@ class Results:
         sample_sd: float | None = None,
         checkpoint_sd: float | None = None,
     ) -> pd.DataFrame:
-        """Return, for each number of seeds and items, the detectable effect and device-hours, as `ablation power` does.
+        """Return the minimum detectable effect and the device-hours for each number of seeds and items.
 
-        The arguments are the command's options; a number stands for a list of one.
+        The arguments are the options of `ablation power`; a single number is treated as a list of one.
         """
         check_study(self._store, "power", study)
         request = Request(
@@ -238,7 +238,7 @@ def _numbers(given: int | Sequence[int]) -> Sequence[int]:
 
 
 def open(results: str | Path = "results") -> Results:
-    """Open the results of a grid or an import."""
+    """Open a results folder, which a grid or an import has written."""
     return Results(results)
 
 
@@ -280,7 +280,8 @@ def compare(
 
     What is compared:
         metric, item: the metric, or the columns of a table with the values and with the names of the items.
-        filter: an lm-eval filter. tasks: compare only these. at: read only files in folders with this name.
+        filter: an lm-eval filter. tasks: compare only these tasks.
+        at: read only files that have this name or are in a folder with this name, such as checkpoint-2000.
         cluster: the lm-eval field that correlated items share, such as a passage.
         pass_at, cons_at, all_at: compare the chance that any, most or all of K samples are right.
         errors: how to treat items that have no value because of an error: refuse, fail (count as 0) or leave-out.
@@ -288,21 +289,21 @@ def compare(
         weight: whether tasks or items have equal weight in the effect.
     How it is judged:
         direction: max, min, target:0.5 or {"target": 0.5}. margin: the smallest difference that matters.
-        alpha: the error rate. claim: recipe (all seeds) or checkpoints (these runs only).
+        alpha: the significance level. claim: recipe (all seeds) or checkpoints (these runs only).
     Which runs are paired:
         seeds: paired or independent. seed_from: a regular expression whose group matches the seed in a path.
-        latest: read the newest evaluation of a run. without: runs that may be missing, such as new:5.
+        latest: read only the newest evaluation of a run. without: runs to leave out, such as new:5.
     What may differ:
         allow: prompt, target, task, identical or scale. common_items: leave out items that are missing from any run.
     What is shown:
         names: of the baseline and the candidate. changed_items: number of improved and of worsened items.
 
     Raises:
-        ConfigError: the files cannot be read or compared; it names file, key, value and remedy.
+        ConfigError: the files cannot be read or compared; the text names file, key, value and remedy.
     """
     if names is not None and len(names) != 2:
         remedy = "pass the names of the baseline and the candidate"
-        raise ConfigError("compare", "names", names, "does not consist of two names", remedy)
+        raise ConfigError("compare", "names", names, "is not a pair of names", remedy)
     result = _compared(
         [_evaluation(a), _evaluation(b)],
         names,
@@ -343,14 +344,14 @@ def compare(
 def leaderboard(
     evaluations: Any, *, by: str | Sequence[str] = (), all_pairs: bool = False, **options: Any
 ) -> Leaderboard:
-    """Judge several evaluations against the first one, and sort them by their means.
+    """Judge several evaluations, each against the first one by default, and sort them by their means.
 
         ablation.leaderboard({"base": "runs/base", "wide": "runs/wide", "deep": "runs/deep"}, margin=0.01).standings
         ablation.leaderboard("agents/*/eval_results.json", all_pairs=True).comparisons
         ablation.leaderboard(frame, by="model")
 
-    evaluations: {name: an evaluation as for `compare`}, or paths and patterns, each match of which is a system.
-    by: columns, or settings in the files; each combination of their values is a system of one evaluation.
+    evaluations: {name: an evaluation as for `compare`}, or paths and patterns; each match is one system.
+    by: columns, or settings in the files; each combination of their values is one system.
     all_pairs: compare every pair. The options are those of `compare`; the first of `names` is the baseline.
 
     Raises:
@@ -374,13 +375,12 @@ def leaderboard(
 
 
 def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> ComparisonResult:
-    """Convert the options from their Python form to that of the command, and compare evaluations."""
     if isinstance(direction := options.get("direction"), Mapping):
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
     if len(sides) < 2 and not options["by"]:
-        raise ConfigError("compare", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
+        raise ConfigError("leaderboard", "", None, "needs two evaluations", "pass a second evaluation, or by=")
     return compare_evaluations(sides, names, **options)
 
 
@@ -396,25 +396,27 @@ def judge(
     clusters: Sequence[Any] | None = None,
     **options: Any,
 ) -> Verdict:
-    """Judge two arrays with the same seeds and items: [seeds, items], [items] of one seed, or [seeds, items, samples].
+    """Judge the array `child` against the array `parent`, which has the same seeds and items.
 
-    items: names of the items, by default numbers. clusters: a label per item that correlated items share. The options
-    are those of `compare`; with `seeds="independent"`, the arrays may have different numbers of runs.
+    The shape of both is [seeds, items], [items] for one seed, or [seeds, items, samples]. items: names of the items
+    (default: numbers). clusters: for each item a label, which correlated items share. The options are those of
+    `compare`; with `seeds="independent"`, the arrays may have different numbers of runs. Raises ConfigError if the
+    shapes differ or the arrays cannot be compared.
     """
     shapes = [np.shape(group) if np.ndim(group) > 1 else (1, *np.shape(group)) for group in (child, parent)]
     apart = options.get("seeds") == "independent"
     if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):
         problem, remedy = (
-            f"differs from the shape of the parent, {np.shape(parent)}",
+            f"differs from parent.shape = {np.shape(parent)}",
             "pass arrays with the same seeds and items; if only the number of runs differs, pass seeds='independent'",
         )
-        raise ConfigError("judge", "child", np.shape(child), problem, remedy)
+        raise ConfigError("judge", "child.shape", np.shape(child), problem, remedy)
     groups = [Values(array, items, clusters) for array in (parent, child)]
     return compare(*groups, **{"names": ("parent", "child"), **options})
 
 
 def _evaluation(given: Any) -> Evaluated:
-    """Convert paths, an array or a frame to the form that the comparison takes."""
+    """Convert paths, an array or a frame to the form that `compare_evaluations` takes."""
     if isinstance(given, Values):
         return given
     if isinstance(given, str | Path):

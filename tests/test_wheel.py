@@ -144,5 +144,5 @@ def test_the_light_install_compares_and_says_what_it_lacks(wheel, tmp_path):
     assert refused.returncode == 2
     assert needed.format("tensorboard", "tensorboard") in refused.stdout
     said = well(program, "init", "project", cwd=tmp_path)
-    assert "Snakemake is not installed yet; run: pip install 'ablation-tracker[grid]'" in said
+    assert "Snakemake is not installed; install it with: pip install 'ablation-tracker[grid]'" in said
     assert "4 variants, 20 runs" in well(program, "validate", cwd=tmp_path / "project")

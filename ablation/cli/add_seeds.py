@@ -24,23 +24,22 @@ def declare_add_seeds(parser: argparse.ArgumentParser) -> None:
     add("study", metavar="STUDY")
     add("--budget", type=float, required=True, metavar="HOURS", help="maximum device-hours to spend")
     add("--dry-run", action="store_true", help="show the next round without running it")
-    add("--cores", default="all", help="CPU cores for snakemake (default: all)")
-    add("--gpus", type=int, help="number of accelerators (default: from configs/config.yaml)")
+    add("--cores", default="all", help="number of CPU cores for Snakemake (default: all)")
+    add("--gpus", type=int, help="number of devices, such as GPUs (default: from configs/config.yaml)")
     add("--config", nargs="*", default=[], metavar="KEY=VALUE", help="override settings, as `snakemake --config` does")
     add_shared(parser, "--json")
 
 
 def run_add_seeds(arguments: argparse.Namespace) -> int:
-    """Run the grid in rounds with more seeds; print the verdicts and the cost."""
+    """Run the grid in rounds, each with more seeds; print the verdicts and the cost."""
     if not arguments.dry_run:
         need("snakemake", "`ablation add-seeds`")
     overrides = overrides_of(arguments.config)
     results = results_folder(arguments, overrides)
     if (results / "imported" / arguments.study / "study.json").exists():
         remedy = "run more seeds with the program that made the runs, then import all runs again"
-        raise ConfigError(
-            "add-seeds", "STUDY", arguments.study, "was imported, so `add-seeds` cannot run more seeds", remedy
-        )
+        problem = "was imported, so `add-seeds` cannot run more seeds"
+        raise ConfigError("add-seeds", "STUDY", arguments.study, problem, remedy)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     output = sys.stderr if arguments.json else None

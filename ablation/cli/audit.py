@@ -1,4 +1,4 @@
-"""The command `audit`: check the published numbers of a study, or any table, and compare them with the results."""
+"""The command `audit`: check a study's published numbers against arithmetic and its results, or check any table."""
 
 import argparse
 from collections import Counter
@@ -10,36 +10,42 @@ from ablation.cli.common import add_shared, open_store, print_json, results_fold
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 
 OF_A_TABLE = ("items", "target", "runs", "percent", "columns")
 
 
 def declare_audit(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `audit`."""
-    parser.description = "Check a study's published numbers and compare them with its results, or check any table."
+    parser.description = (
+        "Check whether a study's published numbers are possible, consistent and larger than chance, and compare them "
+        "with its results. With --table, check any table."
+    )
     add_shared(parser, "--results")
     add = parser.add_argument
     add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
     text = "a CSV file to check instead of STUDY; its first column names the rows"
     add("--table", type=Path, metavar="FILE", help=text)
-    text = "number of evaluation items: one number for all columns except the mean, or NAME=N for each column"
+    text = "number of evaluation items: one for all columns except the mean, one per column, or NAME=N for some columns"
     add("--items", nargs="+", metavar="N", help=text)
-    add("--target", metavar="RATE", help="the numbers are distances between a rate and this target, such as 0.5")
-    add("--runs", type=int, metavar="N", help="number of training runs that each printed number averages")
+    add("--target", metavar="RATE", help="target rate, such as 0.5, if the numbers are distances from it")
+    add("--runs", type=int, metavar="N", help="number of training runs over which each number is averaged")
     add("--percent", action="store_true", help="the numbers are percentages without a %% sign")
     add_shared(parser, "--json")
     add("--columns", nargs="+", metavar="NAME", help="check only these columns (default: all)")
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Print one sentence per finding; the exit status is 1 if any finding is an error."""
+    """Print one sentence for each finding; return 1 if any finding is an error, else 0."""
     if (arguments.table is None) == (arguments.study is None):
-        problem = "is missing" if arguments.table is None else "cannot be combined with --table"
-        raise ConfigError("audit", "STUDY", arguments.study, problem, "write `audit STUDY` or `audit --table FILE.csv`")
+        problem, remedy = "is missing", "name a study, or pass --table FILE.csv"
+        if arguments.study is not None:
+            problem, remedy = "cannot be combined with --table", "leave one out"
+        raise ConfigError("audit", "STUDY", arguments.study, problem, remedy)
     if arguments.table is not None:
         return _audit_table(arguments)
     if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
-        remedy = "write the value into configs/published/<name>.yaml"
+        remedy = "leave it out, or write the value into configs/published/<name>.yaml"
         raise ConfigError("audit", f"--{given[0]}", None, "works only with --table", remedy)
     file, published = _published(arguments.study)
     return _print(arguments, str(file), published, _ours(arguments, published))
@@ -70,8 +76,9 @@ def _published(study: str) -> tuple[Path, PublishedFile]:
     name = (load_yaml(study_file).get("published") if study_file.exists() else None) or study
     file = configs / "published" / f"{name}.yaml"
     if not file.exists():
-        known = suggest(name, sorted(path.stem for path in file.parent.glob("*.yaml")))
-        raise ConfigError("audit", "STUDY", study, "has no published numbers", known)
+        known = sorted(path.stem for path in file.parent.glob("*.yaml"))
+        remedy = suggest(name, known, "files in configs/published")
+        raise ConfigError("audit", "STUDY", study, "has no published numbers", remedy)
     return file, load_published(file)
 
 
@@ -99,6 +106,7 @@ def _print(arguments: argparse.Namespace, what: str, published: PublishedFile, m
     else:
         for finding in findings:
             print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
-        counts = Counter(finding.severity for finding in findings)
-        print(f"{what}: {', '.join(f'{counts[severity]} {severity}' for severity in ('error', 'warn', 'note'))}")
+        counts: Counter[str] = Counter(finding.severity for finding in findings)
+        nouns = {"error": "error", "warn": "warning", "note": "note"}
+        print(f"{what}: {', '.join(counted(counts[severity], noun) for severity, noun in nouns.items())}")
     return int(any(finding.severity == "error" for finding in findings))

@@ -22,44 +22,39 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "ablation campaign               report the campaign in this repository\n"
         "ablation campaign init          start a campaign: measure HEAD three times and write campaign.toml\n"
-        "ablation campaign verify        verify the provisional champion now\n"
-        "ablation campaign results.tsv   judge the table of a past campaign"
+        "ablation campaign verify        verify the best commit so far (the provisional champion) now\n"
+        "ablation campaign results.tsv   judge the attempts in the table of a past campaign"
     )
-    parser.add_argument(
-        "what", nargs="?", metavar="init | verify | FILE", help="what to do (default: report the campaign)"
-    )
-    text = "metric that the command prints once, as NAME:min or NAME:max; with FILE, the name of a column"
+    text = "what to do (default: report the campaign)"
+    parser.add_argument("what", nargs="?", metavar="init | verify | FILE", help=text)
+    text = "metric that the command prints once, as NAME:min or NAME:max; with FILE, the name of its column"
     parser.add_argument("--metric", metavar="NAME", help=text)
     add = parser.add_argument_group("init").add_argument
     add("--run", dest="run_command", metavar="CMD", help='training command, such as "uv run train.py"')
     text = "file that contains the metric, if the command does not print it"
     add("--metric-file", default="", metavar="PATH", help=text)
-    text = "file with the metric of each item, in any format that `compare` reads; trials are judged by its mean"
+    text = "file with the metric of each item, in any format that `compare` reads; trials are judged by the mean"
     add("--items", default="", metavar="FILE", help=text)
-    add("--verify-run", default="", metavar="CMD", help="command that only verifications run, instead of --run")
-    text = "files that compute the metric, which neither trials nor runs may change"
+    add("--verify-run", default="", metavar="CMD", help="command for verifications (default: that of --run)")
+    text = "files that compute the metric; neither trials nor runs may change them"
     add("--locked", nargs="+", default=[], metavar="PATH", help=text)
     text = "files that git ignores but runs need, such as data or .venv"
     add("--link", dest="links", nargs="+", default=[], metavar="PATH", help=text)
-    add("--margin", type=float, metavar="M", help="margin within which a simplification is equivalent")
+    add("--margin", type=float, metavar="M", help="difference within which a simplification counts as equivalent")
     add("--budget", type=float, metavar="HOURS", help="limit on the total hours of all runs (default: no limit)")
     text = "time limit of a run in minutes (default: 3 times the baseline's time)"
     add("--time-limit", type=float, metavar="MIN", help=text)
     text = "refuse runs that end within this many seconds (default: a tenth of the baseline's time)"
     add("--min-seconds", type=float, metavar="S", help=text)
     add("--gpus", type=int, default=1, metavar="N", help="devices per run, if the machine has any (default: 1)")
-    add("--tag", action="store_true", help="tag verified champions in git as verified/N")
-    text = "steps: verify when a verification is worth its runs; confirm: verify every step (default: steps)"
+    add("--tag", action="store_true", help="tag each verified commit in git as verified/N")
+    text = "steps (default): verify once few runs suffice, or after 8 kept commits; confirm: verify each kept commit"
     add("--policy", choices=("steps", "confirm"), default="steps", help=text)
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
     text = 'arguments that pass a seed to the command, such as "--seed {seed}"'
     seed("--seed-arg", default="", metavar="WORDS", help=text)
-    seed(
-        "--seed-env",
-        default="",
-        metavar="NAME",
-        help="environment variable that passes the seed, instead of --seed-arg",
-    )
+    text = "environment variable that passes the seed to the command"
+    seed("--seed-env", default="", metavar="NAME", help=text)
     output = parser.add_argument_group("report")
     add_shared(output, "--json")
     output.add_argument("--html", type=Path, metavar="PATH", help="also write the report as an HTML page to this file")
@@ -70,15 +65,14 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
 
 def run_campaign(arguments: argparse.Namespace) -> int:
     """Start, verify or report the campaign, or judge the table of a past one."""
-    if arguments.what == "init":
+    task = {None: "the report", "init": "init", "verify": "verify"}.get(arguments.what, "FILE")
+    _refuse_unused(arguments, task)
+    if task == "init":
         return _init(arguments)
-    if arguments.what not in (None, "verify"):
+    if task == "FILE":
         from ablation.cli.past_campaign import judge_past
 
         return judge_past(Path(arguments.what), arguments)
-    if arguments.run_command or arguments.metric:
-        remedy = "run `ablation campaign init`"
-        raise ConfigError("campaign", "--run", arguments.run_command, "works only with init", remedy)
     from ablation.campaign.repository import Repository
 
     if arguments.what == "verify":
@@ -96,6 +90,20 @@ def run_campaign(arguments: argparse.Namespace) -> int:
     else:
         print(in_words(campaign))
     return 0
+
+
+def _refuse_unused(arguments: argparse.Namespace, task: str) -> None:
+    """Raise a ConfigError for an option that this task would ignore."""
+    uses = {"what": (task,), "metric": ("init", "FILE"), "sd": ("FILE",), "html": ("the report",)}
+    uses["json"] = ("the report", "verify", "FILE")
+    parser = argparse.ArgumentParser()
+    declare_campaign(parser)
+    for name, default in vars(parser.parse_args([])).items():
+        tasks = uses.get(name, ("init",))
+        if task not in tasks and getattr(arguments, name) != default:
+            option = {"run_command": "--run", "links": "--link"}.get(name, f"--{name.replace('_', '-')}")
+            problem = "cannot be combined with init" if len(tasks) > 2 else f"works only with {' or '.join(tasks)}"
+            raise ConfigError("campaign", option, None, problem, "leave it out")
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -121,11 +129,14 @@ def _init(arguments: argparse.Namespace) -> int:
         write_table(campaign)
     print(in_words(campaign))
     if len(campaign.start["locked"]) == 2:
-        print("no file is locked, so a trial may change how the metric is computed; name such files with --locked")
+        print(
+            "no file is locked, so a trial may change how the metric is computed; to prevent this, start again with "
+            "--locked and the files that compute it"
+        )
     if settings.verify_run and not repository.tracked(settings.held_out):
         print(
-            "--run names every file that --verify-run names, so trials can see all files of the verification; "
-            "name a file in --verify-run that --run does not name"
+            "--run names every file that --verify-run names, so trials can see all files of a verification; "
+            "to hide one, run `ablation campaign init` again with a --verify-run that names another file"
         )
     return 0
 
@@ -134,14 +145,15 @@ def declare_try(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `try`."""
     parser.description = (
         "Run the code of HEAD, or of the working tree if it has changes, and say whether the loop should keep it.\n"
-        "Exit code: 0 keep the commit; 10 reset it; 11 run again; 12 it crashed; 13 refused; 2 bad input.\n"
+        "Exit code: 0 keep the commit; 10 reset it; 11 run the command again; 12 the commit crashed; 13 the trial was "
+        "refused; 2 bad input.\n"
         "Start with: ablation campaign init"
     )
     add = parser.add_argument
-    add("--why", required=True, metavar="TEXT", help="description of the change, for the ledger")
-    text = "better, or not-worse for a simplification that must be equivalent within the margin (default: better)"
+    add("--why", required=True, metavar="TEXT", help="description of the change, for results.tsv")
+    text = "better (default), or not-worse for a simplification, which must be equivalent within the margin"
     add("--claim", choices=("better", "not-worse"), default="better", help=text)
-    add("--margin", type=float, metavar="M", help="margin of --claim not-worse (default: the campaign's)")
+    add("--margin", type=float, metavar="M", help="margin for --claim not-worse (default: the campaign's)")
     add_shared(parser, "--json")
 
 
@@ -159,7 +171,7 @@ def run_try(arguments: argparse.Namespace) -> int:
 
 
 def answered(command: str, ask: "Callable[[], Answer]", *, as_json: bool) -> int:
-    """Print an answer and return its exit code; if a file cannot be written, the code means `run again`."""
+    """Print the answer of `ask` and return its exit code; on an OSError, return the code for `run again`."""
     from ablation.campaign.trial import AGAIN
 
     try:

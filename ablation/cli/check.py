@@ -1,6 +1,6 @@
 """`ablation check`: run one variant with one seed in a separate folder, and check the output against the study file.
 
-The grid does not use this run. The command's output is kept, so that a corrected `collect` needs no rerun.
+The grid does not use this run. The output of the command is kept, so that a corrected `collect` needs no rerun.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from ablation.config.study import Study
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.display import listed
 from ablation.contract.errors import TrackerError
-from ablation.contract.numbers import alone, duration, stated
+from ablation.contract.numbers import alone, counted, duration, stated
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state
 from ablation.plan.build import build_plan
@@ -38,9 +38,8 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         "Run one variant with one seed in a separate folder, read the output, and report problems. The grid does not "
         "use this run."
     )
-    parser.add_argument(
-        "study", metavar="STUDY[/VARIANT]", help="a study, or a variant of it (default: the first variant)"
-    )
+    text = "a study, or a variant of it (default: the first variant)"
+    parser.add_argument("study", metavar="STUDY[/VARIANT]", help=text)
     add_shared(parser, "--scale", "--config", "--results")
 
 
@@ -56,15 +55,15 @@ def run_check(arguments: argparse.Namespace) -> int:
         raise problem
     alone.write()
     place = alone.settings.results
-    print(f"{name}/{run.variant} seed {run.seed}, in {place}; the grid does not use this run", flush=True)
+    print(f"{name}/{run.variant} with seed {run.seed} runs in {place}; the grid does not use this run", flush=True)
     states = {stage.id: _run(plan, stage) for stage in alone.content.stages}
     for id, state in states.items():
         if state.state != "ok":
             print(f"problem: {id}: {state.state}: {state.reason}")
         if state.unread:
             print(
-                "    the files of the stage are kept; correct `collect`, then run `check` again, which reads the kept "
-                "files without rerunning the stage"
+                "    the files of the stage are kept; correct `collect`, then run `check` again, which reads these "
+                "files without running the stage again"
             )
     if any(state.state != "ok" for state in states.values()):
         return 1
@@ -78,7 +77,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def left_of_the_example(study: Study) -> Iterator[str]:
-    """Yield a note for each text of the example project that is left in a study with another command."""
+    """Yield a note for each text of the example project in a study that no longer runs the example's command."""
     example = TEMPLATE / "configs" / "studies" / "example"
     example_study = load_yaml(example / "_study.yaml")
     if [stage.command for stage in study.stages.values()] == [
@@ -128,14 +127,14 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
 def _found(store: Store) -> Iterator[str]:
     """Yield lines that name the metrics and the items that were read."""
     query = """SELECT name, count(*) FROM run_stages JOIN metrics USING (key) GROUP BY name ORDER BY name"""
-    names = [f"{name} ({count})" if count > 1 else name for name, count in store.rows(query)[1]]
+    names = [f"{name} ({count} steps)" if count > 1 else name for name, count in store.rows(query)[1]]
     yield f"metrics: {listed(names, _SHOWN) or 'none'}"
     query = """SELECT concat_ws('/', protocol, subset, name), count(*), avg(value), min(value), max(value)
                FROM finals JOIN items USING (key) GROUP BY ALL ORDER BY ALL"""
     rows = store.rows(query)[1]
     same = {name for name, _, _, low, high in rows if low == high}
     found = [
-        f"{name} ({n} items, {f'all {stated(mean)}' if name in same else f'mean {alone(mean)}'})"
+        f"{name} ({counted(n, 'item')}, {f'all {stated(mean)}' if name in same else f'mean {alone(mean)}'})"
         for name, n, mean, *_ in rows
     ]
     none = "none, but verdicts need items; name a reader of items in `collect`, or write a single number as one item"
@@ -143,7 +142,7 @@ def _found(store: Store) -> Iterator[str]:
 
 
 def _memory(states: Mapping[str, StageState]) -> str:
-    """Return a line with each stage's peak memory: that of the device or, if no device was used, of the process."""
+    """Return a line with the peak memory of each stage: of the device or, if it used no device, of the process."""
     peaks = [
         f"{id} {state.device_memory_mb:,.0f} MB on the device"
         if state.device_memory_mb

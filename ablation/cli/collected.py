@@ -1,11 +1,11 @@
 """Read the metrics and items of a stage from the output of its command, with the readers that `collect` names.
 
 The stage's runner calls `collect` when the command has succeeded. The readers are those that ablation.config.formats
-names for `collect`. Files that only an earlier, killed attempt wrote do not count, unless they are in a folder of logs
+names for `collect`. Files that only an earlier, killed attempt wrote are ignored, unless they are in a folder of logs
 to which this attempt added files.
 
-Readers name evaluations during training as subsets `step N`. Items of the largest N of their protocol are repeated as
-the subset `last`.
+Readers name evaluations during training as subsets `step N`. The items of each protocol's largest N are repeated as the
+subset `last`.
 
 If a run kept the model of an earlier step, according to its settings or to `at`, this step is logged as `kept_step`.
 Final metrics are then those up to this step, and the subset `last` repeats the last evaluation up to this step, also in
@@ -49,11 +49,12 @@ Metrics = dict[tuple[int, str], float]
 def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
     """Return the metrics and items that the readers find below `output`.
 
-    wanted: `{reader, place}`, with a file, a folder or a pattern as the place, and for a table optionally `{columns,
-    values}`. If two readers find the same metric and step, the last one counts. left: files below `output` to ignore.
+    wanted: mappings with the keys `reader`, `place` (a file, a folder or a pattern) and optionally `at` and, for a
+    table, `columns` and `values`. If two readers find the same metric and step, the last one counts.
+    left: paths, relative to `output`, of files to ignore because an earlier attempt wrote them.
 
     Raises ConfigError if a reader finds nothing, several runs, a file that it cannot read, or an item whose value is
-    not a number.
+    not a number, and TrackerError if a reader has lost items.
     """
     metrics: Metrics = {}
     items: list[pa.Table] = []
@@ -83,7 +84,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
 def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[ImportedRun]:
     """Return the runs that a reader finds; files that cannot be read are named in the log.
 
-    Only the tracker's own formats, `items` and `metrics`, may give several.
+    Only the tracker's own formats, `items` and `metrics`, may give several runs.
     """
     reader, place = entry["reader"], entry["place"]
     read = load_reader(reader, "collect")
@@ -105,17 +106,16 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
         runs = read(path, partial(_say, reader), **more)
         found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:
-        problem = "contains only files from an earlier attempt, and none from this attempt"
-        raise ConfigError(
-            output / place, "collect", reader, problem, "make the command write its files every time it succeeds"
-        )
+        problem = "contains only files from an earlier attempt of the stage"
+        remedy = "make the command write its files every time it succeeds"
+        raise ConfigError(output / place, "collect", reader, problem, remedy)
     if not found:
-        remedy = "correct the path or the command"
+        remedy = "correct the path, or make the command write its files there"
         raise ConfigError(output / place, "collect", reader, "contains nothing to read", remedy)
     if len(found) > 1 and reader not in _OWN:
         names = ", ".join(run.name for run in found[:5])
         problem = f"contains {len(found)} runs ({names}), but a stage may leave only one run"
-        raise ConfigError(output / place, "collect", reader, problem, f"name the path of one run: {{{reader}: PATH}}")
+        raise ConfigError(output / place, "collect", reader, problem, f"name one run in `collect`: {{{reader}: PATH}}")
     return found
 
 
@@ -137,21 +137,21 @@ def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
         return entry.get("at")
     kept = entry.get("at")
     if kept is None:
-        remedy = "for another step write `at: STEP` in `collect`"
+        remedy = "for another step, write `at: STEP` in `collect`"
         kept = kept_step(run, lambda line: _say(entry["reader"], f"{run.source}: {line}"), remedy)
     if kept is None or kept >= pc.max(run.metrics["step"]).as_py():
         return None
     _say(
         entry["reader"],
-        f"{run.source}: final values are those of the kept model, at step {kept}; for the last step write `at: last`",
+        f"{run.source}: final values are those of the kept model, at step {kept}; for the last step, write `at: last`",
     )
     return int(kept)
 
 
 def _with_last(items: pa.Table, kept: int | None) -> pa.Table:
-    """Return the items, with a further subset `last` for each protocol.
+    """Return the items, with a further subset `last` for each protocol that has subsets `step N`.
 
-    The subset `last` repeats the protocol's last subset `step N` up to the step `kept`.
+    The subset `last` repeats the last of these up to the step `kept` or, if all are later, the last of all.
     """
     every: dict[str, set[int]] = {}
     for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():

@@ -1,4 +1,4 @@
-"""Options and helpers that several commands share. Imports the settings and the database only on use."""
+"""Options and helpers that several commands share. The settings and the database are imported only on use."""
 
 import os
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ablation.show.gated import Gated
     from ablation.store.database import Store
 
-JSON_SCHEMA = 1  # raised if a key changes its meaning or goes; docs/reference/python.md
+JSON_SCHEMA = 1  # increased if a key is removed or changes its meaning; docs/reference/python.md
 
 
 _SHARED: dict[str, dict[str, Any]] = {
@@ -48,18 +48,18 @@ _SHARED: dict[str, dict[str, Any]] = {
         "nargs": "+",
         "metavar": "VARIANT:SEED",
         "default": [],
-        "help": "runs that may be missing or failed; the other variant's run with the same seed is also left out",
+        "help": "leave out these runs, which may be missing or failed, and the other variant's runs with these seeds",
     },
     "--markdown": {
         "action": "store_true",
-        "help": "print Markdown, and append it to the file that GITHUB_STEP_SUMMARY names",
+        "help": "print Markdown; if GITHUB_STEP_SUMMARY names a file, also append it to this file",
     },
 }
 REQUIREMENTS = ("not-worse", "better", "equivalent")
 
 
 def add_shared(parser: Any, *names: str) -> None:
-    """Declare shared options, by name, in a parser or in a group of its options."""
+    """Add the shared options with these names to a parser, or to a group of its options."""
     for name in names:
         parser.add_argument(name, **_SHARED[name])
 
@@ -76,7 +76,7 @@ def overrides_of(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
-    """Return the folder that `--results` or else the settings name; `results` if there are no settings."""
+    """Return the folder given by `--results`, else by the settings; without settings, return `results`."""
     if arguments.results is not None:
         check_decoded(Path(arguments.results))
         return Path(arguments.results)
@@ -85,7 +85,7 @@ def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = N
 
 
 def reports_folder(arguments: Namespace) -> Path:
-    """Return the folder that `--reports` or else the settings name; `reports` if there are no settings."""
+    """Return the folder given by `--reports`, else by the settings; without settings, return `reports`."""
     if arguments.reports is not None:
         return Path(arguments.reports)
     settings = _settings()
@@ -93,10 +93,7 @@ def reports_folder(arguments: Namespace) -> Path:
 
 
 def claimed_reports(arguments: Namespace) -> Path:
-    """Return the reports folder.
-
-    Raises ConfigError if the folder already holds the reports of another results folder.
-    """
+    """Return the reports folder. Raises ConfigError if it already holds the reports of another results folder."""
     from ablation.plan.collected import claim_reports
 
     reports = reports_folder(arguments)
@@ -105,7 +102,7 @@ def claimed_reports(arguments: Namespace) -> Path:
 
 
 def print_gated(gated: "Gated", *, markdown: bool) -> None:
-    """Print the answers of a gate; Markdown is also appended to the summary of the CI step, if there is one."""
+    """Print the answers of a gate; with `markdown`, also append them to the summary of the CI step, if there is one."""
     from ablation.show.gated import as_markdown, in_words
 
     if not markdown:
@@ -118,7 +115,7 @@ def print_gated(gated: "Gated", *, markdown: bool) -> None:
 
 
 def print_paths(paths: Iterable[Path]) -> int:
-    """Print the paths of the files that a command wrote; return the exit status 0."""
+    """Print the paths of the files that a command wrote; return 0, the exit status."""
     for path in paths:
         print(path)
     return 0
@@ -139,7 +136,10 @@ def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings | None":
 
 
 def open_store(results: Path, *, strict: bool = False) -> "Store":
-    """Open the database of the results, updated if necessary. Raises the errors of `load_or_collect`."""
+    """Open the database of the results, after updating it if necessary.
+
+    Raises TrackerError if there are no results, or, with `strict`, if the database cannot be updated.
+    """
     from ablation.store.current import load_or_collect  # late: it takes a second to import
     from ablation.store.database import Store
 
@@ -149,14 +149,14 @@ def open_store(results: Path, *, strict: bool = False) -> "Store":
 _GREEN, _RED, _YELLOW = "32", "31", "33"
 _COLOURS = {"better": _GREEN, "worse": _RED, "undecided": _YELLOW, "confounded": _YELLOW, "invalid": _YELLOW}
 _COLOURS |= {"error:": _RED, "warning:": _YELLOW}
-# A verdict in a column, after a colon or as `is better`, and not the same word within a sentence.
+# A verdict in a column, after a colon or in `is better`, but not the same word elsewhere in a sentence.
 _COLOURED = re.compile(rf"(^|: |\bis |  )({'|'.join(_COLOURS)})(?![\w-])", re.MULTILINE)
 
 
 class Shown:
     """A stream that escapes control characters, such as ESC in texts from files, and colours verdicts.
 
-    Text is coloured only on terminals, and only if NO_COLOR is not set (https://no-color.org).
+    Verdicts are coloured only on terminals, and only if NO_COLOR is not set (https://no-color.org).
     """
 
     def __init__(self, stream: TextIO) -> None:

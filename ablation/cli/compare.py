@@ -1,4 +1,4 @@
-"""The command `compare`: verdicts on evaluations that other tools wrote, without a project."""
+"""The command `compare`: judge evaluations that other tools wrote; this needs no project."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ from ablation.show.comparison import as_rows, in_words, write_comparison
 if TYPE_CHECKING:
     from ablation.show.gated import Gated
 
-# Options that a study file contains.
+# Options that a study file contains instead.
 _OF_FILES = ["metric", "item", "filter", "cluster", "tasks", "margin", "direction", "seed_from", "seeds", "claim"]
 _OF_FILES += ["at", "weight", "pass_at", "cons_at", "all_at", "transform", "errors"]
 _OPTIONS = [*_OF_FILES, "without", "allow", "common_items", "latest", "changed_items"]
@@ -38,60 +38,60 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     text = "evaluations of the baseline; without --with or --by, each evaluation is a separate system"
     add("files", nargs="*", metavar="A", help=text)
     add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
-    text = "compare the different values of a column, or of a setting such as `model`; NAME,NAME combines two"
+    text = "column, or setting such as `model`, whose values are the systems to compare; NAME,NAME combines two"
     add("--by", metavar="NAME", help=text)
     add("--all-pairs", action="store_true", help="compare every pair of systems, instead of each system with the first")
-    add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
-    text = "names of the systems; with --by, the values to compare (default: all)"
+    add("--study", type=Path, metavar="FILE", help="a YAML file that lists variants and the files of each")
+    text = "names for the systems; with --by, the values to compare (default: all)"
     add("--names", nargs="+", metavar="NAME", help=text)
-    text = "metric to compare, or column of a table (default: the first metric, or `value`)"
+    text = "metric or column of a table to compare (default: the first metric, or the column `value`)"
     add("--metric", metavar="NAME", help=text)
     add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
-    add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
-    add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
+    add("--pass-at", type=int, metavar="K", help="compare the chance that at least one of K samples is right (pass@K)")
+    add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right (majority vote)")
     add("--all-at", type=int, metavar="K", help="compare the chance that all of K samples are right (pass^K)")
     text = "log: compare the logarithms of values above 0; effect and margin are then log ratios (0.05 is about 5%%)"
     add("--transform", choices=("log",), help=text)
     add("--filter", metavar="NAME", help="lm-eval filter (default: the first)")
-    add("--cluster", metavar="doc.FIELD", help="lm-eval field that correlated items share, such as a passage")
+    add("--cluster", metavar="doc.FIELD", help="lm-eval field that is equal in correlated items, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="compare only these tasks (default: all)")
     add("--weight", choices=("tasks", "items"), help="give tasks or items equal weight in the effect (default: tasks)")
     text = "max, min or target:0.5 (default: as the files state, or as the name of a well-known metric implies)"
     add("--direction", metavar="D", help=text)
     add("--margin", type=float, metavar="M", help="the smallest difference that matters; required by --require")
-    add("--at", metavar="NAME", help="read only files in folders with this name, such as checkpoint-2000")
+    add("--at", metavar="NAME", help="read only files or folders with this name, such as checkpoint-2000")
     text = (
-        "paired: runs with the same seed share data order or initialisation; independent: they share "
+        "paired: runs with the same seed share their data order or initialisation; independent: runs share "
         "nothing (default: paired if all files name seeds)"
     )
     add("--seeds", choices=("paired", "independent"), help=text)
     text = (
-        "make the claim about the recipe (all seeds), or about these checkpoints only "
+        "whether verdicts are about the recipe (all seeds) or only about these checkpoints "
         "(default: checkpoints if each side has only one run)"
     )
     add("--claim", choices=("recipe", "checkpoints"), help=text)
     text = "regular expression whose group matches the seed in a path, such as 'run(\\d+)'"
     add("--seed-from", metavar="REGEX", help=text)
     text = (
-        "differences to accept because they are what you are testing; identical: accept systems with "
-        "equal values; scale: accept values on different scales"
+        "prompt, target, task: accept this difference, because it is what you are testing; identical: accept systems "
+        "with equal values; scale: accept values on different scales"
     )
     add("--allow", nargs="+", choices=("prompt", "target", "task", "identical", "scale"), default=[], help=text)
     text = (
-        "what to do about items that have no value because of an error: refuse the comparison (default), count the "
-        "items as 0 (fail), or leave them out on both sides (leave-out)"
+        "if items have no value because of an error: refuse the comparison (refuse, the default), count these items "
+        "as 0 (fail), or leave them out on both sides (leave-out)"
     )
     add("--errors", choices=get_args(Errors), help=text)
     add("--common-items", action="store_true", help="leave out items that are missing from any run")
     add("--latest", action="store_true", help="if a run has several evaluations, read only the newest file")
-    text = "number of improved and of worsened items to show (default: 3)"
+    text = "number of improved items to show, and of worsened items (default: 3)"
     add("--changed-items", type=int, default=3, metavar="N", help=text)
     add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
-    text = "exit as `gate` does: 0 only if every comparison passes with this verdict (docs/how-to/gate.md)"
+    text = "exit as `gate` does: with 0 only if every comparison meets this requirement (docs/how-to/gate.md)"
     add("--require", choices=REQUIREMENTS, help=text)
     add_shared(parser, "--without", "--markdown")
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
+    shape.add_argument("--csv", action="store_true", help="print every column of verdicts as CSV, at full precision")
     add_shared(shape, "--json")
 
 
@@ -103,7 +103,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.require and result.unstated:
         raise result.unstated[0]
     if arguments.require and result.doubts:
-        remedy = "correct the files, margin or direction; without --require, this problem is only a warning"
+        remedy = "correct the files, the margin or the direction; without --require, this problem is only a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
     gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
     if arguments.output:
@@ -138,14 +138,14 @@ def _gated(result: ComparisonResult, required: str | None) -> "Gated":
 def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
     by = [name.strip() for name in (arguments.by or "").split(",") if name.strip()]
     if by and arguments.other:
-        remedy = "name all files before --by"
+        remedy = "name all files before --by, without --with"
         raise ConfigError("compare", "--by", arguments.by, "cannot be combined with --with", remedy)
     if arguments.other or by:
         sides = [expand(words) for words in (arguments.files, arguments.other) if words]
     else:
         sides = sides_of(arguments.files)
     if len(sides) < 2 and not (by and sides):
-        remedy = "name A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
+        remedy = "pass A B ..., A... --with B..., FILE --by COLUMN, or --study FILE"
         paths = sides[0].paths if sides else ()
         if len(paths) == 1:  # if the file holds several systems, the error names the --by that separates them
             read_group("it", sides[0], Options(Wanted(arguments.metric, item=arguments.item, errors="leave-out")))
@@ -154,8 +154,8 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
             suffixes = {path.suffix if path.parent == Path(common) else "" for path in paths}
             each = shlex.quote(f"{common}/*{suffixes.pop() if len(suffixes) == 1 else ''}")
             several = f"to compare the {len(paths)} evaluations in this folder, run `ablation compare {each}`"
-            remedy = f"{several}; otherwise {remedy}"
-        raise ConfigError("compare", "", None, "needs two evaluations, or a study", remedy)
+            remedy = f"{several}; otherwise, {remedy}"
+        raise ConfigError("compare", "", None, "needs two evaluations, or a study file", remedy)
     options = {name: getattr(arguments, name) for name in _OPTIONS}
     return compare_evaluations(sides, arguments.names, by=by, all_pairs=arguments.all_pairs, **options)
 
@@ -168,10 +168,11 @@ def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
         for name in ["names", "by", *_OF_FILES]
         if getattr(arguments, name) not in (None, [])
     ]
+    given += ["--all-pairs"] if arguments.all_pairs else []
     if arguments.files or arguments.other or given:
         problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"
         raise ConfigError(
-            "compare", "--study", str(arguments.study), problem, "leave them out, or write them into the study file"
+            "compare", "--study", str(arguments.study), problem, "write the files and options into the study file"
         )
     return compare_study(
         arguments.study,

@@ -30,7 +30,7 @@ CONFIGS = Path("configs")
 def settings_of(arguments: argparse.Namespace, **more: object) -> Settings:
     """Return the settings, overridden by `--config`, `--scale` and the values of `more` that are not None.
 
-    Raises ConfigError.
+    Raises ConfigError if a setting is not valid.
     """
     given = {key: str(value) for key, value in {"scale": arguments.scale, **more}.items() if value is not None}
     return load_settings(overrides_of(arguments.config) | given)
@@ -39,7 +39,8 @@ def settings_of(arguments: argparse.Namespace, **more: object) -> Settings:
 def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["PlannedVariant"]] | None:
     """Return the title and the variants of a study that exists only in the results, such as an imported one.
 
-    Returns None for a study of the project. Raises ConfigError if there is no project and the results lack the study.
+    Return None for a study of the project, or without results. Raises ConfigError if there is no project and the
+    results do not contain the study.
     """
     project = CONFIGS.exists()
     if project and (CONFIGS / "studies" / study / "_study.yaml").is_file():
@@ -56,7 +57,7 @@ def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["
 def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:
     """Yield the lines of the variant tree: each variant, its changes, and what `more` returns for the variant.
 
-    Confounded variants are marked. The argument of `more` is Any, because it has the type of the items of `variants`.
+    Confounded variants are marked. The argument of `more` is one of `variants`.
     """
     named = {variant.name: variant for variant in variants}
     for place in walk({name: variant.parent for name, variant in named.items()}, in_natural_order):
@@ -68,14 +69,14 @@ def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], l
 
 
 def describe(change: Change) -> str:
-    """Return a change as `key: old -> new`, followed by the reason why it cannot have an effect, if there is one."""
+    """Return a change as `key: old -> new`, with the reason if it, or a part of it, cannot have an effect."""
     note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
     note += f"  [a part has no effect: {change.idle_part}]" if change.idle_part else ""
     return f"{change.key}: {in_yaml(change.old)} -> {in_yaml(change.new)}{note}"
 
 
 def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None, tuple[str, str]]:
-    """Return the study that A, B or `--study` names, if any, and the names of the two variants.
+    """Return the name of the study in A, B or `--study`, or None, and the names of the two variants.
 
     Raises ConfigError if several studies are named.
     """
@@ -92,24 +93,24 @@ def study_named(settings: Settings, name: str, arguments: argparse.Namespace) ->
 
 
 def studies_having(settings: Settings, variants: Sequence[str], study: str | None = None) -> list[str]:
-    """Return the studies, or the one named `study`, that have a file for each of these variants."""
+    """Return the names of the studies, or of `study` alone, that have a file for each of these variants."""
     folders = sorted(path.parent for path in settings.configs.glob("studies/*/_study.yaml"))
     named = [folder for folder in folders if study in (None, folder.name)]
     return [folder.name for folder in named if all((folder / f"{name}.yaml").is_file() for name in variants)]
 
 
 def study_with(settings: Settings, *variants: str) -> str:
-    """Return the only study that has all these variants.
+    """Return the name of the only study that has all these variants; studies in the settings come before others.
 
-    Raises ConfigError if no study, or more than one, has all of them. Studies that the settings list come before
-    others.
+    If there is none, return the only study in the settings. Raises ConfigError if the settings have several studies, or
+    if several have all these variants.
     """
     having = studies_having(settings, variants)
     listed = [name for name in having if name in settings.studies] or having
     if len(listed) == 1:
         return listed[0]
     if len(settings.studies) == 1:
-        return next(iter(settings.studies))  # which suggests the intended name
+        return next(iter(settings.studies))  # reading its variants suggests the intended name
     place, shown, verb = settings.configs / "studies", " and ".join(variants), "is" if len(variants) == 1 else "are"
     if listed:
         remedy = f"name the study: {', '.join(f'{name}/{variants[0]}' for name in listed)}"
@@ -117,9 +118,8 @@ def study_with(settings: Settings, *variants: str) -> str:
     for variant in variants:
         if not studies_having(settings, [variant]):
             everywhere = sorted({path.stem for path in place.glob("*/[!_]*.yaml")})
-            raise ConfigError(
-                place, variant, None, "no study has a variant with this name", suggest(variant, everywhere)
-            )
+            problem = "no study has a variant with this name"
+            raise ConfigError(place, variant, None, problem, suggest(variant, everywhere))
     raise ConfigError(place, shown, None, "no study has both variants", "name variants of one study")
 
 
@@ -139,7 +139,7 @@ def declare_validate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_validate(arguments: argparse.Namespace) -> int:
-    """Check all variants; print a line per study. The exit status is 1 if the grid would refuse a stage."""
+    """Check all variants; print a line for each study. The exit status is 1 if the grid would refuse a stage."""
     from ablation.plan.build import build_plan
     from ablation.plan.checks import pool_problems
 
@@ -162,8 +162,8 @@ def run_validate(arguments: argparse.Namespace) -> int:
     unlogged = list(_unlogged(plan))
     margins = [(study.name, study.analysis.margin or 0.0) for study in plan.content.studies]
     notes = [
-        f"{name}: margin {stated(margin)} is as wide as the scale of values from 0 to 1, so `ablation gate` refuses it "
-        "for such values; state a smaller margin"
+        f"{name}: margin {stated(margin)} allows any change of values from 0 to 1, so `ablation gate` refuses it for "
+        "such values; state a smaller margin"
         for name, margin in margins
         if margin >= 1
     ]
@@ -174,14 +174,14 @@ def run_validate(arguments: argparse.Namespace) -> int:
             *counts, assets = (counted(row[f"{noun}s"], noun) for noun in ("variant", "run", "stage", "asset"))
             print(f"{row['study']}: {', '.join(counts)} and {assets} at scale {settings.scale}")
             for problem in row["refused"]:
-                print(f"    will be refused: {problem}")
+                print(f"    the grid would refuse this study: {problem}")
         for line in (*unlogged, *(f"note: {note}" for note in notes)):
             print(line)
     return int(any(row["refused"] for row in rows))
 
 
 def _unlogged(plan: "Plan") -> Iterator[str]:
-    """Yield the metrics and items named in studies that no run has logged, if a check or the grid has results."""
+    """Yield a line for each metric or subset that a study names but no run has logged; nothing without results."""
     results = plan.settings.results
     database = next((path for path in (results / CHECKS / DATABASE, results / DATABASE) if path.exists()), None)
     if database is None:
@@ -252,7 +252,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         f"at scale {settings.scale}" if arguments.scale else "as declared (for the values at a scale, pass --scale S)"
     )
     defaults_of = study.written.config or study.file
-    print(f"# {study.name}/{variant.name}, {size}. `differs` marks values other than {defaults_of}'s defaults")
+    print(f"# {study.name}/{variant.name}, {size}. `differs` marks values that are not the defaults of {defaults_of}")
     print(*_marked(config, study.config_model().model_dump(mode="json")), sep="\n")
     return 0
 
@@ -279,7 +279,7 @@ def declare_diff(parser: argparse.ArgumentParser) -> None:
 def run_diff(arguments: argparse.Namespace) -> int:
     """Print what B changes relative to A and, if there are results, the effect.
 
-    Variants that no configuration declares, such as imported runs, are looked for in the results.
+    Variants without a configuration file, such as those of imported runs, are looked up in the results.
     """
     only, wanted = named_pair("diff", arguments)
     settings = settings_of(arguments) if CONFIGS.exists() else None
@@ -292,7 +292,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
         found = stored_effect(results, only, *wanted)
         if found is None and settings is None:
             problem = "no study in the results has both variants"
-            remedy = "run `ablation verdicts` to list all variants"
+            remedy = "run `ablation verdicts` to list the variants that are compared"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
     if found is not None:
         changes, lines = found.changes, [*found.changed, *found.lines]

@@ -13,7 +13,7 @@ from ablation.config.settings import Settings
 from ablation.config.study import Variant
 from ablation.contract.display import aligned
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import decimals_for, estimate, half, is_number, p_value, percent, shares
+from ablation.contract.numbers import counted, decimals_for, estimate, half, is_number, p_value, percent, shares
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.explain import Explanation, Part, explain, explain_groups, group_name, next_cuts
 from ablation.judge.factorial import FRACTION, FULL, design
@@ -28,10 +28,11 @@ from ablation.plan.retry import pending, states_of
 def declare_explain(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `explain`."""
     parser.description = (
-        "Find which of the changes between A and B cause the effect. Write the missing variants into the "
-        "study's folder and print their cost or, once the grid has run them, the answer.\n"
-        "Up to four factors are tried in all combinations, up to eight in 16 combinations, and more by "
-        "repeatedly halving groups of factors."
+        "Find which of the changes between A and B cause the effect. The first call writes the variants between A "
+        "and B into the study's folder and prints their cost. Once the grid has run them, another call prints the "
+        "answer.\n"
+        "Up to four factors (changed keys, or groups of keys) are tried in all combinations, up to eight in 16 "
+        "combinations, and more by repeatedly halving groups of factors."
     )
     add_shared(parser, "--scale", "--config", "a", "b", "--study", "--results", "--json")
     text = "list the missing variants without writing them"
@@ -39,12 +40,12 @@ def declare_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
-    """Print the variants between A and B and their cost or, once the variants have run, the effect of each change."""
+    """Print the variants between A and B and their cost or, once these have run, the effect of each change."""
     only, wanted = named_pair("explain", arguments)
     if not CONFIGS.exists():
-        problem = "is not a variant of the project in this folder, so `explain` cannot add variants between A and B"
-        remedy = "run it in the project's folder; for imported runs, `ablation diff` shows the joint effect"
-        raise ConfigError("explain", "A", arguments.a, problem, remedy)
+        problem = "does not exist in this folder, so `explain` cannot add variants between A and B"
+        remedy = "run `explain` in the project's folder; for imported runs, `ablation diff` shows the joint effect"
+        raise ConfigError("explain", str(CONFIGS), None, problem, remedy)
     settings = settings_of(arguments)
     settings = settings.model_copy(update={"results": arguments.results or settings.results})
     study = study_named(settings, only or study_with(settings, *wanted), arguments)
@@ -108,17 +109,15 @@ class _Explained:
             return None
         with open_store(results) as store:
             if (scale := store.meta()["scale"]) != self.settings.scale:
-                problem, remedy = (
-                    f"the results were made at scale {scale}",
-                    f"pass --scale {scale}, or name another folder with --results",
-                )
+                remedy = f"pass --scale {scale}, or name another folder with --results"
+                problem = f"differs from the scale of the results, {scale}"
                 raise ConfigError(results, "scale", self.settings.scale, problem, remedy)
             measured = read_measurements(store, name, helpers=True) if name in store.studies() else None
         known = {variant.name for variant in measured.variants} if measured else set()
         return measured if {variant.name for variant in self.runs.values()} <= known else None
 
     def head(self) -> Iterator[str]:
-        """Yield lines on the factors in which the two variants differ."""
+        """Yield lines that name the factors in which A and B differ, and their changes."""
         between = self.between
         yield f"{between.study.name}: {between.a} and {between.b} differ in {len(self.factors)} factors"
         for factor, changes in between.changes.items():
@@ -126,12 +125,12 @@ class _Explained:
             yield f"    {shown}" if shown.startswith(f"{factor}:") else f"    {factor}: {shown}"
 
     def work_lines(self, *, written: bool) -> Iterator[str]:
-        """Yield lines on the variants that are needed, their cost, and the next step."""
+        """Yield lines on the variants that are needed, the cost of their jobs, and the next step."""
         n, new = len(self.factors), len(self.new)
         if self.answer is not None and not new:
             return
-        kind = "all combinations" if n <= FULL else "a fraction of resolution IV" if n <= FRACTION else "halved groups"
-        yield f"{len(self.runs)} configurations ({kind}): {new} new"
+        kind = "all combinations" if n <= FULL else "a resolution IV fraction" if n <= FRACTION else "halved groups"
+        yield f"{len(self.runs)} variants ({kind}), of which {new} {'is' if new == 1 else 'are'} new"
         cost = in_words(self.hours, self.unknown, len(self.jobs), self.settings.cost_per_device_hour)
         yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {cost}" if self.jobs else "no jobs to run"
         if new and not written:
@@ -141,14 +140,14 @@ class _Explained:
         if new:
             yield from (f"wrote {variant.file}" for variant in self.new)
         words = shlex.join([f"study={self.between.study.name}", *self.given])
-        yield f"then run: snakemake --cores all --config {words}"
+        yield f"next: snakemake --cores all --config {words}"
 
     def answer_lines(self) -> Iterator[str]:
-        """Yield the answer, and the numbers on which the answer rests."""
+        """Yield the answer as a sentence, and tables of the effects from which it follows."""
         answer, between = self.answer, self.between
         assert answer is not None
-        whole, seeds = " ".join(_numbers_shown([answer.total])[0]), f"{answer.seeds} seeds with {answer.items:,} items"
-        yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {seeds}"
+        whole, items = " ".join(_numbers_shown([answer.total])[0]), counted(answer.items, "item")
+        yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {counted(answer.seeds, 'seed')} with {items}"
         yield paragraph(answer.in_words(self.factors))
         joint = [part for part in answer.joint if len(part.sets[0]) > 1]
         alone = [part for part in answer.joint if len(part.sets[0]) == 1]
@@ -160,8 +159,8 @@ class _Explained:
         if len(self.factors) > FRACTION:
             yield from (
                 "",
-                "each line is a group of factors, or a factor that is added to the factors above; effects that cancel "
-                "each other within a group are not visible",
+                "each line shows what a group of factors, or one factor, adds to the factors above it; effects that "
+                "cancel each other within a group are not visible",
             )
 
 
@@ -172,7 +171,7 @@ def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
 
 
 def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, with_shares: bool = False) -> list[str]:
-    """Return a table as aligned lines: name, effect, interval, p, and share of the whole effect."""
+    """Return aligned lines with name, effect, interval and p of each part and, `with_shares`, its share."""
     rows = [[head, "effect", "interval", "p", *(("share", "") if with_shares else ())]]
     for part, numbers in zip(parts, _numbers_shown(parts), strict=True):
         name = group_name(part, factors) if with_shares else part.name(factors)

@@ -1,4 +1,4 @@
-"""The command `gate`: decides whether a study's changes may merge."""
+"""The command `gate`: decide whether a study's changes may merge."""
 
 import argparse
 import sys
@@ -25,14 +25,13 @@ def declare_gate(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `gate`."""
     parser.description = (
         "Decide whether a study's changes may merge. To gate evaluation files, use `compare "
-        "--require`. Exit code: 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided, but not as "
-        "required."
+        "--require`. Exit code: 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided, but not as required."
     )
     add = parser.add_argument
     add_shared(parser, "--results", "--json")
     add("study", nargs="?", metavar="STUDY", help="the study to judge")
-    add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
-    text = "the verdict that every comparison needs (default: not-worse)"
+    add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all comparisons)")
+    text = "what every comparison must be (default: not-worse)"
     add("--require", choices=REQUIREMENTS, help=text)
     add_shared(parser, "--without", "--markdown")
     text = "compare each variant with ANCESTOR instead of its parent, to judge all changes since ANCESTOR together"
@@ -48,7 +47,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
         remedy = "use `ablation nightly PAST --new RUN --metric NAME`"
         raise ConfigError("gate", "--reference", None, "has become a separate command", remedy)
     if arguments.study is None:
-        remedy = "name a study, such as `ablation gate gad`; `ablation status --failed` lists the stages that failed"
+        remedy = "name a study, such as `ablation gate gad`; to list failed stages, run `ablation status --failed`"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
     if "/" in arguments.study:
         command = "ablation compare BASE --with NEW --margin M --direction max --require not-worse"
@@ -68,7 +67,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
         judged = judge_study(store, arguments.study, without, allow=frozenset(arguments.allow), since=arguments.since)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
-        problem, remedy = "has no comparison", "add a variant that extends another"
+        problem, remedy = "has no comparisons", "add a variant that extends another"
         if comparisons:
             problem, remedy = "has not run", "run the grid first"
         raise ConfigError("gate", "STUDY", arguments.study, problem, remedy)
@@ -86,9 +85,9 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
-    """Refuse results that are outdated, because the project here now plans other keys or another analysis.
+    """Raise ConfigError if results are outdated, because the project now plans other keys or another analysis.
 
-    Variants that were not planned are named in a note, since a grid may run a part of a study. Raises ConfigError.
+    Variants that were not planned are only named in a note, since a grid may run a part of a study.
     """
     from ablation.config.settings import load_settings
     from ablation.plan.build import build_plan
@@ -118,5 +117,5 @@ def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
         raise ConfigError("gate", "STUDY", study, problem, remedy)
     if unplanned := [name for name in now.parents if name not in parents]:
         are, them = ("is", "it") if len(unplanned) == 1 else ("are", "them")
-        why = f"because the plan of these results did not include {them}"
+        why = f"because the results were made without {them}; run the grid to include {them}"
         print(f"note: {listed(unplanned, 5)} {are} not judged, {why}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command `import`: imports runs of other programs or, with --dry-run, shows what would be imported."""
+"""The command `import`: import runs of other programs or, with --dry-run, show what would be imported."""
 
 import argparse
 import sys
@@ -46,17 +46,17 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add_shared(parser, "--results", "--json")
-    add("format", metavar="FORMAT", help="format of the runs, one of the formats listed below")
-    add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
-    add("--study", metavar="S", help="name of the imported study, or its study.yaml")
+    add("format", metavar="FORMAT", help="format of the runs (listed below)")
+    add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders with runs")
+    add("--study", metavar="S", help="name of the study to import into, or its study.yaml")
     text = (
-        "seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
-        "allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)"
+        "how to read the runs: seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, "
+        "leave_out=, allow=prompt, metrics.NEW=, columns.ROLE= (docs/how-to/import.md)"
     )
     add("--map", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)
-    add("--metric", nargs="+", metavar="NAME", help="primary metric, one of the final metrics")
-    add("--items", nargs="+", metavar="P/S/N", help="primary items, as protocol/subset/name")
-    add("--direction", metavar="D", help="max, min or target:0.5")
+    add("--metric", nargs="+", metavar="NAME", help="final metrics to judge, averaged if several")
+    add("--items", nargs="+", metavar="P/S/N", help="items to judge, as PROTOCOL/SUBSET/NAME")
+    add("--direction", metavar="D", help="max, min or target:0.5 (default: from the name of a well-known metric)")
     add("--margin", type=float, metavar="M", help="the smallest difference that matters")
     text = (
         "the step of final metrics: last, best, common (the last step that all runs logged), or a number "
@@ -101,9 +101,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     if not outcome.written:
         if outcome.missing is not None:
             print(f"note: {outcome.missing}")
-        print(
-            "nothing was written; correct mistakes with --map or a study.yaml; leave out --dry-run to import the runs"
-        )
+        print("nothing was written; correct mistakes with --map or a study.yaml, then leave out --dry-run to import")
         return 0
     collected = collect(results)
     problems = [f"note: {problem}" for problem in collected.problems]
@@ -127,7 +125,7 @@ def _with_progress(reader: Reader) -> Reader:
 
 
 def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
-    """Return the definition, completed by the variants, parents and seeds that the tables name."""
+    """Return the definition of the study, completed by the variants, parents and seeds in the tables."""
     rules, columns = written.runs, written.runs.columns
     judged = FinalStep.of(written).metrics
     tables = [read_table(path, columns, judged) for path in paths]
@@ -142,7 +140,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return the name of a study, its definition (in study.yaml or an earlier import), and the name of that source."""
+    """Return a study's name, its definition (from study.yaml or an earlier import, else empty), and its source."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))
@@ -154,7 +152,7 @@ def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFil
 
 
 def _rules(arguments: argparse.Namespace) -> list[str]:
-    """Return the rules that `--map` and `--at` state, as KEY=VALUE texts. Raises ConfigError if `--at` is invalid."""
+    """Return the rules given by `--map` and `--at`, as KEY=VALUE texts. Raises ConfigError if `--at` is invalid."""
     at = arguments.at and arguments.at.removeprefix("checkpoint-")
     if at and at not in ("last", "best", "common") and not at.isdecimal():
         raise ConfigError("import", "--at", at, "is not a step", "write last, best, common or a number such as 1000")
@@ -162,7 +160,6 @@ def _rules(arguments: argparse.Namespace) -> list[str]:
 
 
 def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parts of the analysis plan that are given on the command line."""
     plan: dict[str, Any] = {}
     if arguments.metric and arguments.items:
         raise ConfigError("import", "--items", arguments.items, "cannot be combined with --metric", "leave one out")
@@ -173,7 +170,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         heads = {(each[0], each[-1]) for each in parts}
         if len(heads) != 1 or any(len(each) < 3 for each in parts):
             remedy = "write PROTOCOL/SUBSET/NAME; several values may differ only in SUBSET"
-            raise ConfigError("import", "--items", arguments.items, "does not name one kind of items", remedy)
+            raise ConfigError("import", "--items", arguments.items, "does not name one kind of item", remedy)
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:
@@ -185,7 +182,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def describe(study: str, outcome: Outcome) -> str:
-    """Return the variant tree with the changes and runs of each variant, and notes on files that cannot be read."""
+    """Return the variant tree, with the changes and runs of each variant, and notes on problems, as text."""
     count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
 
     def runs_of(variant: PlannedVariant) -> list[str]:
@@ -195,7 +192,7 @@ def describe(study: str, outcome: Outcome) -> str:
     lines += [f"  {line}" for line in tree(outcome.variants, runs_of)]
     notes = list(outcome.problems)
     if unknown := [variant.name for variant in outcome.variants if variant.parent and not variant.changes]:
-        notes.append(f"the changes of these variants are not recorded: {listed(unknown, _SHOWN)}")
+        notes.append(f"no changes from the parent are recorded for these variants: {listed(unknown, _SHOWN)}")
     return "\n".join([*lines, *(f"note: {note}" for note in notes)])
 
 

@@ -1,4 +1,4 @@
-"""The command `init`: creates a project."""
+"""The command `init`: create a project."""
 
 import argparse
 import os
@@ -17,9 +17,10 @@ _PROFILES = "profiles"
 def declare_init(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `init`."""
     parser.description = (
-        "Create a project: configurations, one study with one command, the command's program, and a Snakefile."
+        "Create a project: configurations, an example study of a small Python program, and a Snakefile."
     )
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: .)")
+    text = "folder of the project (default: .)"
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=Path(), help=text)
 
 
 def run_init(arguments: argparse.Namespace) -> int:
@@ -35,11 +36,11 @@ def run_init(arguments: argparse.Namespace) -> int:
         if path.is_file()
     }
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(folder, "", None, "is not a folder", "name a new folder")
+        raise ConfigError(folder, "", None, "is not a folder", "name another folder")
     for name in (Path("configs"), Path("workflow"), Path(_PROFILES), *files):
         if os.path.lexists(folder / name):
-            problem = "already exists, and init overwrites nothing"
-            raise ConfigError(folder / name, "", None, problem, "name another folder, or move the existing file")
+            problem = "already exists, and `init` does not overwrite files"
+            raise ConfigError(folder / name, "", None, problem, "name another folder, or move this file")
     try:
         for name, source in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,9 +49,9 @@ def run_init(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(folder, "", None, f"cannot be written ({error.strerror})", "name another folder") from None
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    print(f"wrote {folder}, with a study in configs/studies/example; run the study with `{there}snakemake --cores 2`")
+    print(f"created a project in {folder}; run its study, configs/studies/example, with `{there}snakemake --cores 2`")
     if find_spec("snakemake") is None:
-        print(f"Snakemake is not installed yet; run: {install('snakemake')}")
+        print(f"Snakemake is not installed; install it with: {install('snakemake')}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command line: finds the command, runs it, and reports known errors in one line."""
+"""The command line: find the command, run it, and report known errors in one line."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from ablation.cli.parser import SUMMARIES, build_parser
 from ablation.contract.errors import TrackerError, explained
 from ablation.contract.process import end_with_parent
 
-BROKEN_PIPE = 141  # the exit status in a shell of a program that SIGPIPE has ended
+BROKEN_PIPE = 141  # the status that a shell gives a program that SIGPIPE ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,12 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except OSError as error:  # standard output is a file, and its disk is full
         _discard(sys.stdout)
-        print(f"error: standard output cannot be written ({error.strerror})", file=sys.stderr)
+        print(f"error: standard output cannot be written ({error.strerror}); redirect it elsewhere", file=sys.stderr)
         return 2
 
 
 def _discard(*streams: TextIO) -> None:
-    """Discard what is left in streams, so that Python can close them."""
+    """Discard what the streams have not written, so that Python can close them."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         with suppress(OSError):  # a stream that is not a file

@@ -1,4 +1,4 @@
-"""The command `nightly`: judges a new run against past runs."""
+"""The command `nightly`: judge a new run against past runs."""
 
 import argparse
 import math
@@ -34,17 +34,18 @@ from ablation.readers.run import ImportedRun, Problem
 
 _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 _COARSE = 8  # characters; runs often share a value that is not longer, such as an accuracy
+_ENDS = {"running": "has not ended (it is still running, or was killed)", "failed": "failed"}
 
 
 def declare_nightly(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `nightly`."""
     parser.description = (
         "Tell whether a new run is worse than past runs of the same recipe predict (docs/how-to/nightly.md). Exit "
-        "code: 0 passed, 10 worse, 11 undecided (reruns or past runs are needed), 12 invalid."
+        "code: 0 passed, 10 worse, 11 undecided (more reruns or past runs are needed), 12 invalid."
     )
     add = parser.add_argument
     add("past", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
-    add("--new", nargs="+", type=Path, metavar="RUN", required=True, help="the new run, then its reruns")
+    add("--new", nargs="+", type=Path, metavar="RUN", required=True, help="the new run, then its reruns, if any")
     text = (
         "metric to watch: NAME:max if larger is better, NAME:min if smaller is better, "
         "NAME:both if neither; names of well-known metrics need no direction"
@@ -53,31 +54,31 @@ def declare_nightly(parser: argparse.ArgumentParser) -> None:
     add("--window", metavar="last:N", help="judge the mean of the last N values (default: the last value)")
     text = "step of the values: last, best (by the first metric) or a number (default: the step of the kept model"
     add("--at", metavar="STEP", help=f"{text}, or the last step if that step is not known)")
-    add("--update", action="store_true", help="if the run passes, append it to PAST")
+    text = f"append the run to PAST if it passes, or if PAST has fewer than {MIN_RUNS} runs"
+    add("--update", action="store_true", help=text)
     add_shared(parser, "--json")
 
 
 def run_nightly(arguments: argparse.Namespace) -> int:
-    """Judge the new run; with --update, append it to the past runs if no metric failed."""
+    """Judge the new run; with --update, append it to the past runs if it passes or if there are too few of them."""
     notes: list[str] = []
     watched = _watched(arguments.metric)
     names, path = list(watched), Path(arguments.past)
     if arguments.at == "best" and watched[names[0]] == "both":
-        raise ConfigError("nightly", "--at", "best", f"is not defined for {names[0]}:both", "name a step")
+        raise ConfigError("nightly", "--at", "best", f"is not defined for {names[0]}:both", "pass a step")
     window = window_of(arguments.window or "last", arguments.at, smaller=watched[names[0]] == "min")
     if arguments.update and path.is_dir():
         remedy = "name the file in which to keep past runs, such as past.csv"
         raise ConfigError("nightly", "--update", str(path), "is a folder", remedy)
     runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]
     if len(runs) != len(arguments.new):
-        problem = f"has {counted(len(runs), 'run')} in {counted(len(arguments.new), 'path')}"
-        raise ConfigError(
-            "nightly", "--new", listed([name for name, _ in runs]), problem, "name the folder of each run"
-        )
+        problem = f"names {counted(len(runs), 'run')} in {counted(len(arguments.new), 'path')}"
+        remedy = "pass one path for each run"
+        raise ConfigError("nightly", "--new", listed([name for name, _ in runs]), problem, remedy)
     new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
     if len({digest(run) for _, run in runs}) < len(runs):
-        remedy = "name reruns with other seeds"
-        raise ConfigError("nightly", "--new", listed([*new]), "names the same run twice", remedy)
+        remedy = "pass reruns with other seeds"
+        raise ConfigError("nightly", "--new", listed([*new]), "the same run occurs twice", remedy)
     past: dict[str, list[Value]] = {name: [] for name in names}
     order = ""
     if path.exists() or not arguments.update:
@@ -109,7 +110,7 @@ def _watched(texts: Sequence[str]) -> dict[str, Direction]:
             remedy = f"write {text}:max if larger is better, {text}:min if smaller is better, {text}:both if neither"
             raise ConfigError("nightly", "--metric", text, "does not say which values are better", remedy)
         if name in watched:
-            raise ConfigError("nightly", "--metric", text, f"names {name} twice", "name each metric once")
+            raise ConfigError("nightly", "--metric", text, f"{name} occurs twice", "name each metric once")
         watched[name] = direction
     return watched
 
@@ -125,10 +126,10 @@ def _name(run: ImportedRun, place: Path) -> str:
 def _past(
     path: Path, names: Sequence[str], window: Window, *, new: Set[str], note: Problem
 ) -> tuple[dict[str, list[Value]], str]:
-    """Return {metric: the value of each past run}, and what the order of the runs is taken from.
+    """Return {metric: the value of each past run}, and the source of the order of the runs, such as their names.
 
-    New runs, copies, and runs that failed or ended early are left out. The order is empty if it is not certain or if
-    the new run is not the last. `new`: digests of the new runs.
+    New runs, copies, and runs that failed or ended early are left out. The source is empty if the order is not certain,
+    or if the new run is not the last. `new`: digests of the new runs.
 
     Raises ConfigError for values that cannot be those of independent runs on one scale.
     """
@@ -166,7 +167,7 @@ def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> 
     """Yield the values of the finished runs in a folder."""
     for run in read_runs([path], names, note):
         if run.state != "finished":
-            note(f"{run.name}: left out of the past runs because it is {run.state}")
+            note(f"{run.name}: left out of the past runs because it {_ENDS[run.state]}")
             continue
         try:
             yield from values_of(run, f"{run.name}#{digest(run)}", names, window, note)
@@ -175,13 +176,13 @@ def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> 
 
 
 def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
-    """Return the reason why a past run does not count, or an empty text if it counts.
+    """Return the reason why a past run is left out; empty if it is not.
 
-    `seen` is {identity: name} of the new runs and of the past runs that count.
+    `seen` is {identity: name} of the past runs that are not left out, and of the new runs, whose name is empty.
     """
     same = seen.get(values[0].identity)
     if same is not None:
-        return f"this run is a copy of {same}" if same else "this run is the new run"
+        return f"it is a copy of {same}" if same else "it is the new run"
     for value in values:
         if not math.isfinite(value.value):
             return f"{value.metric} is {value.value}"
@@ -191,10 +192,10 @@ def _unusable(values: Sequence[Value], seen: Mapping[str, str], usual: Mapping[s
 
 
 def _check(path: Path, past: Sequence[Value]) -> None:
-    """Raise ConfigError if the values of a metric are on two scales, or repeat each other under other names."""
+    """Raise ConfigError if the values of a metric seem to be on two scales, or copies of one run."""
     if why := unlike([np.array([value.value]) for value in sorted(past, key=lambda value: value.value)]):
         most = max(past, key=lambda value: value.value)
-        raise ConfigError(path, most.metric, most.value, f"{most.run}: {why}", "correct the value, or remove the run")
+        raise ConfigError(path, most.metric, most.value, f"{most.run}: {why}", "correct the value, or remove this run")
     times = Counter(value.value for value in past if len(repr(value.value)) > _COARSE)
     most_often = max(times.values(), default=0)
     all_twice = times.total() == len(past) and min(times.values(), default=0) > 1
@@ -202,11 +203,11 @@ def _check(path: Path, past: Sequence[Value]) -> None:
         value = max(times, key=times.__getitem__)
         runs = listed([each.run for each in past if each.value == value])
         problem = f"{runs} have the same value to the last digit, so they may be copies of one run"
-        raise ConfigError(path, past[0].metric, value, problem, "keep one of these runs")
+        raise ConfigError(path, past[0].metric, value, problem, "keep only one of these runs")
 
 
 def _usual_end(steps: Iterable[int]) -> int:
-    """Return the step at which most runs end or, without a majority, the earliest step at which a run ends."""
+    """Return the step at which more than half of the runs end or, if there is none, the earliest last step."""
     ends = Counter(steps)
     step, count = max(ends.items(), key=lambda each: (each[1], each[0]), default=(0, 0))
     return step if 2 * count > ends.total() else min(ends, default=0)
@@ -215,10 +216,9 @@ def _usual_end(steps: Iterable[int]) -> int:
 def _fault(
     run: ImportedRun, values: Sequence[Value], past: Mapping[str, Sequence[Value]], window: Window, note: Problem
 ) -> str:
-    """Return the reason why a new run cannot be compared; empty if the run can be compared."""
+    """Return the reason why a new run cannot be compared; empty if it can."""
     if run.state != "finished":
-        how = "has not ended (it is still running, or was killed)" if run.state == "running" else "failed"
-        return f"{values[0].run}: the run {how}"
+        return f"{values[0].run}: the run {_ENDS[run.state]}"
     for value in values:
         logged = run.metrics.filter(pc.equal(run.metrics["name"], value.metric))["value"]
         last = logged[-1].as_py() if window.ends_the_run else value.value
@@ -263,7 +263,7 @@ def _assumed(answers: Sequence[Watched], order: str) -> Iterator[str]:
         why = f"there are fewer than {MIN_IN_ORDER} past runs" if order else unknown
         yield (
             f"past runs are treated as independent because {why}; if metrics drift or are correlated from night to "
-            "night, more runs are judged worse than should be"
+            "night, false alarms are more frequent than stated"
         )
 
 
@@ -280,7 +280,7 @@ def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence
     if levels := sorted({each.confirm for each in answers if each.outcome == "undecided" and each.p <= ALARM}):
         level = " or ".join(f"{percent(each)}" for each in levels)
         lines.append(
-            f"next: rerun with other seeds, then name the run and its {RERUNS} reruns: --new RUN RERUN "
+            f"next: rerun with other seeds, then pass the run and its {RERUNS} reruns: --new RUN RERUN "
             f"RERUN (the mean of the reruns decides, at level {level})"
         )
     return "\n".join([*lines, *(f"note: {note}" for note in notes), outcome])

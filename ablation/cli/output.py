@@ -1,10 +1,10 @@
-"""The commands `tables`, `figures`, `check-paper`, `export` and `export-tables`, which write files from results."""
+"""The commands `tables`, `figures`, `check-paper`, `export` and `export-tables`, which need results."""
 
 import argparse
 from pathlib import Path
 
 from ablation.cli.common import add_shared, claimed_reports, open_store, print_json, print_paths, results_folder
-from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.errors import ConfigError
 from ablation.contract.extras import need
 
 
@@ -21,7 +21,7 @@ def declare_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def run_tables(arguments: argparse.Namespace) -> int:
-    """Write the tables of the studies or, with `--by`, tables by the value of one key; print their paths."""
+    """Write the tables of the studies or, with `--by`, tables by the values of one key; print their paths."""
     from ablation.show.table_files import render_groups, render_tables
     from ablation.store.current import load_or_collect
 
@@ -61,13 +61,13 @@ def run_figures(arguments: argparse.Namespace) -> int:
 
 def declare_check_paper(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `check-paper`."""
-    parser.description = "Check that a paper's numbers, which `tables --macros` wrote, still match the results."
+    parser.description = "Check that the numbers that a paper inputs from `tables --macros` still match the results."
     add_shared(parser, "--results", "--json")
-    parser.add_argument("paper", metavar="PAPER.tex", type=Path)
+    parser.add_argument("paper", metavar="PAPER.tex", type=Path, help="the main file of the paper")
 
 
 def run_check_paper(arguments: argparse.Namespace) -> int:
-    """Print each number that does not match, and how many match; the exit status is 1 if any does not match."""
+    """Print the numbers that do not match, and how many match; the exit status is 1 if any does not match."""
     from ablation.show.table_files import all_numbers, check_paper
 
     with open_store(results_folder(arguments), strict=True) as store:
@@ -96,10 +96,10 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
     add("study", metavar="STUDY", nargs="?")
     add("variant", metavar="VARIANT", nargs="?")
     add("--seed", type=int, help="seed of the run (default: the plan's first seed)")
-    add("--part", metavar="NAME", help="a model other than the trained one, such as `critic`")
+    add("--part", metavar="NAME", help="another model of the stage, such as `critic` (default: the trained model)")
     add("--stage", metavar="STAGE", help="stage that wrote the model (default: the last stage that wrote one)")
-    add("--step", type=int, help="a step whose checkpoint was kept (keep_checkpoints); default: the end of the stage")
-    add("--from", dest="source", type=Path, metavar="DIR", help="export this folder instead of a run")
+    add("--step", type=int, help="step of a kept checkpoint (`keep_checkpoints`); default: the end of the stage")
+    add("--from", dest="source", type=Path, metavar="DIR", help="export the model in this folder instead of a run's")
     text = "folder with the config and tokenizer, if they are not beside the weights"
     add("--hf-model", type=Path, metavar="DIR", help=text)
     text = "type of the exported weights (default: the type of the model's weights)"
@@ -108,11 +108,17 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Copy one model, and print the run and stage that made the model."""
+    """Copy one model, and print the folder from which it was copied."""
     from ablation.store.export import export, find_model
 
-    if (arguments.source is None) == (arguments.variant is None):
-        raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
+    if arguments.source is None and arguments.variant is None:
+        remedy = "name STUDY and VARIANT, or pass a folder with --from"
+        raise ConfigError("export", "VARIANT", None, "is missing", remedy)
+    of_run = {"STUDY": "study", "VARIANT": "variant", "--seed": "seed"}
+    of_run |= {"--part": "part", "--stage": "stage", "--step": "step"}
+    for option, name in of_run.items():
+        if arguments.source is not None and (value := getattr(arguments, name)) is not None:
+            raise ConfigError("export", option, value, "cannot be combined with --from", "leave one out")
     model = arguments.source or find_model(
         results_folder(arguments),
         arguments.study,

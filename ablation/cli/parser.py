@@ -1,4 +1,4 @@
-"""The command line's parser: commands in groups, and the module of each command, which is imported on use.
+"""The parser of the command line: the commands in groups, and the module of each command, which is imported on use.
 
 The module of a command X has the functions `declare_X(parser)`, which declares the options, and `run_X(arguments)`,
 which returns the exit status.
@@ -19,7 +19,7 @@ GROUPS = {  # {group: {command: what it does}}
         "variants": "List a study's variants and what each one changes",
         "show": "Print the resolved configuration of a variant",
         "diff": "Show what differs between two variants, and the effect",
-        "prune": "Remove stages that nothing needs any more",
+        "prune": "Remove stages that are no longer needed",
     },
     "Run": {
         "check": "Try one run of a study in a separate folder",
@@ -40,11 +40,11 @@ GROUPS = {  # {group: {command: what it does}}
     },
     "Campaign": {
         "try": "Run a commit of an experiment loop and say whether to keep it",
-        "campaign": "Begin, report or judge a campaign of trials",
+        "campaign": "Start, report, verify or judge a campaign of trials",
     },
     "Output": {
         "report": "Write the report page",
-        "serve": "Show the report page in a browser while the grid runs",
+        "serve": "Serve the report page to a browser while the grid runs",
         "tables": "Write tables as Markdown, CSV, LaTeX and HTML",
         "figures": "Draw learning curves, metrics and variant trees",
         "trace": "Trace a number in a table to its runs and code",
@@ -66,12 +66,13 @@ MODULES = {name: name.replace("-", "_") for name in SUMMARIES} | {
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of `ablation`, with the options of all commands, or of `only` one whose module is imported."""
+    """Return the parser of `ablation`, with the options of all commands or, to import less, of the command `only`."""
     parser = Parser(
         prog="ablation",
         usage="ablation COMMAND ...",
         description=f"Tell whether a change to a model, a prompt or a training run really helped.\n\n{_listed()}",
-        epilog="Exit code: 0 success; 1 a check found a problem; 2 bad input; `gate` and `nightly` also use 10 to 13.\n"
+        epilog="Exit code: 0 success; 1 a check found a problem; 2 bad input. `gate`, `nightly`, `try` and `compare "
+        "--require` also use 10 to 13.\n"
         "Help on a command: ablation COMMAND --help\n"
         'Completion in bash and zsh: eval "$(register-python-argcomplete ablation)"',
         formatter_class=Help,
@@ -90,10 +91,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that reports bad arguments in one line, as other bad input is reported."""
+    """Parser that reports bad arguments in one line, like other bad input."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2. If an unknown choice is close to a known one, the message names only the known one."""
+        """Print the message and exit with status 2; for a misspelt choice, name only the closest one."""
         match = re.fullmatch(r"(.*invalid choice: '(.*)') \(choose from (.*)\)", message, re.DOTALL)
         choices = re.findall(r"[\w-]+", match[3]) if match else []
         if match and (close := difflib.get_close_matches(match[2][:200], choices, n=1)):
@@ -101,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {self.prog}: {message}; see {self.prog} --help\n")
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:
-        """Refuse unknown arguments in the name of the command that got them, not of `ablation`."""
+        """Parse the arguments; name the command, not only `ablation`, in the error about unknown ones."""
         arguments, rest = super().parse_known_args(*given, **more)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -125,7 +126,6 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _listed() -> str:
-    """Return the list of commands by group as text."""
     lines = []
     for group, commands in GROUPS.items():
         lines += [f"{group}:", *(f"  {name:<15}{text}" for name, text in commands.items()), ""]

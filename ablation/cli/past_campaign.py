@@ -18,7 +18,7 @@ from ablation.judge.scales import unlike
 
 
 def judge_past(path: Path, arguments: argparse.Namespace) -> int:
-    """Print which kept attempts are improvements; write no file. Raises ConfigError."""
+    """Print which kept attempts are improvements; return 0. Raises ConfigError if the table cannot be judged."""
     asked, _, direction = (arguments.metric or "").rpartition(":")
     if direction not in ("min", "max"):
         asked, direction = arguments.metric or "", ""
@@ -39,13 +39,11 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     sd = repeats if arguments.sd is None else arguments.sd
     if math.isnan(sd):
         problem = "the noise between runs is not known, because no attempt was repeated"
-        raise ConfigError(
-            path, "--sd", None, problem, "run the baseline three times, or pass the standard deviation with --sd"
-        )
+        remedy = "run the baseline three times, or pass the standard deviation with --sd"
+        raise ConfigError(path, "--sd", None, problem, remedy)
     if not 0 < sd < math.inf:
-        raise ConfigError(
-            path, "--sd", sd, "is not a positive number", "pass the standard deviation between single runs"
-        )
+        remedy = "pass the standard deviation between runs of the same code"
+        raise ConfigError(path, "--sd", sd, "is not a positive number", remedy)
     settled = settle(attempts, sd, -1 if smaller else 1)
     if arguments.json:
         rows = [
@@ -61,7 +59,7 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     crashed = sum(attempt.value is None for attempt in attempts)
     better = "smaller" if smaller else "larger"
     print(
-        f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {table.metric}, {better} is "
+        f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {table.metric}: {better} is "
         f"better; standard deviation between runs {rough(sd)} ({source})"
     )
     if left_out:
@@ -69,34 +67,32 @@ def judge_past(path: Path, arguments: argparse.Namespace) -> int:
     if ended:
         says = "says" if ended == 1 else "say"
         print(
-            f"{counted(ended, 'row')} {says} only that the run ended; "
-            "such a row counts as kept if it beats every earlier row"
+            f"{counted(ended, 'row')} {says} only that the run ended, and not whether it was kept; "
+            "a row like this counts as kept if it beats every earlier row"
         )
     print(_in_words(settled, attempts))
     return 0
 
 
 def _check(path: Path, metric: str, attempts: Sequence[Attempt]) -> None:
-    """Raise ConfigError if repeats are copies, or if kept values are on two scales."""
+    """Raise ConfigError if repeats seem to be copies, or kept values seem to be on two scales."""
     if found := copied(attempts):
         name, count, value = found
         problem = (
             f"all {count} rows of {name} have this value, so they may be copies of one run, or runs with the same seed"
         )
-        raise ConfigError(path, metric, value, problem, "keep one of the rows")
+        raise ConfigError(path, metric, value, problem, "keep only one of these rows")
     names = {attempt.name for attempt in attempts if attempt.kept}
     kept = sorted(each.value for each in attempts if each.name in names and each.value is not None)
     if kept and (why := unlike([np.array([value]) for value in kept])):
-        remedy = (
-            "correct the values or remove their rows; if the metric really changed this much, write it in smaller units"
-        )
+        remedy = "correct the values, or remove their rows; if all are correct, divide the column by its largest value"
         raise ConfigError(path, metric, kept[-1], f"among the kept attempts, {why}", remedy)
 
 
 def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     if not settled.keeps:
         return "no attempt was kept after the baseline"
-    rows = [("kept", "measured gain", "likely gain", "95% interval", "an improvement", "")]
+    rows = [("kept", "measured gain", "likely gain", "95% interval", "P(gain > 0)", "")]
     halves = [half(keep.low, keep.high) for keep in settled.keeps]
     decimals = decimals_for((keep.measured for keep in settled.keeps), halves)
     for keep in settled.keeps:
@@ -107,7 +103,7 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
     baseline = next(attempt.name for attempt in attempts if attempt.value is not None)
     champion = settled.keeps[-1].attempt.name
     lines = ["", *aligned(rows, (False, True, True, True, True, False)), ""]
-    luck = "; the rest is luck, because only the best attempts were kept" * (settled.likely < settled.measured)
+    luck = "; the rest is probably luck, because only the best attempts were kept" * (settled.likely < settled.measured)
     apart = 1.96 * math.sqrt(2) * settled.sd
     lines.append(
         f"{noise} of {counted(len(settled.keeps), 'kept attempt')} measured a gain within the noise: two runs of the "
@@ -118,8 +114,9 @@ def _in_words(settled: Settled, attempts: list[Attempt]) -> str:
         f"{' '.join(estimate(settled.likely, settled.low, settled.high, decimals))}{luck}"
     )
     lines.append(
-        f"next: rerun {_reruns(settled)}. About {fixed(settled.wrong, 1)} of the kept attempts are not improvements; "
-        f"after these reruns, about {fixed(settled.wrong_after, 1)} decisions will be wrong"
+        f"next: rerun {_reruns(settled)}. The expected number of kept attempts that are not improvements is "
+        f"{fixed(settled.wrong, 1)}; after these reruns, the expected number of wrong decisions is "
+        f"{fixed(settled.wrong_after, 1)}"
     )
     return "\n".join(lines)
 

@@ -38,28 +38,28 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
     parser.description = "Calculate the minimum detectable effect and the cost for each number of seeds and items."
     add = parser.add_argument
     add_shared(parser, "--results", "--json")
-    add("study", nargs="?", metavar="STUDY", help="study from whose results the noise is estimated")
-    add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
+    add("study", nargs="?", metavar="STUDY", help="study whose results give the noise")
+    add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all comparisons)")
     add("--effect", type=float, required=True, metavar="E", help="the effect to detect")
     add("--power", type=float, default=POWER, metavar="P", help="probability of detecting the effect (default: 0.8)")
-    text = "estimate the noise from another results folder, or from evaluations of a baseline and a candidate"
+    text = "take the noise from another results folder, or from evaluations of a baseline and a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=text)
-    add("--metric", metavar="NAME", help="metric of the --pilot evaluations, as for `compare`")
-    add("--item", metavar="NAME", help="the column that names a table's items, as for `compare`")
+    add("--metric", metavar="NAME", help="metric of the evaluations in --pilot (default: as for `compare`)")
+    add("--item", metavar="NAME", help="column of the tables in --pilot that names the items (default: `item`)")
     text = "stated noise: standard deviation, over seeds, of the difference between two runs"
     add("--seed-sd", type=float, metavar="SD", help=text)
     text = "stated noise: standard deviation, over items, of the difference between two runs, averaged over many seeds"
     add("--item-sd", type=float, metavar="SD", help=text)
     text = (
         "stated noise: standard deviation of the difference between two samples of an item (default: estimated, if "
-        "samples are right or wrong)"
+        "the values of samples are 0 or 1)"
     )
     add("--sample-sd", type=float, metavar="SD", help=text)
     text = "stated noise: standard deviation, over checkpoints, of the difference between two runs"
     add("--checkpoint-sd", type=float, metavar="SD", help=text)
     text = "with stated noise: number of comparisons to correct for (default: 1)"
     add("--family", type=int, default=1, metavar="N", help=text)
-    text = "numbers of seeds to show (default: 3 to 20, or the interim analyses)"
+    text = "numbers of seeds to show (default: those of the interim analyses, or 3 to 20)"
     add("--seeds", type=int, nargs="+", metavar="N", help=text)
     text = "numbers of items to show (default: 1, 2 and 4 times the current number)"
     add("--items", type=int, nargs="+", metavar="N", help=text)
@@ -69,7 +69,7 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
 
 
 def run_power(arguments: argparse.Namespace) -> int:
-    """Print the table and the smallest plans."""
+    """Print the table of plans, and the smallest plans that detect the effect."""
     request = Request(**{field.name: _given(arguments, field.name) for field in fields(Request)})
     _check(arguments)
     source = None if request.seed_sd is not None and not _two(arguments) else _source(arguments)
@@ -81,7 +81,7 @@ def run_power(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json("power", search.rows(), notes=list(smallest(search)))
     else:
-        print(f"calculated from {search.noise}; the table shows {search.middle.name}\n\n{in_words(search)}")
+        print(f"calculated from {search.noise}; the table is for {search.middle.name}\n\n{in_words(search)}")
     return 0
 
 
@@ -100,7 +100,7 @@ def _source(arguments: argparse.Namespace) -> Source:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse options that cannot be combined, before anything is read."""
+    """Raise ConfigError, before anything is read, for options that cannot be combined."""
     if arguments.hours is not None and not 0 <= arguments.hours <= sys.float_info.max:
         raise ConfigError("power", "--hours", arguments.hours, "is not a valid number", "pass a number of at least 0")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
@@ -111,20 +111,16 @@ def _check(arguments: argparse.Namespace) -> None:
         remedy = "pass --seed-sd, --item-sd and --items, or neither --seed-sd nor --item-sd"
         raise ConfigError("power", "--seed-sd, --item-sd", None, problem, remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
-        remedy = (
-            "name a STUDY, or a baseline and a candidate with --pilot, or state the noise (--seed-sd, "
-            "--item-sd, --items)"
-        )
+        remedy = "name a STUDY, pass a baseline and a candidate with --pilot, or pass --seed-sd, --item-sd and --items"
         raise ConfigError("power", "", None, "there is nothing to estimate the noise from", remedy)
     for option in ("metric", "item"):
         if (given := getattr(arguments, option)) and not _two(arguments):
-            remedy = f"name a baseline and a candidate with --pilot, or leave out --{option}"
+            remedy = f"pass a baseline and a candidate with --pilot, or leave out --{option}"
             raise ConfigError("power", f"--{option}", given, "needs evaluations of a baseline and a candidate", remedy)
     if len(arguments.pilot) > 2:
-        remedy = "name one results folder, or the evaluations of a baseline and a candidate"
-        raise ConfigError(
-            "power", "--pilot", str(arguments.pilot[2]), "is a third path, but --pilot takes at most two", remedy
-        )
+        remedy = "pass one results folder, or the evaluations of a baseline and a candidate"
+        problem = "is a third path, but --pilot takes at most two"
+        raise ConfigError("power", "--pilot", str(arguments.pilot[2]), problem, remedy)
 
 
 def _two(arguments: argparse.Namespace) -> bool:
@@ -132,23 +128,22 @@ def _two(arguments: argparse.Namespace) -> bool:
 
 
 def _check_budget(search: Search, most: float) -> None:
-    """Raise ConfigError if no plan detects the effect within this many device-hours."""
-    problem, remedy = "the cost of a seed is not known", "name a study that has results"
+    problem, remedy = "the cost of a seed is not known", "leave out --hours, or name a study that has results"
     if not search.plans:
         problem = f"{MOST_SEEDS} seeds{size(search, max(search.evaluated))} do not detect {wanted(search)}"
-        remedy = "plan for more items"
+        remedy = "pass more items with --items, or a larger effect"
     elif search.cheapest:
         hours, seeds, evaluated = search.cheapest
         if hours <= most:
             return
         plan = f"{seeds} seeds{size(search, evaluated)}"
-        problem = f"no plan detects {wanted(search)} in less than {device_time(hours)} ({plan})"
-        remedy = "allow more hours, or choose a larger effect"
+        problem = f"the cheapest plan ({plan}) still needs {device_time(hours)} to detect {wanted(search)}"
+        remedy = "pass more hours, or a larger effect"
     raise ConfigError("power", "--hours", most, problem, remedy)
 
 
 def main(words: Sequence[str]) -> int:
-    """Print which effects the grid can detect; return the exit status."""
+    """Print which effects the grid can detect; return 0, even if this cannot be calculated."""
     seeds = {study: int(count) for study, count in (word.split("=") for word in words[1:])}
     try:
         with Store(Path(words[0]) / DATABASE) as store:

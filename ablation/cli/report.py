@@ -1,6 +1,6 @@
 """The commands `report`, which writes the report page, and `serve`, which shows it while the grid runs.
 
-Beside the page, `report` writes the findings as text, which `make demo` prints last.
+Next to the page, `report` writes the findings as text, which `make demo` prints last.
 """
 
 import argparse
@@ -33,13 +33,14 @@ def declare_report(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `report`."""
     parser.description = "Write the report page: one HTML file that opens offline."
     add_shared(parser, "--results", "--reports")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the page to this file")
-    text = "write the page from unfinished results, but only while jobs remain to run"
+    text = "write only the page, to this file (default: index.html in the reports folder)"
+    parser.add_argument("--output", type=Path, metavar="FILE", help=text)
+    text = "write the page from unfinished results; do nothing if no jobs are left to run"
     parser.add_argument("--so-far", action="store_true", help=text)
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Write the page and the findings; print the page's path."""
+    """Write the page and, without --output, the findings; print the path and size of the page."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
         return _report_so_far(results, arguments.output or reports / PAGE, findings=not arguments.output)
@@ -54,7 +55,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def _report_so_far(results: Path, path: Path, *, findings: bool) -> int:
-    """Write the page from a separate database, unless the grid has written the page meanwhile or has ended."""
+    """Write the page from unfinished results, unless the grid has ended, or has written the page in the meantime."""
     os.nice(NICENESS)
     before = _written(path)
     with (
@@ -78,7 +79,7 @@ def _write(page: Page, html: str, path: Path, *, findings: bool) -> None:
 
 
 def _root(path: Path) -> str:
-    """Return the path from the page's folder to the working directory, to which the paths of stages are relative."""
+    """Return the path from the page's folder to the working directory, on which the paths of stages are based."""
     return os.path.relpath(Path.cwd(), path.absolute().parent)
 
 
@@ -89,14 +90,13 @@ def _written(path: Path) -> int:
 def declare_serve(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `serve`."""
     parser.description = (
-        "Show the report page and the running jobs in a browser on this machine. "
+        "Serve the report page and the running jobs to a browser on this machine. "
         "The page is updated while the grid runs."
     )
     add_shared(parser, "--results")
-    parser.add_argument(
-        "--port", type=int, default=8642, help="port of the server (default: 8642; 0 means any free port)"
-    )
-    text = "shortest time between two updates, in seconds (default: 30)"
+    text = "port of the server (default: 8642; 0 means any free port)"
+    parser.add_argument("--port", type=int, default=8642, help=text)
+    text = "shortest time between two updates of the page, in seconds (default: 30)"
     parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS", help=text)
 
 

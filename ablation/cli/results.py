@@ -1,4 +1,4 @@
-"""The commands `collect`, `merge`, `prune` and `status`, about the stages of a results folder and its database."""
+"""The commands `collect`, `merge`, `prune` and `status`, which manage a results folder and its database."""
 
 import argparse
 import fcntl
@@ -25,7 +25,7 @@ def declare_collect(parser: argparse.ArgumentParser) -> None:
 
 
 def run_collect(arguments: argparse.Namespace) -> int:
-    """Rebuild the database; print how many rows and stages it has."""
+    """Update the database; print how many rows its tables have, and how many stages are in each state."""
     from ablation.store.collect import collect
 
     collected = collect(results_folder(arguments))
@@ -44,13 +44,13 @@ def run_collect(arguments: argparse.Namespace) -> int:
 def declare_merge(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `merge`."""
     parser.description = (
-        "Add the stages of another results folder, such as the half of the grid that another site ran.\n"
+        "Add the stages of another results folder, such as those that another site has run.\n"
         "Stages made from the same inputs have the same key. If a stage succeeded in both folders with different "
         "items, weights or metrics, the command reports an error and adds nothing."
     )
     add_shared(parser, "--results", "--json")
-    parser.add_argument("other", metavar="OTHER_RESULTS", type=Path)
-    parser.add_argument("--site", help="the folder's name in the provenance of the stages (default: its path)")
+    parser.add_argument("other", metavar="OTHER_RESULTS", type=Path, help="the other results folder")
+    parser.add_argument("--site", help="name of the other folder in the provenance of the stages (default: its path)")
 
 
 def run_merge(arguments: argparse.Namespace) -> int:
@@ -61,24 +61,24 @@ def run_merge(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json("merge", [], **asdict(merged))
         return 0
-    left = f", {merged.left_out} left out because they did not succeed or are damaged" if merged.left_out else ""
-    print(f"{merged.added} stages added, {merged.in_both} in both folders{left}")
+    left = f", {merged.left_out} left out (failed or damaged)" if merged.left_out else ""
+    print(f"{counted(merged.added, 'stage')} added, {merged.in_both} in both folders{left}")
     return 0
 
 
 def declare_prune(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `prune`."""
     parser.description = (
-        "Remove stages that nothing needs any more.\n"
-        "A stage is kept if it is needed by the current configurations, by the plan that was started last, or by the "
-        "database behind tables and verdicts."
+        "Remove stages that are no longer needed.\n"
+        "A stage is kept if the current configurations, the plan that was started last, or the database behind the "
+        "tables and verdicts needs it."
     )
-    parser.add_argument("--dry-run", action="store_true", help="list the stages without removing them")
+    parser.add_argument("--dry-run", action="store_true", help="count the stages without removing them")
     add_shared(parser, "--scale", "--config", "--json")
 
 
 def run_prune(arguments: argparse.Namespace) -> int:
-    """List the stages that nothing needs, and their total size; without --dry-run, remove these stages."""
+    """Print the number and size of stages that are not needed; without --dry-run, remove these stages."""
     from ablation.cli.configs import settings_of
     from ablation.plan.build import build_plan
     from ablation.plan.plan_file import read_plan
@@ -95,7 +95,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            remedy = "wait until Snakemake has ended, then prune"
+            remedy = "wait until Snakemake has ended, then run `ablation prune` again"
             raise ConfigError(results, "", None, "Snakemake is running in this folder", remedy) from None
         unneeded = [folder for folder in _stage_folders(results) if folder.name not in needed and not is_locked(folder)]
         sizes: dict[str, list[int]] = defaultdict(list)
@@ -120,7 +120,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
 
 def _stage_folders(results: Path) -> list[Path]:
-    """Return the folders of all stages; links and other names are left out."""
+    """Return the folders whose names are keys of stages; links are left out."""
     folders = [*results.glob("stages/assets/*"), *results.glob("stages/*/*/*")]
     return sorted(
         path for path in folders if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir() and not path.is_symlink()
@@ -132,10 +132,10 @@ def declare_status(parser: argparse.ArgumentParser) -> None:
     parser.description = "Show each study's progress, what is running, what failed, and the time left."
     add_shared(parser, "--results")
     form = parser.add_mutually_exclusive_group()
-    text = "list only the stages that failed or diverged, or are blocked or corrupt"
+    text = "list only stages that failed, diverged, are blocked or are corrupt; exit with 1 if there are any"
     form.add_argument("--failed", action="store_true", help=text)
     add_shared(form, "--json")
-    form.add_argument("--watch", action="store_true", help="repeat until everything is done; stop with Ctrl-C")
+    form.add_argument("--watch", action="store_true", help="repeat until no stage is left to run; stop with Ctrl-C")
 
 
 def run_status(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ WIDEST = 60  # characters of one cell on a terminal
 
 def declare_sql(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `sql`."""
-    parser.description = "Query the database, which is opened read-only; a query cannot read any other file."
+    parser.description = "Query the database. It is opened read-only, and a query cannot read any other file."
     parser.epilog = (
         "tables: studies, variants, runs, results, curves, items, stages, metrics, health, published "
         "(docs/reference/database.md)\n\n"

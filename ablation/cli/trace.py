@@ -1,4 +1,4 @@
-"""The command `trace`: the runs, stages and code behind one number in a table, and how to run them again."""
+"""The command `trace`: find the runs, stages and code behind one number in a table, and how to run them again."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ class TracedStage:
 
     variant: str
     seed: int
-    value: float  # of the metric in the run
+    value: float  # of the metric in this run
     stage: str
     state: str
     key: str
@@ -42,7 +42,7 @@ class TracedStage:
 
 @dataclass(frozen=True)
 class Traced:
-    """A cell of a table: its text, its metric, the stages that produced it, and the commands that rerun these."""
+    """A cell of a table: its text, its metric, the stages that produced it, and commands that rerun the stages."""
 
     study: str
     row: str
@@ -67,22 +67,19 @@ class Traced:
             yield f"code of {names}: {f'commit {commit}' if commit else 'not under version control'}"
             for diff in dict.fromkeys(stage.diff for stage in those if stage.diff):
                 files = ", ".join(_changed(Path(diff)))
-                changes = f": {files} ({diff})" if files else f", but {diff} cannot be read"
+                changes = f" to {files} ({diff})" if files else f", but {diff} cannot be read"
                 yield f"  with uncommitted changes{changes}"
             if untracked := list(map(printable, dict.fromkeys(name for stage in those for name in stage.untracked))):
                 yield f"  with files not under version control: {listed(untracked, _MOST_NAMES)}"
-        yield (
-            "to run these stages again:"
-            if self.rerun
-            else "another program made these runs, so the tracker cannot repeat them"
-        )
+        imported = "another program made these runs; use that program to run them again"
+        yield "to run these stages again:" if self.rerun else imported
         yield from (f"  {command}" for command in self.rerun)
 
 
 def trace(store: Store, study: str, row: str, column: str) -> Traced:
     """Find the runs behind a cell; `column` is a heading of the study's table, or a metric of its results.
 
-    Raises ConfigError if the row or column does not exist, or no run has the value.
+    Raises ConfigError if the row or column does not exist, or no run that succeeded has a value.
     """
     table = build_table(store, study)
     labels = {each.label: each for each in table.columns}
@@ -91,7 +88,7 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     if heading is None:
         remedy = suggest(column, dict.fromkeys([*labels, *metrics]))
         raise ConfigError("trace", "COLUMN", column, "is not a column or a metric", remedy)
-    check_name(row, [each.name for each in table.rows], "trace", "ROW", "is not a row")
+    check_name(row, [each.name for each in table.rows], "trace", "ROW", "is not a row of the table")
     table_row = next(each for each in table.rows if each.name == row)
     metric, reference = heading.metric, store.study(study).table.reference
     if table_row.is_reference and reference:  # the unchanged model, which every variant measures
@@ -110,8 +107,9 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
         [study, metric, *([] if table_row.is_reference else [row])],
     )
     if not rows:
-        remedy = table_row.status or "no run that succeeded logged this metric"
-        raise ConfigError("trace", "ROW", row, f"has no {metric}", remedy)
+        problem = f"has no value of {metric}" + (f" ({table_row.status})" if table_row.status else "")
+        remedy = "name a row whose runs succeeded and logged this metric"
+        raise ConfigError("trace", "ROW", row, problem, remedy)
     found_stages = (dict(zip(names, values, strict=True)) for values in rows)
     stages = tuple(TracedStage(**stage | {"untracked": tuple(stage["untracked"])}) for stage in found_stages)
     values = {(stage.variant, stage.seed): stage.value for stage in stages}
@@ -148,8 +146,8 @@ def _changed(patch: Path) -> list[str]:
 def declare_trace(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `trace`."""
     parser.description = (
-        "Trace a number in a table to its runs, keys, commit and uncommitted changes, and print commands that run the "
-        "stages again."
+        "Trace a number in a table to its runs, stages, commit and uncommitted changes, and print commands that run "
+        "these stages again."
     )
     add_shared(parser, "--results", "--json")
     parser.add_argument("table", metavar="TABLE", help="a study, or one of its table files")

@@ -30,7 +30,7 @@ _NAMED = 6  # variants of a caveat
 LEGEND = {
     "in_seeds": "the verdict holds in at least this share of seeds ({confidence} confidence)",
     "p_adjusted": "p{corrected}",
-    "mde": "the smallest effect that this many seeds and items detect with 80% power",
+    "mde": "the smallest effect that these numbers of seeds and items detect with 80% power",
 }
 
 
@@ -44,11 +44,11 @@ def declare_verdicts(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
     add_shared(form, "--json")
-    form.add_argument("--brief", action="store_true", help="print one sentence for each study, as in the report")
+    form.add_argument("--brief", action="store_true", help="print only the findings of each study, as in the report")
 
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
-    """Print the comparisons, then the interactions of combinations; with `--brief` a sentence for each study."""
+    """Print the comparisons, then the interactions of combinations; with `--brief`, only the findings."""
     with open_store(results_folder(arguments)) as store:
         check_study(store, "verdicts", arguments.study)
         studies = verdicts.judge_studies(store, arguments.study)
@@ -94,13 +94,13 @@ def _print_verdicts(study: verdicts.JudgedStudy, *, why: bool, all_columns: bool
         print(f"{study.name}: guardrails, corrected for all comparisons and guardrails\n{as_text(table)}\n")
     if study.comparisons and study.plan_changed:
         said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
-        print(f"{study.name}: {said} (see results/analysis_history.json)\n")
+        print(f"{study.name}: {said} (see analysis_history.json in the results folder)\n")
 
 
 def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
     """Return a line for each comparison, the clearest first, and a legend.
 
-    The interval is the one that agrees with the verdict; its heading says for how many comparisons it holds at once.
+    The interval is the one that agrees with the verdict; the heading says for how many comparisons it holds at once.
 
     rows: as `comparison_table` or `comparison_rows` return them, in the order of the comparisons of one study.
     """
@@ -137,7 +137,6 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
 
 
 def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows sorted by verdict, in the order of ORDER, and by p within a verdict."""
     place = rows["verdict"].map(ORDER.index)
     return rows.assign(_place=place).sort_values(["_place", "p"], kind="stable").drop(columns="_place")
 
@@ -145,7 +144,7 @@ def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
 def caveats(comparisons: Sequence[Comparison]) -> str:
     """Return the notes on verdicts and the broken health rules, each once, with the variants that they concern.
 
-    Notes that differ only between their colon and semicolon are merged, without that part.
+    Notes that are equal apart from details between a colon and a semicolon become one note, without these details.
     """
     about: dict[str, dict[str, None]] = {}
     notes = {note for comparison in comparisons for note in comparison.notes}
@@ -163,7 +162,7 @@ def caveats(comparisons: Sequence[Comparison]) -> str:
 
 
 def _general(note: str) -> str:
-    """Return a note without the details between the note's colon and semicolon."""
+    """Return the note without the details between its first colon and the next semicolon."""
     return re.sub(": .*?; ", "; ", note, count=1)
 
 

@@ -1,1 +1,1 @@
-"""`serve`: shows the report page over localhost and updates the page while a grid runs."""
+"""`ablation serve`: show the report page on localhost, and update it while a grid runs."""

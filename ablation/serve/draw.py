@@ -2,9 +2,9 @@
 
     python -m ablation.serve.draw RESULTS FOLDER PARENT SECONDS
 
-Writes FOLDER/page.html whenever the results have changed, at most once in SECONDS, and only while a browser shows the
-page: the server touches FOLDER/asked at each request. The page is drawn from the database of the results if that is
-complete, else from a database in FOLDER, so the results stay unchanged.
+Writes FOLDER/page.html when the results have changed, at most every SECONDS, and only while a browser shows the page:
+the server touches FOLDER/asked at each request. If the database of the results is not complete, the page is drawn from
+a new database in FOLDER, so the results stay unchanged. The process ends with the process PARENT.
 """
 
 import os
@@ -34,7 +34,7 @@ LOOKED_AT = 60.0  # seconds after a request during which the page counts as show
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Redraw the page until the parent process ends; after a failure, print one line and try again."""
+    """Redraw the page, as needed, until the parent process ends; after a failure, print one line and try again."""
     results, folder, every = Path(arguments[0]), Path(arguments[1]), float(arguments[3])
     end_with_parent(int(arguments[2]))
     os.nice(max(0, NICENESS - os.nice(0)))
@@ -50,13 +50,13 @@ def main(arguments: Sequence[str]) -> int:
                     drawn, said = sources, ""
             except (TrackerError, OSError) as error:
                 if said != (said := str(error)):
-                    print(f"note: the page cannot be drawn: {said}", file=sys.stderr, flush=True)
+                    print(f"note: the page cannot be drawn yet: {said}", file=sys.stderr, flush=True)
             pause = max(every, (time.process_time() - spent) / SHARE)
         time.sleep(pause)
 
 
 def drawn_from(results: Path) -> Any:
-    """Return a value that differs whenever the page would: the database's sources, and the times of logs."""
+    """Return the sources of the database and the times of logs; if these are equal, so is the page."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
     stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
     return sources_now(results), stamps

@@ -1,7 +1,7 @@
-"""The report page over localhost while the grid runs; another process redraws it (`ablation.serve.draw`).
+"""Serve the report page on localhost while the grid runs; another process redraws it (`ablation.serve.draw`).
 
 Only GET and HEAD of `/` and `/now` are answered; the base class refuses other methods. A request whose `Host` is not
-this machine's own name is refused: another site whose name resolves to this machine must not read the results.
+localhost is refused, because a web site whose name resolves to this machine must not read the results.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 
 from markupsafe import escape
 
-from ablation.contract.display import printable
+from ablation.contract.display import joined, printable
 from ablation.contract.errors import TrackerError
 from ablation.plan.collected import PLAN_FILE
 from ablation.serve.draw import ASKED, MARKER, PAGE, SCRIPT
@@ -34,7 +34,7 @@ _WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page in `folder` and the running jobs of `results`. Raises TrackerError if the port cannot be used."""
+    """Server of the page in `folder` and of the jobs of `results`. Raises TrackerError if the port cannot be used."""
 
     daemon_threads = True
 
@@ -45,7 +45,7 @@ class Server(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), Handler)
         except (OSError, OverflowError) as error:
             reason = str(getattr(error, "strerror", None) or error).lower()
-            remedy = "name another port with --port, or pass --port 0 for a free one"
+            remedy = "pass another number with --port, or --port 0 for a free port"
             raise TrackerError(f"port {port} cannot be used ({reason}); {remedy}") from None
 
     def server_bind(self) -> None:
@@ -69,26 +69,26 @@ class Server(ThreadingHTTPServer):
 
     def _look(self) -> str:
         if not (self.results / PLAN_FILE).exists():
-            return f"{self.results} has no plan yet. The report appears with the first results.\n"
+            return f"{self.results} has no plan yet. Run snakemake; the report appears with the first results.\n"
         try:
             return describe(self.results)
         except (TrackerError, OSError) as error:
             return f"The stages cannot be read: {error}\n"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print no error, because a browser may disconnect in the middle of an answer."""
+        """Ignore errors, because a browser may disconnect before it has the whole answer."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handles the requests of a browser."""
+    """Handler of the requests of a browser."""
 
     server: Server
     timeout = 60.0
 
     def do_GET(self) -> None:
-        """Answer with the page, or with the running jobs and the version of the page."""
+        """Answer `/` with the page, and `/now` with the version of the page and the running jobs."""
         if re.sub(r":\d*$", "", self.headers.get("Host", "").lower()) not in NAMES:
-            self._send(HTTPStatus.FORBIDDEN, "plain", f"this server answers only to {' and '.join(NAMES)}\n")
+            self._send(HTTPStatus.FORBIDDEN, "plain", f"this server answers only to {joined(NAMES)}\n")
             return
         path = self.path.partition("?")[0]
         if path not in ("/", "/now"):
@@ -119,8 +119,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Return no version, so that browsers do not see which server this is."""
+        """Return a name without versions, so that browsers do not see which server this is."""
         return "ablation"
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Do not log to the terminal, where a line every few seconds would hide other output."""
+        """Log nothing, because a line for every request would hide other output on the terminal."""

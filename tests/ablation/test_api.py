@@ -247,11 +247,11 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda a: ablation.judge(a, a[:2]), "differs from the shape of the parent"),
+        (lambda a: ablation.judge(a, a[:2]), "differs from parent.shape"),
         (lambda a: ablation.judge(a, a, ["x"]), "is the number of names, but there are 4 items"),
         (lambda a: ablation.judge(a, a, margin=-1), "is not a valid margin"),
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
-        (lambda a: ablation.judge(a, a, names="abc"), "does not consist of two names"),
+        (lambda a: ablation.judge(a, a, names="abc"), "is not a pair of names"),
         (lambda a: ablation.judge(a[0, 0], a[0, 0]), "is not a valid shape"),
         (
             lambda a: ablation.compare(a, a * np.nan),
@@ -259,7 +259,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         ),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
         (lambda a: ablation.compare("nowhere", a), "no file has this name"),
-        (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "are not in one study; did you mean 'v8'?"),
+        (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "not in the same study; did you mean 'v8'?"),
     ],
 )
 def test_mistakes_are_one_line(call, said):

@@ -32,8 +32,8 @@ def test_this_folder_is_the_default_and_other_files_stay(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("there", "problem"),
     [
-        ("train.py", "my/train.py: already exists, and init overwrites nothing"),
-        ("configs/x.yaml", "my/configs: already exists, and init overwrites nothing"),
+        ("train.py", "my/train.py: already exists, and `init` does not overwrite files"),
+        ("configs/x.yaml", "my/configs: already exists, and `init` does not overwrite files"),
     ],
 )
 def test_nothing_is_written_where_something_is_in_the_way(tmp_path, monkeypatch, capsys, there, problem):

@@ -1,4 +1,4 @@
-"""Learns to tell two kinds of points apart by logistic regression; writes whether each test point was right."""
+"""Learn to tell two kinds of points apart by logistic regression; write which test points were classified correctly."""
 
 import argparse
 import csv
@@ -16,13 +16,13 @@ config = json.loads(arguments.config.read_text())
 
 
 def points(number: int, chance: random.Random) -> list[tuple[list[float], int]]:
-    """Return points and their kinds, 0 or 1."""
+    """Return random points, each with its kind, 0 or 1."""
     kinds = [chance.randint(0, 1) for _ in range(number)]
     return [([chance.gauss(0.5 * kind - 0.25, 1) for _ in range(20)], kind) for kind in kinds]
 
 
 def score(weights: list[float], point: list[float]) -> float:
-    """Return the probability of kind 1."""
+    """Return the probability that a point is of kind 1."""
     return 1 / (1 + math.exp(-sum(w * x for w, x in zip(weights, point, strict=True))))
 
 

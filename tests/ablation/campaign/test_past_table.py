@@ -20,7 +20,7 @@ def file(tmp_path):
 def test_an_answer_in_one_try(file, capsys):
     said = output(capsys, "campaign", file, "--sd", "0.001")
     noise = "standard deviation between runs 0.001 (stated)"
-    assert f"4 attempts, 2 kept, 1 crashed; val_bpb, smaller is better; {noise}" in said
+    assert f"4 attempts, 2 kept, 1 crashed; val_bpb: smaller is better; {noise}" in said
     assert "from a to b: measured +0.0400, likely +0.0399 [" in said
     assert "0 of 1 kept attempt measured a gain within the noise: two runs of the same code differ by less" in said
 
@@ -35,7 +35,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
     file.write_text("id,answer_score,decision\n1,0.5,keep\n2,0.6,keep\n3,0.4,reject\n")
     words = "campaign", file, "--sd", "0.1"
     assert "does not say which values are better; write answer_score:max if larger is better" in refused(capsys, *words)
-    assert "answer_score, larger is better" in output(capsys, *words, "--metric", "answer_score:max")
+    assert "answer_score: larger is better" in output(capsys, *words, "--metric", "answer_score:max")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ LEDGERS = {  # shapes of public tables: text, metric, what is said
         "commit\tcycle\tscore\timprovement\tstatus\tdescription\na1\tbaseline\t980678.9\t0.00%\tkeep\tbaseline\n"
         "b2\ttick\tFAIL\tNA\tdiscard\ttests failed\nc3\ttock\t152026.1\t84.50%\tkeep\tqueues\n",
         "score:min",
-        ["3 attempts, 2 kept, 1 crashed; score, smaller"],
+        ["3 attempts, 2 kept, 1 crashed; score: smaller"],
     ),
     "prose": (
         HEAD + "a1\t1.865\t1.8\tkeep\tbaseline\nb2\t1.861\t1.8\tkeep\twd\n\n=====\nsecond phase\n=====\n"

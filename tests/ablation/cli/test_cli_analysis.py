@@ -30,13 +30,27 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     assert "no mean of per-run distances can give this number, because all per-run distances are at least" in out
     assert out.splitlines()[-1].startswith(f"{file}: 1 error, ")
     for wrong, said in (
-        (["audit"], "audit: STUDY: is missing; write `audit STUDY`"),
+        (["audit"], "audit: STUDY: is missing; name a study"),
         (["audit", "debias", "--table", str(file)], "cannot be combined with --table"),
         (["audit", "debias", "--items", "3"], "--items: works only with --table"),
         ([*options, "--runs", "0"], "--runs = 0: is below 1"),
         (["audit", "--table", str(file), "--items", "1", "2"], "has 2 numbers, but the table has 3 columns (gender"),
     ):
         assert said in refused(capsys, *wrong)
+
+
+def test_an_option_that_would_be_ignored_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, said in (
+        ("campaign --budget 0", "--budget: works only with init; leave it out"),
+        ("campaign verify --metric a:min", "--metric: works only with init or FILE; leave it out"),
+        ("campaign results.tsv --link data", "--link: works only with init; leave it out"),
+        ("campaign init --json --run x --metric a:min", "--json: cannot be combined with init; leave it out"),
+        ("compare --study my.yaml --all-pairs", "cannot be combined with --all-pairs"),
+        ("export gad --from x --output y", "STUDY = 'gad': cannot be combined with --from; leave one out"),
+        ("export --from x --step 0 --output y", "--step = 0: cannot be combined with --from; leave one out"),
+    ):
+        assert said in refused(capsys, *words.split())
 
 
 def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatch):

@@ -32,7 +32,7 @@ def explained(capsys, *words):
 
 def test_all_combinations_are_written_and_lead_to_no_comparison(toy, capsys):
     out = typed.output(capsys, "explain", "v2", "far", "--dry-run")
-    assert "8 configurations (all combinations): 6 new" in out
+    assert "8 variants (all combinations), of which 6 are new" in out
     assert "    reward.weight: 0.5 -> 0.2" in out
     assert "leave out --dry-run to write the new variants to" in out
     assert set(load(toy).variants) == {"base", "v2", "v3", "v10", "far"}

@@ -54,7 +54,7 @@ def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
     alarm = write(tmp_path / "low", 0.62)
     assert "appended" not in nightly(capsys, past, "--new", alarm, "--update", status=11)
     again = nightly(capsys, past, "--new", nights / "night0", "--update", status=0)
-    assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs because this run is the new run", again)
+    assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs because it is the new run", again)
     assert past.read_text().splitlines() == rows
 
 
@@ -138,7 +138,7 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
     words = ("nightly", tmp_path / "nights", "--new", tmp_path / "nights/n6", "--metric", "reward")
     said = output(capsys, *words, status=0)
     assert "what 5 past runs predict" in said
-    assert "note: n6: left out of the past runs because this run is the new run" in said
+    assert "note: n6: left out of the past runs because it is the new run" in said
     assert "reward = 'high': is not a number" in said
 
 
@@ -162,7 +162,7 @@ NIGHT = ["--new", "nights/night0"]
     ("words", "said"),
     [
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
-        (["--new", "nights", "--metric", "reward"], "has 6 runs in 1 path; name the folder of each run"),
+        (["--new", "nights", "--metric", "reward"], "names 6 runs in 1 path; pass one path for each run"),
         ([*NIGHT, "--metric", "rewad:max"], "did you mean 'reward'"),
         (
             [*NIGHT, "--metric", "kl"],
@@ -174,9 +174,9 @@ NIGHT = ["--new", "nights/night0"]
         ([*NIGHT, "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
         ([*NIGHT, "--metric", "reward", "--at", "end"], "is not a step; write last, best or a number"),
         ([*NIGHT, "--metric", "reward", "--at", "101"], "ends at step 100; pass --at with a step that all runs"),
-        ([*NIGHT, "--metric", "reward:max", "reward:min"], "names reward twice"),
-        ([*NIGHT, "--metric", "reward", "reward:min"], "names reward twice"),
-        ([*NIGHT, NIGHT[1], "--metric", "reward"], "names the same run twice"),
+        ([*NIGHT, "--metric", "reward:max", "reward:min"], "reward occurs twice"),
+        ([*NIGHT, "--metric", "reward", "reward:min"], "reward occurs twice"),
+        ([*NIGHT, NIGHT[1], "--metric", "reward"], "the same run occurs twice"),
     ],
 )
 def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):
@@ -345,9 +345,9 @@ def test_one_run_counts_once_wherever_it_lies(nights, tmp_path, capsys):
     shutil.copytree(nights / "night1", tmp_path / "elsewhere/night1")
     said = nightly(capsys, nights, "--new", tmp_path / "elsewhere/night1", status=0)
     assert "what 5 past runs predict" in said
-    assert "night0: left out of the past runs because this run is a copy of again" in said
-    assert "more: left out of the past runs because this run is a copy of again" in said
-    assert "night1: left out of the past runs because this run is the new run" in said
+    assert "night0: left out of the past runs because it is a copy of again" in said
+    assert "more: left out of the past runs because it is a copy of again" in said
+    assert "night1: left out of the past runs because it is the new run" in said
     past = tmp_path / "past.csv"
     for place in (nights / "night1", tmp_path / "elsewhere/night1"):
         said = nightly(capsys, past, "--new", place, "--update", status=11)

@@ -131,7 +131,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["single", "--effect", "0.1"], "has at most one seed, or the same value"),
         (["one", "--effect", "0"], "--effect = 0.0: is not a valid number"),
         (["one", "--effect", "0.1", "--power", "1"], "--power = 1.0: is not a valid number"),
-        (["one", "--effect", "0.03", "--hours", "0.01"], "no plan detects an effect of 0.03 with 80% power in less"),
+        (["one", "--effect", "0.03", "--hours", "0.01"], "to detect an effect of 0.03 with 80% power; pass more"),
         (["one", "--effect", "0.0001", "--hours", "1"], "do not detect an effect of 0.0001"),
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
         (["one", "--effect", "0.1", "--seed-sd", "1"], "--item-sd: must be passed together with --items"),

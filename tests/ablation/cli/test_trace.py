@@ -49,7 +49,7 @@ def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
     values = {row["seed"]: row["value"] for row in printed["rows"]}
     assert printed["shown"].startswith(f"{sum(values.values()) / 2:.3f} ± ")
     text = typed(capsys, "trace", "reports/toy/table.tex", "v1", "edited/mean/distance", "--results", "results")[1]
-    assert "with uncommitted changes: train.py (" in text
+    assert "with uncommitted changes to train.py (" in text
     assert "with files not under version control: .gitignore, new.py\n" in text
     checkout, apply, again = text.split("to run these stages again:\n")[1].strip().split("\n")
     for command in (checkout, apply):

@@ -54,7 +54,7 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
 def test_validate_says_what_will_be_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
-    refused = "will be refused: gad.evaluate needs 1 device, but the pool has 0"
+    refused = "the grid would refuse this study: gad.evaluate needs 1 device, but the pool has 0"
     assert refused in output(capsys, "validate", *words, status=1)
 
 
