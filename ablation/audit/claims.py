@@ -1,6 +1,6 @@
-"""Checks whether claims follow from the printed numbers, and whether claimed differences exceed sampling noise.
+"""Check whether claims follow from the printed numbers, and whether claimed differences exceed sampling noise.
 
-The noise of a difference is that of rows that share no items; rows that share items differ less.
+The noise of a difference assumes that two rows share no items; rows that share items differ less by chance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ def _signed(claim: Claim) -> str:
 
 
 def best_case_p(net_items: float) -> float:
-    """Return the smallest possible two-sided sign-test p, which is that of `net_items` items in one direction."""
+    """Return the smallest two-sided sign-test p for a net change of `net_items`: that many changes in one direction."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 
@@ -129,5 +129,5 @@ def _said(new: Printed, old: Printed, items: int, limit: float) -> str:
     finer = min(new, old, key=lambda number: number.exact_half)
     return (
         f"{finer.show(difference)} = {fixed(difference * items, 1)} of {items} items, "
-        f"1.96 SE {finer.show(limit)}, best-case p {p_value(_best_case(new, old, items))}"
+        f"1.96 SE = {finer.show(limit)}, smallest possible p {p_value(_best_case(new, old, items))}"
     )
