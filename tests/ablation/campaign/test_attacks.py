@@ -31,7 +31,7 @@ def test_a_run_that_edits_what_measures_it_is_refused(loop, edit):
     loop.write("train.sh", f"{edit}\n{TRAIN}")
     loop.write("gain", "5")
     status, out, _ = tried(loop)
-    assert (status, "the run changed locked files: evaluate.py" in out) == (13, True), out
+    assert (status, "the run changed evaluate.py, which is locked" in out) == (13, True), out
 
 
 def test_a_module_that_a_locked_one_would_import_in_place_of_pythons_is_refused(loop):
@@ -55,9 +55,9 @@ def test_locked_data_that_git_ignores_may_not_change_either(loop):
     loop.write("train.sh", f"echo 2 > data/answers\n{TRAIN}")
     loop.write("gain", "5")
     status, out, _ = tried(loop)
-    assert (status, "the run changed locked files: data" in out) == (13, True), out
+    assert (status, "the run changed data, which is locked" in out) == (13, True), out
     status, _, err = loop.attempt(6)
-    assert (status, "is locked, and has changed since the start; restore it" in err) == (2, True), err
+    assert (status, "is locked but has changed since the campaign began; restore it" in err) == (2, True), err
     loop.write("data/answers", "1\n")
     assert "locked" not in loop.attempt()[1]
 
@@ -89,7 +89,7 @@ def test_a_run_that_ends_itself_where_it_is_verified_is_not_verified(loop):
     loop.write("gain", "5")
     status, out, _ = tried(loop)
     assert (status, "0 fresh pairs did not show a gain" in out) == (10, True), out
-    assert any("a verification counts such a run as a crash" in line for line in loop.ledger())
+    assert any("a verification counts this as a crash" in line for line in loop.ledger())
 
 
 def test_a_worktree_that_a_run_turned_into_another_repository_is_made_anew(loop):
