@@ -24,7 +24,7 @@ from ablation.store.database import Store
 class MeasuredDifference:
     """The changes between two variants and their effect, each as records and as lines of text.
 
-    `effect` is None for a variant and itself, and without results.
+    `effect` is None if both variants are the same, or if one of them has no results.
     """
 
     changes: list[dict[str, Any]]
@@ -81,7 +81,7 @@ def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
 
 
 def measured_pair(store: Store, study: str, a: str, b: str) -> Measurements:
-    """Return the measurements of a study, including the variants that `explain` wrote only if A or B is one."""
+    """Return the measurements of a study; variants that `explain` wrote are included only if A or B is one of them."""
     planned = {variant.name for variant in store.variants(study)}
     return read_measurements(store, study, helpers=not {a, b} <= planned)
 

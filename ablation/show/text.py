@@ -118,7 +118,7 @@ def tick(value: Any) -> str:
 
 
 def day(moments: Iterable[Any]) -> str | None:
-    """Return the latest of some ISO timestamps, to the minute; None if the list is empty."""
+    """Return the latest of some ISO timestamps, to the minute; None if there are none."""
     moments_given = [moment for moment in moments if isinstance(moment, str)]
     return minute(max(moments_given)) if moments_given else None
 

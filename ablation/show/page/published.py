@@ -19,10 +19,7 @@ KINDS = {
 
 
 def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Return [(heading, findings)] by kind.
-
-    Summaries come first and single cells last, with the most severe findings first.
-    """
+    """Return [(heading, findings)] in the order of KINDS, each with the most severe findings first."""
     order = {"error": 0, "warn": 1}
     ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
     groups = [(title, [finding for finding in ranked if finding.kind == kind]) for kind, title in KINDS.items()]

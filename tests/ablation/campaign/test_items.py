@@ -45,7 +45,11 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
-        (("i < 4", "i < 3"), 13, "has 3 items, but not the same as the baseline (4 items); evaluate the items of the baseline"),
+        (
+            ("i < 4", "i < 3"),
+            13,
+            "has 3 items, but not the same as the baseline (4 items); evaluate the items of the baseline",
+        ),
         (
             ('print i ","', 'print i + 1 ","'),
             13,
