@@ -49,7 +49,7 @@ class Claimed:
 
 
 def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield a line for each claim that a number changes from one variant to another."""
+    """Yield a `Claimed` for each claim that a number changes from one variant to another."""
     for claim in published.claims:
         said = f"{claim.column} {claim.percent.value:+g}% against {claim.against}: {claim.text}"
         cell = measured.deltas.get((claim.variant, claim.against, claim.column))
@@ -146,7 +146,7 @@ def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
 
 
 def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield a line for each claim that a variant is the best, or below a bound."""
+    """Yield a `Claimed` for each claim that a variant is the best, or below a bound."""
     for standing in published.standings:
         cell = measured.rows.get(standing.variant, {}).get(standing.column)
         said = f"{standing.column}: {standing.text}"

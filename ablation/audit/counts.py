@@ -156,7 +156,7 @@ class Evaluation:
 
     @cached_property
     def batched(self) -> Lattice:
-        """Values that one run can give as a mean over batches; the object `plain` if both have equal values."""
+        """Values that one run can give as a mean over batches; the object `plain` itself if the values are equal."""
         lattice = attainable(self.items, self.batches, self.target)
         return self.plain if lattice == self.plain else lattice
 

@@ -10,6 +10,7 @@ import numpy as np
 from ablation.audit.reproduction import Curves, Measured, MeasuredCell
 from ablation.audit.training_claims import stated_metrics
 from ablation.config.published_schema import PublishedFile
+from ablation.contract.display import joined
 from ablation.judge.measurements import Measurements, item_clusters, paired_values
 from ablation.judge.significance import Array, Noise, half_width
 from ablation.judge.statistics import Direction, Numbers, contrast
@@ -78,7 +79,7 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
-    """Return the finite values of some metrics by step, one array per seed, of the runs that succeeded."""
+    """Return the finite values of the metrics in order of steps, one array per seed, of the runs that succeeded."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
               WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)
@@ -159,4 +160,4 @@ def _difference(store: Store, study: Measurements, published: PublishedFile) -> 
             f"{subset}: {counted[subset]} here, {published_items[subset]} published" for subset in unequal
         )
         reasons.append(f"the numbers of items differ ({listed})")
-    return " and ".join(reason for reason in reasons if reason)
+    return joined([reason for reason in reasons if reason])

@@ -17,7 +17,7 @@ from ablation.contract.numbers import counted, fixed, percent
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
-    """Yield a finding for each cell that no count can give, and one for each column on the power of this test."""
+    """Yield a finding for each cell that no count can give, and a note for each column on the power of this test."""
     worth = []
     for column, items in table.items.items():
         numbers = table.column(column)

@@ -55,7 +55,7 @@ class Measured:
         scale: the scale of our runs.
         settings: {variant: resolved configuration}.
         ran: the variants with a run that succeeded.
-        reached: {(variant, against): clause}, for identical cells: how many values that are judged instead differ.
+        reached: {(variant, against): clause on how many judged values differ}, for pairs with identical cells.
         margin, alpha: margin and level of the study's analysis plan.
     """
 

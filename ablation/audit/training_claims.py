@@ -30,7 +30,7 @@ _UNTESTED: tuple[Verdict, ...] = ("not logged", "set by the scale", "true by con
 
 
 def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator[Claimed]:
-    """Yield a line for each reading of training curves that the source states."""
+    """Yield a `Claimed` for each reading of training curves that the source states."""
     for reading in published.training:
         figures = [_Stated(reading, metric, value) for metric, value in reading.values.items()]
         outcomes = [figure.outcome(measurement) for figure in figures]
@@ -44,7 +44,7 @@ def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator
 
 
 def _together(words: Sequence[Verdict]) -> Verdict:
-    """Return one verdict for several figures: the worst of the tested ones, else the reason why none was tested."""
+    """Return one verdict for several figures: `not logged` if any is, else the worst, with untested figures last."""
     order: tuple[Verdict, ...] = ("contradicted", "not seen", "reproduced", *_UNTESTED)
     if "not logged" in words:
         return "not logged"

@@ -46,9 +46,8 @@ class Campaign:
         self.ledger = Ledger(repository.root / LEDGER, repository.folder / "seal")
         start = self.ledger.events[0] if self.ledger.events else {}
         if start.get("event") != "start" or "imported" not in start:
-            raise ConfigError(
-                self.ledger.path, "line 1", None, "does not begin a ledger that this version can read", _ANEW
-            )
+            problem = "is not the first line of a ledger that this version can read"
+            raise ConfigError(self.ledger.path, "line 1", None, problem, _ANEW)
         self.start = start
         self.rules, self.settings = Rules(**start["rules"]), Settings(**start["settings"])
         self.commits = {"base": str(start["commit"])}
@@ -94,7 +93,7 @@ class Campaign:
     def state(self) -> Referee:
         """State of the policy. Raises ConfigError before the baseline is measured."""
         if self.referee is None:
-            raise ConfigError(self.ledger.path, "", None, "the baseline has not been measured yet", _ANEW)
+            raise ConfigError(self.ledger.path, "", None, "the runs of the baseline are incomplete", _ANEW)
         return self.referee
 
     def _word(self, result: Decision | Verification | None) -> str:
@@ -139,8 +138,8 @@ class Campaign:
                 continue
             if run.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
                 has, needs = (counted(each["items"]["count"], "item") for each in (run, first))
-                odd = f"the run of {run['commit'][:9]} has {has}, but not the same as the baseline ({needs})"
-                raise Refused(f"{odd}; evaluate the items of the baseline")
+                odd = f"the items of the run of {run['commit'][:9]} ({has}) differ from those of the baseline ({needs})"
+                raise Refused(f"{odd}; evaluate the same items")
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
                 odd = f"{stated(run['value'])} is not on the scale of the baseline's {stated(others[0])}"
@@ -175,24 +174,24 @@ class Campaign:
                 self.known[verify, code, seed] = event
 
     def seconds(self) -> float:
-        """Return how long all runs took together, in seconds."""
+        """Return the total time of all runs, in seconds."""
         return float(sum(run["seconds"] for run in self.known.values()))
 
     def of_a_run(self) -> float:
-        """Return how long a run takes on average, in seconds."""
+        """Return the average time of a run, in seconds."""
         return max(self.seconds() / max(1, len(self.known)), 1e-3)
 
     def left(self) -> float:
-        """Return the number of runs that are left in the budget; without a budget, it is infinite."""
+        """Return the number of runs that the budget still allows; infinite without a budget."""
         budget = math.inf if self.settings.budget is None else 3600 * self.settings.budget
         return max(0.0, (budget - self.seconds()) / self.of_a_run())
 
     def pending(self) -> Event | None:
-        """Return the trial that was interrupted before its decision, or None."""
+        """Return the trial or verification that was interrupted before its decision; None if there is none."""
         return self.trials[-1] if self.trials and "decision" not in self.trials[-1] else None
 
     def decide(self, trial: Event) -> None:
-        """Make the runs of a trial, and record its decision. Raises NoResult if a run was ended from outside."""
+        """Make the runs of a trial, and record its decision. Raises NoResult if a run is ended from outside."""
         verified, more = self.state.verified, {}
         try:
             result = self._finish(trial, make=True)
@@ -211,7 +210,7 @@ class Campaign:
         state.skip(seeds)
 
     def begin(self, event: str, commit: str, code: str, why: str, **more: Any) -> Event:
-        """Record the start of a trial or verification."""
+        """Record the start of a trial or verification, and return its event."""
         left = self.left()
         fields = {"event": event, "commit": commit, "code": code, "why": why, "margin": None}
         trial = dict(self.ledger.add({**fields, "left": None if math.isinf(left) else round(left, 2), **more}))

@@ -21,7 +21,7 @@ class Rules:
 
     Attributes:
         baseline: number of runs of the baseline before the first trial.
-        screen: a trial goes on if its first run is this many standard deviations above the champion's fresh runs.
+        screen: a trial goes on if its first run is this many standard deviations above the champion's mean.
         again: number of fresh runs of a trial that goes on.
         keep: a trial is kept if the mean of its fresh runs is this many standard deviations above the champion's mean.
         least, most: smallest and largest number of pairs of a verification.
@@ -226,7 +226,7 @@ class Levels:
 
     @property
     def spent(self) -> float:
-        """Upper bound of the share of false claims so far: the sum of all levels divided by the number of claims."""
+        """Bound on the expected share of false claims so far: the sum of all levels divided by the number of claims."""
         return self.total / max(1, len(self.rejected))
 
     def next(self) -> float:

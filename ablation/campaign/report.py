@@ -154,8 +154,8 @@ def in_words(campaign: Campaign) -> str:
     made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} from "
     made += f"{counted(len(verifications), 'verification')}; bound on the expected share of false claims: "
     bounds = f"{percent(share['spent'], 1)} so far ({percent(share['allowed'])} allowed)"
-    lines.append(f"{made}{bounds}; the next test has level {rough(facts['next_level'])}")
-    spent = ", ".join(f"{number} {name}" for name, number in facts["runs"].items())
+    lines.append(f"{made}{bounds}; the next verification has level {rough(facts['next_level'])}")
+    spent = ", ".join(f"{name} {number}" for name, number in facts["runs"].items())
     lines.append(f"runs: {spent}; {duration(3600 * facts['hours'])} in all")
     left = "" if facts["runs_left"] is None else f"; runs left in the budget: {facts['runs_left']:,}"
     lines.append(f"next: {next_step(campaign)}; runs per hour: about {fixed(facts['runs_per_hour'], 0)}{left}")
@@ -193,7 +193,7 @@ def write_page(campaign: Campaign, file: Path) -> None:
 
 
 def staircase(campaign: Campaign) -> "Figure":
-    """Return a figure of the trials over runs, except those far off, with the values of both champions."""
+    """Return a figure of both champions' values over runs, with the first run of each trial that is not far off."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -214,7 +214,8 @@ def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) ->
 def on_another_scale(value: float, known: Sequence[float]) -> bool:
     """Return whether a value seems to be a percentage among shares, or a share among percentages.
 
-    A share is at most 1 and a percentage more than 10, because an unbounded metric may well rise from 0.7 to 5.
+    A metric may well rise from 0.7 to 5, so values within a factor of 5 have one scale. If not, they have two if one is
+    at most 1 and the other from 10 to 100, or if a factor of 100 makes them similar.
     """
     size, low, high = abs(value), min(map(abs, known)), max(map(abs, known))
     if not 0 < high <= 3 * low or low / 5 <= size <= 5 * high:

@@ -102,14 +102,16 @@ def checked(settings: Settings) -> Settings:
         if not words and option == "--run":
             refuse(option, command, "is empty", 'name the command that trains, such as "uv run train.py"')
     if settings.seed_arg and "{seed}" not in settings.seed_arg:
-        refuse("--seed-arg", settings.seed_arg, "does not contain {seed}", 'add it, such as in "--seed {seed}"')
+        remedy = 'write {seed} where the seed goes, such as in "--seed {seed}"'
+        refuse("--seed-arg", settings.seed_arg, "does not contain {seed}", remedy)
     for option in ("margin", "budget", "time_limit"):
         value = getattr(settings, option)
         if value is not None and not 0 < value < math.inf:
             refuse(f"--{option.replace('_', '-')}", value, "is not a number above 0", "pass a positive number")
     pool = len(visible_devices())
     if not 0 <= settings.gpus <= (pool or settings.gpus):
-        refuse("--gpus", settings.gpus, "is not a valid number of devices", f"pass a number from 0 to {pool}")
+        remedy = f"pass a number from 0 to {pool}" if pool else "pass 0 or more"
+        refuse("--gpus", settings.gpus, "is not a valid number of devices", remedy)
     return settings
 
 

@@ -34,7 +34,7 @@ class MeasuredDifference:
 
 
 def declared_effect(results: Path, study: Study, scale: str, a: str, b: str) -> MeasuredDifference:
-    """Return the effect of variant B against variant A of a configured study, in the existing results.
+    """Return the effect of variant B against variant A of a configured study, as measured in the existing results.
 
     `scale` is the scale of `study`. If the results have the same scale, a line names variants whose configuration has
     changed since.

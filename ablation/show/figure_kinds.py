@@ -112,7 +112,7 @@ def _room(values: pd.Series, share: float = 0.04) -> tuple[float, float]:
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """Return axis limits for the bulk of the values, so that a high spike does not flatten the other values."""
+    """Return axis limits for the bulk of the values, so that a high spike does not flatten the rest of the curve."""
     values = pd.Series(finite(np.concatenate([rows["low"], rows["high"]])))
     low, high = float(values.quantile(0.005)), float(values.quantile(0.995))
     bulk, whole = high - low, values.max() - values.min()

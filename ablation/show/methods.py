@@ -53,10 +53,7 @@ WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subse
 
 @dataclass
 class _Cited:
-    """Gives references numbers in the order in which the text cites them.
-
-    A call returns a citation such as `[1, 2]`.
-    """
+    """Numbers of references, in the order in which the text cites them; a call returns a citation such as `[1, 2]`."""
 
     names: list[str] = field(default_factory=list)
 
@@ -150,8 +147,8 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
         )
     sentences.append(
         "Intervals use Cochran and Cox's critical value for a sum of two variances "
-        f"{cite('cochran')}; a p-value is the smallest level at which this rule, or Banerjee's {cite('banerjee')} if "
-        "the quantiles of seeds and items are far apart, excludes a zero effect. Both "
+        f"{cite('cochran')}; a p-value is the smallest level at which this rule excludes a zero effect, or Banerjee's "
+        f"{cite('banerjee')} if the quantiles of seeds and items are far apart. Intervals and p-values "
         "allow for clusters of items that would change but were not drawn "
         f"(rule of three {cite('hanley')})."
     )

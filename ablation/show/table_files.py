@@ -270,7 +270,7 @@ _HIDDEN = re.compile(r"\\ablation(?![A-Za-z@])|\\csname\s*ablation\b")
 
 @dataclass(frozen=True)
 class Checked:
-    """The count of numbers in a paper that match the results, and a line for each number that does not match."""
+    """The count of numbers in a paper that match the results, and a line for each problem."""
 
     matching: int
     problems: tuple[str, ...]

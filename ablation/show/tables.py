@@ -238,7 +238,7 @@ def _with_changes(
 
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
-    """Return the worst state of a variant's runs (failed, then missing, then successful), and the reason for it."""
+    """Return the worst state of a variant's runs (failed, then not ended, then successful), and the reason for it."""
     first = dict(zip(runs["state"].tolist()[::-1], runs["reason"].tolist()[::-1], strict=True))
     for state in (*FAILED, *TO_COME):
         if state in first:

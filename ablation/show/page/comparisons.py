@@ -130,7 +130,7 @@ class ComparisonRow:
 class Comparisons:
     """All comparisons of a study, as the page shows them.
 
-    judged: in the order of the rows. measured: those with an effect, the best first. counts: number of each verdict.
+    judged: all, in the order of the rows. measured: those with an effect, the best first. counts: number per verdict.
     """
 
     rows: list[ComparisonRow]

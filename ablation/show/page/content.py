@@ -296,7 +296,7 @@ def anchors(names: Sequence[str]) -> list[str]:
 
 
 def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
-    """Return a record per run: {run, stages: [(name, folder)], origin, id, url}; origin is None unless it was imported.
+    """Return a record per run: {run, stages: [(name, folder)], origin, id, url}; runs made here have no origin or id.
 
     `url`: address of a run's page at its tracker, with {id} for the id of the run; empty if it is not known.
     """

@@ -32,7 +32,7 @@ class Live:
 
 
 def environment(folder: Path) -> Environment:
-    """Return the templates of a folder, which escape values and control characters, such as ESC and text direction."""
+    """Return the templates of a folder, which escape HTML and control characters (ESC, marks of text direction)."""
     return Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,

@@ -12,7 +12,7 @@ KINDS = {
     "claim": "What the source claims",
     "share": "Values that item counts can produce",
     "attainability": "Values that no item count can produce",
-    "grimmer": "Spreads that no item counts can produce",
+    "grimmer": "Standard deviations that no item counts can produce",
     "noise": "Differences within the noise of the items",
     "reproduction": "Measured and published values",
 }

@@ -48,12 +48,12 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
         (
             ("i < 4", "i < 3"),
             13,
-            "has 3 items, but not the same as the baseline (4 items); evaluate the items of the baseline",
+            "(3 items) differ from those of the baseline (4 items); evaluate the same items",
         ),
         (
             ('print i ","', 'print i + 1 ","'),
             13,
-            "has 4 items, but not the same as the baseline (4 items); evaluate the items of the baseline",
+            "(4 items) differ from those of the baseline (4 items); evaluate the same items",
         ),
         (
             ("> items.csv", "> items.csv; tail -1 items.csv >> items.csv"),
