@@ -22,7 +22,7 @@ def test_the_target_of_a_locked_link_is_locked_too(loop):
     loop.begin("--locked", "score.py")
     loop.write("real/score.py", "2")
     status, out, _ = tried(loop)
-    assert (status, "changes locked files: score.py" in out) == (13, True), out
+    assert (status, "changes score.py, which is locked" in out) == (13, True), out
 
 
 @pytest.mark.parametrize("edit", ["echo 2 > evaluate.py", "rm evaluate.py"])
@@ -80,7 +80,7 @@ def test_a_held_out_command_of_two_words_is_hidden_and_locked(loop):
     loop.write("gain", "-5")
     assert tried(loop)[0] == 10
     loop.write("held/out.sh", "echo score: 9")
-    assert "changes locked files: held" in tried(loop)[1]
+    assert "changes held, which is locked" in tried(loop)[1]
 
 
 def test_a_run_that_ends_itself_where_it_is_verified_is_not_verified(loop):

@@ -162,7 +162,7 @@ def test_a_held_out_command_measures_verifications_alone(loop):
     assert "measured +10.00 [" in out
     loop.write("held/out.sh", "echo score: 9")
     loop.commit()
-    assert "changes locked files: held/out.sh" in loop.attempt()[1]
+    assert "changes held/out.sh, which is locked" in loop.attempt()[1]
 
 
 def test_a_percentage_among_shares_is_refused(loop):
@@ -344,13 +344,13 @@ def test_verify_on_request_and_the_report(loop):
     [
         ("--metric score:max", "--run: is missing"),
         ("--run 'sh train.sh' --metric score", "write score:max if larger is better, score:min if smaller is better"),
-        ("--run 'sh train.sh' --metric x:max", "run failed: the command printed no x; correct the command"),
+        ("--run 'sh train.sh' --metric x:max", "baseline failed: the command printed no x; correct the command"),
         ("--run \"sh -c 'exit 4'\" --metric x:max", "exit status 4"),
         ("--run 'sh train.sh' --metric score:max --seed-arg=--seed", "does not contain {seed}"),
         ("--run 'sh train.sh' --metric score:max --budget nan", "--budget = nan: is not a number above 0"),
-        ("--run 'sh train.sh' --metric score:max --locked none.py", "--locked = 'none.py': is not a file"),
+        ("--run 'sh train.sh' --metric score:max --locked none.py", "--locked = 'none.py': is not in HEAD"),
         ("--run 'sh train.sh' --metric score:max --gpus=-1", "--gpus = -1: is not a valid number of devices"),
-        ('--run "sh \'train" --metric score:max', "is not a command (No closing quotation)"),
+        ('--run "sh \'train" --metric score:max', "cannot be read as a command (No closing quotation)"),
     ],
 )
 def test_a_campaign_that_cannot_begin(loop, words, said):
