@@ -1,7 +1,7 @@
-"""Audits a published table: whether its numbers are possible, consistent, and larger than chance.
+"""Audit a published table: check whether its numbers are possible and consistent, and its differences beyond chance.
 
 Every finding is one sentence with its arithmetic; its kind is mean, attainability, share, grimmer, claim, noise or
-reproduction. docs/explanation/statistics.md has the tests and their assumptions.
+reproduction. docs/explanation/statistics.md describes the tests and their assumptions.
 """
 
 from ablation.audit.claimed import Claimed, claimed_changes, claimed_standings
@@ -14,7 +14,7 @@ from ablation.config.published_schema import PublishedFile
 
 
 def audit(published: PublishedFile, measured: Measured | None = None) -> list[Finding]:
-    """Return the findings on one published table, in the order of the checks; `measured` is our own table, if any."""
+    """Return the findings on one published table, in the order of the checks; `measured` has our numbers, if any."""
     table = Table.of(published)
     checks = mean_findings, attainability_findings, grimmer_findings, claim_findings, standing_findings, noise_findings
     findings = [finding for check in checks for finding in check(table)]

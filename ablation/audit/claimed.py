@@ -1,14 +1,15 @@
-"""Compares each claim of a source with our measurements, and gives a verdict on the claim.
+"""Compare each claim of a source with our measurements, and give a verdict on the claim.
 
-- *reproduced*, *contradicted*: the confidence interval of our difference lies on the claimed side of 0, or on the other
-  side; if no change is claimed, it lies within the study's margin, or does not contain 0.
+- *reproduced*: the confidence interval of our difference lies on the claimed side of 0; if no change is claimed, it
+  contains 0 and lies within the study's margin.
+- *contradicted*: the interval lies on the other side of 0; if no change is claimed, it does not contain 0.
 - *not seen*: the interval contains 0, although the study has 80% power for a change as large as the claimed one.
-- *too small to see here*: the study could not have shown the claimed change; the number of seeds that could is given.
+- *too small to see here*: the study could not have shown the claimed change; `visible` says how many seeds would.
 - *inert here*: both variants have the same value on every item in every seed, so the change did not reach the metric.
 - *not testable here*: not run, only one seed, or seeds that agree to the last digit.
 
-`ablation.audit.training_claims` has the rules for figures of a training. A verdict is about our models and sizes;
-`Measured.difference` says whether these are the source's.
+`ablation.audit.training_claims` has the rules for claims about training curves. A verdict holds for our models and
+sizes; `Measured.difference` says how they differ from the source's.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,7 @@ class Claimed:
 
 
 def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield a line for each claim that a number changes from one variant to another."""
+    """Yield a `Claimed` for each claim that a number changes from one variant to another."""
     for claim in published.claims:
         said = f"{claim.column} {claim.percent.value:+g}% against {claim.against}: {claim.text}"
         cell = measured.deltas.get((claim.variant, claim.against, claim.column))
@@ -88,10 +89,7 @@ class _Change:
     alpha: float
 
     def claimed(self, variant: str, said: str, reached: str) -> Claimed:
-        """Return the line of the claim.
-
-        `reached` says in how many items a change that left the metric unchanged altered the judged value.
-        """
+        """Return the verdict on the claim; `reached` is the clause of `Measured.reached` on this pair of variants."""
         cell = self.cell
         if cell is None or not cell.seeds:
             return Claimed(variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
@@ -139,16 +137,16 @@ def _mde(cell: MeasuredCell, alpha: float) -> float:
 
 
 def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
-    """Return, in parentheses, the number of seeds that would show a claimed effect."""
+    """Return, in parentheses, the number of seeds that would show a claimed effect; empty if the noise is unknown."""
     if cell.noise is None:
         return ""
     seeds = seeds_needed(effect, cell.noise, cell.seeds, alpha)
-    needed = f"over {MOST_SEEDS:,}" if seeds is None else f"{seeds:,}"
-    return f" (the claimed change needs {needed} seeds)"
+    needed = f"more than {MOST_SEEDS:,}" if seeds is None else f"{seeds:,}"
+    return f" (detecting the claimed change takes {needed} seeds)"
 
 
 def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[Claimed]:
-    """Yield a line for each claim that a variant is the best, or below a bound."""
+    """Yield a `Claimed` for each claim that a variant is the best, or below a bound."""
     for standing in published.standings:
         cell = measured.rows.get(standing.variant, {}).get(standing.column)
         said = f"{standing.column}: {standing.text}"
@@ -168,9 +166,9 @@ def claimed_standings(published: PublishedFile, measured: Measured) -> Iterator[
 
 
 def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, said: str, measured: Measured) -> Claimed:
-    """Return the line of a claim that a variant is the best, from its differences to all other variants (Bonferroni).
+    """Return the verdict on a claim that a variant is the best, from comparisons with all others (Bonferroni).
 
-    It is contradicted if one of them is significantly better, and reproduced if all are significantly worse.
+    The claim is contradicted if another variant is significantly better, and reproduced if all are significantly worse.
     """
     name, column, sign = standing.variant, standing.column, -1 if published.target is not None else 1
     rivals = {
@@ -185,15 +183,14 @@ def _best(published: PublishedFile, standing: Standing, leader: MeasuredCell, sa
     known = {rival: cell for rival, cell in rivals.items() if cell.noise is not None and _known(cell)}
     reach = {rival: half_width(cell.noise, level) for rival, cell in known.items() if cell.noise is not None}
     nearest = min(ahead, key=ahead.__getitem__)
-    best, gap = together([leader.value, leader.value - rivals[nearest].value])
-    others = counted(len(rivals), "other variant")
-    text = f"{best}; the nearest of {others} is {nearest} (difference {gap})"
+    best, other = together([leader.value, leader.value - rivals[nearest].value])
+    text = f"{best}; the best other variant is {nearest} with {other} ({len(rivals)} compared)"
     if any(ahead[rival] < -reach[rival] for rival in known):
         return Claimed(name, said, text, "contradicted")
     if len(known) == len(rivals) and all(ahead[rival] > reach[rival] for rival in known):
         return Claimed(name, said, text, "reproduced")
     if alike := [rival for rival, cell in rivals.items() if cell.identical]:
-        return Claimed(name, said, f"{text}; every item has the same value as in {', '.join(alike)}", "inert here")
+        return Claimed(name, said, f"{text}; every item has the same value in {', '.join(alike)}", "inert here")
     smallest = max((_mde(cell, level) for cell in known.values()), default=nan)
     verdict: Verdict = "not seen" if smallest <= _lead(published, standing) else "too small to see here"
     return Claimed(name, said, text, verdict, alone(smallest))

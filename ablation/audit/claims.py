@@ -1,6 +1,6 @@
-"""Checks whether claims follow from the printed numbers, and whether claimed differences exceed sampling noise.
+"""Check whether claims follow from the printed numbers, and whether claimed differences exceed sampling noise.
 
-The noise of a difference is that of rows that share no items; rows that share items differ less.
+The noise of a difference assumes that two rows share no items; rows that share items differ less by chance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ _EXACT = 1e-9  # slack for binary floating point, far below any printed digit
 
 
 def claim_findings(table: Table) -> Iterator[Finding]:
-    """Yield a finding for each claimed change that rounding cannot explain, or that uses a wrong mean."""
+    """Yield a finding for each claimed change that rounding cannot explain, or that uses a wrong printed mean."""
     for claim in table.claims:
         new, old = table.number(claim.variant, claim.column), table.number(claim.against, claim.column)
         if new is None or old is None or old.low <= 0:
@@ -84,17 +84,17 @@ def _signed(claim: Claim) -> str:
 
 
 def best_case_p(net_items: float) -> float:
-    """Return the smallest possible two-sided sign-test p, which is that of `net_items` items in one direction."""
+    """Return the smallest two-sided sign-test p for a net change of `net_items` items, if all changes agree."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 
 def noise_of_difference(rates: Sequence[float], items: float) -> float:
-    """Return the standard error of the difference of two unpaired rates: `sqrt(sum(p * (1 - p)) / items)`."""
+    """Return the standard error of the difference between two unpaired rates: `sqrt(sum(p * (1 - p)) / items)`."""
     return sqrt(sum(max(rate * (1 - rate), 0) for rate in rates) / items)
 
 
 def noise_findings(table: Table) -> Iterator[Finding]:
-    """Yield a finding for each claimed pair of rows whose difference is within 1.96 standard errors in a column."""
+    """Yield a finding for each claimed pair of rows whose difference is within 1.96 standard errors in any column."""
     for variant, against in dict.fromkeys((claim.variant, claim.against) for claim in table.claims):
         inside, hopeless = [], True
         for column, items in table.items.items():
@@ -120,7 +120,7 @@ def _limit(table: Table, new: Printed, old: Printed, items: int) -> float:
 
 
 def _best_case(new: Printed, old: Printed, items: int) -> float:
-    """Return the smallest sign-test p of a difference that the rounding of both numbers allows."""
+    """Return the smallest sign-test p of any difference that the rounding of both numbers allows."""
     return best_case_p((abs(new.value - old.value) + new.half + old.half) * items if new.exact != old.exact else 0)
 
 
@@ -129,5 +129,5 @@ def _said(new: Printed, old: Printed, items: int, limit: float) -> str:
     finer = min(new, old, key=lambda number: number.exact_half)
     return (
         f"{finer.show(difference)} = {fixed(difference * items, 1)} of {items} items, "
-        f"1.96 SE {finer.show(limit)}, best-case p {p_value(_best_case(new, old, items))}"
+        f"1.96 SE = {finer.show(limit)}, smallest possible p {p_value(_best_case(new, old, items))}"
     )

@@ -1,4 +1,4 @@
-"""Computes which numbers can result from counts of items, for one run, the mean of several runs, or batches.
+"""Compute which numbers can result from counts of items, for one run, the mean of several runs, or batches.
 
 The possible sums of runs are a set of integers, stored as the bits of one Python integer: adding a run is one shift per
 value.
@@ -76,7 +76,7 @@ class Lattice:
         return bool((self._sums(runs) >> first) & ((1 << (last - first + 1)) - 1))
 
     def fewest_runs(self, number: Printed) -> int | None:
-        """Return the smallest number of runs, up to MOST_RUNS, whose mean prints as `number`, or None."""
+        """Return the smallest number of runs whose mean can print as `number`; None if more than MOST_RUNS."""
         if number.high < self.least or number.low > self.largest:
             return None
         found = (runs for runs in range(1, MOST_RUNS + 1) if self.can_be_mean(number.low, number.high, runs))
@@ -90,7 +90,7 @@ class Lattice:
 
     @cached_property
     def _sets(self) -> list[int]:
-        """Possible sums of the lattice's values over 0, 1, ... runs, as far as the sums have been computed."""
+        """Possible sums over 0, 1, ... runs, each as a set of bits, as far as they have been computed."""
         return [1]  # of no run: the sum 0
 
     def _sums(self, runs: int) -> int:
@@ -123,7 +123,8 @@ def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, i
 def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None = None) -> Lattice:
     """Return the values that a rate over `items` yes/no items, or the rate's distance from `target`, can take.
 
-    batches: sizes of nested batches, as in `item_weights`; none: the plain rate.
+    batches: sizes of nested batches, as in `item_weights`; without any, or with more than MOST_VALUES values, items
+        count equally.
     """
     weights = item_weights(items, batches)
     if prod(count + 1 for count in weights.values()) > MOST_VALUES:
@@ -155,7 +156,7 @@ class Evaluation:
 
     @cached_property
     def batched(self) -> Lattice:
-        """Values that one run can give as a mean over batches; the object `plain` if both have equal values."""
+        """Values that one run can give as a mean over batches; the object `plain` itself if the values are equal."""
         lattice = attainable(self.items, self.batches, self.target)
         return self.plain if lattice == self.plain else lattice
 
@@ -178,14 +179,11 @@ class Evaluation:
         return any(self._rates.can_be_mean(*side, runs) for side in sides)
 
     def fewest_runs_of_mean(self, number: Printed) -> int | None:
-        """Return the fewest runs whose mean rate, or this mean's distance from a target, can print as `number`.
-
-        None if no number of runs up to MOST_RUNS does.
-        """
+        """Return the fewest runs for which `can_be_of_mean` is true; None if more than MOST_RUNS."""
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:
-        """Return how many values one run can give, and how many there are, with as many digits as `like` has."""
+        """Return how many values with the decimals of `like` one run can give, and how many such values exist."""
         unit = 2 * like.exact_half
         total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):
@@ -198,5 +196,5 @@ class Evaluation:
         return min(len(reached), total), total
 
     def gives_all(self, like: Printed) -> bool:
-        """Return whether one run can give every value with as many digits as `like`."""
+        """Return whether one run can give every value with the decimals of `like`."""
         return 2 * like.exact_half * self.items >= 1

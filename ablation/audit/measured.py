@@ -1,4 +1,4 @@
-"""Computes our own numbers for a published table, with prediction intervals, or reasons why a number is missing."""
+"""Compute our own numbers for a published table, with prediction intervals, or reasons why a number is missing."""
 
 import json
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import numpy as np
 from ablation.audit.reproduction import Curves, Measured, MeasuredCell
 from ablation.audit.training_claims import stated_metrics
 from ablation.config.published_schema import PublishedFile
+from ablation.contract.display import joined
 from ablation.judge.measurements import Measurements, item_clusters, paired_values
 from ablation.judge.significance import Array, Noise, half_width
 from ablation.judge.statistics import Direction, Numbers, contrast
@@ -39,7 +40,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return a clause for each pair with equal published values: how many of the values that are judged differ."""
+    """Return a clause for each of the pairs, whose published values are equal: how many of the judged values differ."""
     plan = store.study(study.name).analysis
     if not pairs or plan.named == study.analysis.named:
         return {}
@@ -48,7 +49,7 @@ def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> 
         values, _, _ = paired_values(planned, pair)
         differ = sum(int((subset[0] != subset[1]).sum()) for subset in values)
         everything = sum(subset[0].size for subset in values)
-        texts[pair] = f"; {plan.named} differs in {differ} of {everything} values" if values else ""
+        texts[pair] = f"; the judged {plan.named} differs in {differ} of {everything} values" if values else ""
     return texts
 
 
@@ -67,7 +68,7 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
 
     The difference between our mean over `seeds` runs and the new one has the variance of one run times
     (1 / seeds + 1 / runs), with seeds - 1 degrees of freedom, plus twice the variance of the items, since the new mean
-    may come from different items. `noise` is that of our mean.
+    may come from different items. `noise` is the noise of our mean.
     """
     if not noise.seeds_known:
         return nan
@@ -78,7 +79,7 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
-    """Return the finite values of some metrics by step, one array per seed, of the runs that succeeded."""
+    """Return the finite values of the metrics in order of steps, one array per seed, of the runs that succeeded."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
               WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)
@@ -159,4 +160,4 @@ def _difference(store: Store, study: Measurements, published: PublishedFile) -> 
             f"{subset}: {counted[subset]} here, {published_items[subset]} published" for subset in unequal
         )
         reasons.append(f"the numbers of items differ ({listed})")
-    return " and ".join(reason for reason in reasons if reason)
+    return joined([reason for reason in reasons if reason])

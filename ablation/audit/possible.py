@@ -1,8 +1,8 @@
-"""Checks whether counts of items can give the printed means (GRIM) and standard deviations (GRIMMER).
+"""Check whether counts of items can give the printed means (GRIM) and standard deviations (GRIMMER).
 
 GRIM is by Brown and Heathers (2017, Social Psychological and Personality Science 8, 363-369). GRIMMER (Anaya 2016,
 PeerJ Preprints 4:e2400) is in the analytic form of Allard (2018): the sum and the sum of squares of integers have the
-same parity, and the sum of squares gives the standard deviation. Counts lie between 0 and the items, a further limit.
+same parity, and the sum of squares gives the standard deviation. Counts also lie between 0 and the number of items.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from ablation.contract.numbers import counted, fixed, percent
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
-    """Yield a finding for each cell that no count can give, and one for each column on the power of this test."""
+    """Yield a finding for each cell that no count can give, and a note for each column on the power of this test."""
     worth = []
     for column, items in table.items.items():
         numbers = table.column(column)
@@ -49,7 +49,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
     if can_be(evaluation.plain) or (runs > 1 and evaluation.can_be_of_mean(number, runs)):
         if runs > 1 or can_be(evaluation.batched):
             return None
-        said = f"{row}, {column}: {number} is {table.formula(evaluation.items)}, but not {batches}"
+        said = f"{row}, {column}: {number} can be {table.formula(evaluation.items)}, but not {batches}"
         return Finding("attainability", row, column, "note", f"{said}, which is how the source averages.")
     near = " and ".join(number.show(value) for value in dict.fromkeys(evaluation.plain.neighbours(number.exact)))
     what = f"{table.formula(evaluation.items)} for any integer k (nearest: {near})"
@@ -76,7 +76,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
 
 
 def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
-    """Return, in words, the fewest runs that could give the number, and whether any number of runs could."""
+    """Return, in words, the fewest runs that could give the number, and whether up to MOST_RUNS runs could."""
     what = "rates" if evaluation.target is None else "per-run distances"
     said, possible = [], False
     lattices = {"": evaluation.plain} | ({" over batches": evaluation.batched} if evaluation.has_uneven_batches else {})
@@ -91,14 +91,14 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
             most = number.show(float(lattice.largest))
             said.append(f"no mean of {what}{ending} can give this number, because all {what} are at most {most}")
         else:
-            said.append(f"no mean of {what}{ending} of up to {MOST_RUNS} runs can give this number")
+            said.append(f"no mean of {what}{ending} from up to {MOST_RUNS} runs can give this number")
         possible |= runs is not None
     if evaluation.target is not None:
         runs = evaluation.fewest_runs_of_mean(number)
         said.append(
             f"a mean rate with this distance from the target needs at least {counted(runs, 'run')}"
             if runs
-            else "no mean rate has this distance from the target"
+            else f"no mean rate of up to {MOST_RUNS} runs has this distance from the target"
         )
         possible |= runs is not None
     return ", ".join(said), possible
@@ -118,7 +118,7 @@ def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: 
     if share > Fraction(1, 2):
         text += ", but so are most values with as many decimals"
     elif missed and hits <= 2 * share * len(numbers):
-        text += f", no more than expected by chance ({fixed(float(share * len(numbers)), 1)})"
+        text += f", which chance alone could explain (expected: {fixed(float(share * len(numbers)), 1)})"
     return Finding("share", "", column, "note", f"{text}.")
 
 
@@ -182,7 +182,7 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
             why = f"; the standard deviation is at most {cell.number.show(largest)}" if over else ""
             text = (
                 f"{start} cannot be the mean and standard deviation of {table.runs} values of "
-                f"{table.formula(table.items[column])}, with the divisor {table.runs - 1} or {table.runs}{why}."
+                f"{table.formula(table.items[column])}, whether the divisor is {table.runs - 1} or {table.runs}{why}."
             )
             yield Finding("grimmer", row, column, "warn" if table.batches else "error", text)
 

@@ -1,6 +1,6 @@
-"""Compares reported numbers with our prediction intervals, which cover what another run of ours would give.
+"""Compare reported numbers with our prediction intervals, which cover what another run of ours would give.
 
-A confidence interval of our mean would not do: with many seeds, most single runs lie outside of it.
+A confidence interval of our mean would not do: with many seeds, most single runs lie outside it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +27,9 @@ class MeasuredCell:
         value: our mean, or difference of two means.
         low, high: prediction interval of a mean over as many runs as the source's; NaN with one seed.
         seeds: number of seeds; 0 if there are no runs.
-        problem: what is wrong with our runs; empty for none.
+        problem: what is wrong with our runs; empty if nothing is.
         half: half width of the confidence interval of `value`; NaN with one seed.
-        noise: of `value`.
+        noise: the noise of `value`; None if there are no runs.
         identical: for a difference, whether every item has the same value in both variants, in each seed.
     """
 
@@ -50,13 +50,13 @@ class Measured:
     Attributes:
         rows: {variant: {column: cell}}.
         difference: why the table may not be compared with the source; empty if it may.
-        deltas: differences, {(variant, against, column): cell}.
-        curves: of the metrics for which the source states training figures.
-        scale: at which our runs were made.
-        settings: the variants' resolved configurations.
+        deltas: {(variant, against, column): cell}, differences between two variants.
+        curves: our curves of the metrics for which the source states training figures.
+        scale: the scale of our runs.
+        settings: {variant: resolved configuration}.
         ran: the variants with a run that succeeded.
-        reached: for pairs with identical published cells, a clause on the value that is judged instead.
-        margin, alpha: of the study's analysis plan.
+        reached: {(variant, against): clause on how many judged values differ}, for pairs with identical cells.
+        margin, alpha: margin and level of the study's analysis plan.
     """
 
     rows: Mapping[str, Mapping[str, MeasuredCell]]
@@ -115,7 +115,7 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
         said = "the intervals overlap" if overlap else "the intervals do not overlap"
         severity: Severity = "note"
         if reason := "; ".join(filter(None, (measured.difference, cell.problem))):
-            they = f"{said}, but they" if isfinite(cell.low) else "the two"
+            they = f"{said}, but they" if isfinite(cell.low) else "the two values"
             said = f"{they} are not comparable, because {reason}"
         elif not isfinite(cell.low):
             said = "one seed does not show how much runs vary"

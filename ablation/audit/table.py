@@ -57,7 +57,7 @@ class Table:
         return {name: cells[column].number for name, cells in self.rows.items() if column in cells}
 
     def parts(self, row: str) -> dict[str, Printed] | None:
-        """Return the numbers that a row's mean averages; None if any is missing, or if the row has only one."""
+        """Return {column: number}, the numbers that a row's mean averages; None if one is missing or fewer than two."""
         cells = self.rows[row]
         if len(self.items) < 2 or not all(column in cells for column in self.items):
             return None
@@ -75,7 +75,7 @@ class Table:
 
     @cached_property
     def has_totals(self) -> bool:
-        """Whether the mean column contains sums: more of the numbers in the column are sums than means."""
+        """Whether the mean column contains totals: more of its numbers fit the sums of their rows than the means."""
         sums, means = (sum(self.fits(row, self.ones, total=total) for row in self.rows) for total in (True, False))
         return sums > means
 
@@ -93,7 +93,7 @@ class Table:
         return low <= cell.number.high and cell.number.low <= high
 
     def rate(self, value: float) -> float:
-        """Return the rate that a value stands for: the value itself or, if there is a target, target plus value."""
+        """Return a rate that has this value: the value itself or, if there is a target, target plus value."""
         return value if self.target is None else float(self.target) + value
 
     def formula(self, items: int) -> str:

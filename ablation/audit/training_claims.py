@@ -1,8 +1,9 @@
-"""Compares the figures that a source states about a training with the measured curves.
+"""Compare the figures that a source states about training with the measured curves.
 
-- A number is *reproduced* if it lies in the prediction interval of another run: of its median, or of its mean at the
-  place that the figure names (`at`). Else it is *not seen*.
-- A range is *reproduced* if it contains half of our steps or more, *contradicted* if it contains none, else *not seen*.
+- A number is *reproduced* if it lies in the prediction interval for the median of another run, or for its mean over the
+  part of training that the figure names (`at`). Otherwise it is *not seen*.
+- A range is *reproduced* if it contains half of our steps or more, *contradicted* if it contains none, and otherwise
+  *not seen*.
 - *true by construction*: the code cannot compute a value outside the figure (`possible`).
 - *set by the scale*: the figure repeats a setting (`set_by`) that has another value here.
 - *not testable here*: not run, only one seed, or a property of the source's data (`scale`).
@@ -29,7 +30,7 @@ _UNTESTED: tuple[Verdict, ...] = ("not logged", "set by the scale", "true by con
 
 
 def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator[Claimed]:
-    """Yield a line for each reading of a training that the source states."""
+    """Yield a `Claimed` for each reading of training curves that the source states."""
     for reading in published.training:
         figures = [_Stated(reading, metric, value) for metric, value in reading.values.items()]
         outcomes = [figure.outcome(measurement) for figure in figures]
@@ -43,7 +44,7 @@ def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator
 
 
 def _together(words: Sequence[Verdict]) -> Verdict:
-    """Return one verdict for several figures: the worst of the tested ones, else the reason why none was tested."""
+    """Return one verdict for several figures: `not logged` if any is, else the worst, with untested figures last."""
     order: tuple[Verdict, ...] = ("contradicted", "not seen", "reproduced", *_UNTESTED)
     if "not logged" in words:
         return "not logged"
@@ -131,13 +132,13 @@ class _Stated:
 
 
 def bounds(figure: Figure) -> tuple[float, float]:
-    """Return the least and the largest value of a figure."""
+    """Return the least and the largest value of a figure, infinite at an open end of a range."""
     low, high = (figure, figure) if isinstance(figure, Printed) else figure
     return -inf if low is None else low.value, inf if high is None else high.value
 
 
 def window(steps: int, at: str | Step | None) -> slice:
-    """Return the steps of a place in a training: all, the first or last tenth, or a tenth around a step."""
+    """Return the steps of a part of training: all (None), the first or last tenth, or a tenth around a step."""
     wide = max(1, round(WINDOW * steps))
     if at is None:
         return slice(0, steps)

@@ -1,1 +1,1 @@
-"""The referee of a campaign of trials: the loop goes on at full speed, but only true gains are claimed."""
+"""Referee of a campaign of trials: the loop runs at full speed, and only verified gains are claimed."""

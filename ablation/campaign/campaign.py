@@ -1,4 +1,4 @@
-"""Replays a campaign's ledger through the policy, runs and judges a trial, and records the decision.
+"""Replay a campaign's ledger through the policy, run and judge a trial, and record the decision.
 
 After a crash at any point, the state is that of the ledger: a trial without a decision is finished first, with the runs
 that were recorded.
@@ -34,10 +34,10 @@ class Campaign:
     """A campaign in a repository. Hold the campaign's lock while you use this object.
 
     Attributes:
-        settings: of `campaign.toml`, as they were at the start.
+        settings: the settings in `campaign.toml` when the campaign began.
         trials: the events of trials and verifications in order, each with its `decision` and `result`, if it has one.
-        commits: identity of code -> a commit that has it.
-        known: the runs that were made.
+        commits: {identity of code: a commit with this code}.
+        known: {run: its event in the ledger}.
     """
 
     def __init__(self, repository: Repository) -> None:
@@ -46,9 +46,8 @@ class Campaign:
         self.ledger = Ledger(repository.root / LEDGER, repository.folder / "seal")
         start = self.ledger.events[0] if self.ledger.events else {}
         if start.get("event") != "start" or "imported" not in start:
-            raise ConfigError(
-                self.ledger.path, "line 1", None, "does not begin a ledger that this version can read", _ANEW
-            )
+            problem = "is not the first line of a ledger that this version can read"
+            raise ConfigError(self.ledger.path, "line 1", None, problem, _ANEW)
         self.start = start
         self.rules, self.settings = Rules(**start["rules"]), Settings(**start["settings"])
         self.commits = {"base": str(start["commit"])}
@@ -86,7 +85,7 @@ class Campaign:
                 if decided["word"] != "refused":
                     trial["result"] = self._finish(trial, make=False)
                     if self._word(trial["result"]) != decided["word"]:
-                        problem = "records another decision than this version of the policy makes"
+                        problem = "records a decision that this version of the policy does not make"
                         raise ConfigError(self.ledger.path, f"line {decided['n'] + 1}", None, problem, _ANEW)
                 self.referee.skip(decided["seeds"])  # no run that a refused trial was shown counts again
 
@@ -94,7 +93,7 @@ class Campaign:
     def state(self) -> Referee:
         """State of the policy. Raises ConfigError before the baseline is measured."""
         if self.referee is None:
-            raise ConfigError(self.ledger.path, "", None, "the baseline has not been measured yet", _ANEW)
+            raise ConfigError(self.ledger.path, "", None, "the runs of the baseline are incomplete", _ANEW)
         return self.referee
 
     def _word(self, result: Decision | Verification | None) -> str:
@@ -128,7 +127,7 @@ class Campaign:
         wanted = [(verify, code, seed) for code, seed in batch.runs]
         missing = [run for run in wanted if run not in self.known]
         if missing and not make:
-            problem = "needs runs, according to this version of the policy, that the ledger does not contain"
+            problem = "this version of the policy needs runs that are missing from the ledger"
             raise ConfigError(self.ledger.path, f"line {trial['n'] + 1}", None, problem, _ANEW)
         self.run(missing, batch.purpose, trial["why"])
         runs, first = [self.known[run] for run in wanted], self.known[verify, "base", 0]
@@ -139,18 +138,16 @@ class Campaign:
                 continue
             if run.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
                 has, needs = (counted(each["items"]["count"], "item") for each in (run, first))
-                raise Refused(
-                    f"the run of {run['commit'][:9]} has {has}, but the baseline has {needs}; "
-                    "evaluate the items of the baseline"
-                )
+                odd = f"the items of the run of {run['commit'][:9]} ({has}) differ from those of the baseline ({needs})"
+                raise Refused(f"{odd}; evaluate the same items")
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
-                odd = f"{stated(run['value'])} is not on the scale of {stated(others[0])}"
+                odd = f"{stated(run['value'])} is not on the scale of the baseline's {stated(others[0])}"
                 raise Refused(f"{odd}; print all values as shares, or all as percentages")
         return [None if run["value"] is None else self.settings.sign * run["value"] for run in runs]
 
     def run(self, runs: Sequence[Run], purpose: str, why: str) -> None:
-        """Make runs, as many at once as there are devices, and record each."""
+        """Make runs, as many at once as the devices allow, and record each."""
         width = max(1, len(visible_devices()) // max(1, self.settings.gpus))
         slots = list(range(width))
         for verify, code, seed in runs:
@@ -166,7 +163,7 @@ class Campaign:
             except NoResult as error:
                 if purpose != "verify":
                     raise
-                return run, Outcome(None, why_none=f"{error}; a verification counts such a run as a crash")
+                return run, Outcome(None, why_none=f"{error}; a verification counts this as a crash")
             finally:
                 slots.append(slot)
 
@@ -177,24 +174,24 @@ class Campaign:
                 self.known[verify, code, seed] = event
 
     def seconds(self) -> float:
-        """Return how long all runs took together, in seconds."""
+        """Return the total time of all runs, in seconds."""
         return float(sum(run["seconds"] for run in self.known.values()))
 
     def of_a_run(self) -> float:
-        """Return how long a run takes on average, in seconds."""
+        """Return the average time of a run, in seconds."""
         return max(self.seconds() / max(1, len(self.known)), 1e-3)
 
     def left(self) -> float:
-        """Return the number of runs that are left in the budget; without a budget, it is infinite."""
+        """Return the number of runs that the budget still allows; infinite without a budget."""
         budget = math.inf if self.settings.budget is None else 3600 * self.settings.budget
         return max(0.0, (budget - self.seconds()) / self.of_a_run())
 
     def pending(self) -> Event | None:
-        """Return the trial that was interrupted before its decision, or None."""
+        """Return the trial or verification that was interrupted before its decision; None if there is none."""
         return self.trials[-1] if self.trials and "decision" not in self.trials[-1] else None
 
     def decide(self, trial: Event) -> None:
-        """Make the runs of a trial, and record its decision. Raises NoResult if a run was ended from outside."""
+        """Make the runs of a trial, and record its decision. Raises NoResult if a run is ended from outside."""
         verified, more = self.state.verified, {}
         try:
             result = self._finish(trial, make=True)
@@ -213,7 +210,7 @@ class Campaign:
         state.skip(seeds)
 
     def begin(self, event: str, commit: str, code: str, why: str, **more: Any) -> Event:
-        """Record the start of a trial or verification."""
+        """Record the start of a trial or verification, and return its event."""
         left = self.left()
         fields = {"event": event, "commit": commit, "code": code, "why": why, "margin": None}
         trial = dict(self.ledger.add({**fields, "left": None if math.isinf(left) else round(left, 2), **more}))
@@ -235,10 +232,10 @@ class Campaign:
                 )
 
     def check_settings(self) -> None:
-        """Raise Refused if `campaign.toml` was edited since the start."""
+        """Raise Refused if `campaign.toml` was edited since the campaign began."""
         path = self.repository.root / SETTINGS
         if not path.is_file() or sha256(path) != self.start["settings_sha256"]:
-            raise Refused(f"{SETTINGS} has changed since the start; restore it, or {_ANEW}")
+            raise Refused(f"{SETTINGS} has changed since the campaign began; restore it, or {_ANEW}")
 
 
 def machine() -> str:
@@ -258,7 +255,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
     commit, changed = repository.snapshot()
     if changed:
         problem = f"there are uncommitted changes ({', '.join(changed[:3])})"
-        raise ConfigError(root, "", None, problem, "commit the changes, because the baseline is a commit")
+        raise ConfigError(root, "", None, problem, "commit the changes, because the baseline must be a commit")
     repository.ignore([SETTINGS, LEDGER, "campaign-*.jsonl", TABLE])
     evaluators = [name for name in repository.tracked(named(settings.run)) if "eval" in Path(name).name]
     names = [*(settings.locked or evaluators), *repository.tracked(settings.held_out)]
@@ -266,7 +263,7 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
     place = repository.checkout(commit, 0, settings.links)
     for name in settings.locked:
         if not (place / name).exists():
-            raise ConfigError("campaign init", "--locked", name, "is not a file of HEAD", "name a file of the commit")
+            raise ConfigError("campaign init", "--locked", name, "is not in HEAD", "name a committed file or folder")
     locked = {name: digest_of(files_below(place / name)) for name in names}
     write_text(root / SETTINGS, settings.text())
     if (path := root / LEDGER).exists():
@@ -285,12 +282,12 @@ def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
         event, first = campaign.known[run], campaign.known[run[0], "base", 0]
         why = event.get("why_none", "")
         if not why and event.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
-            why = "the command wrote other items than in the first run"
+            why = "the command wrote different items than in the first run"
         if why:
             path.unlink()  # nothing has been measured
             seal.unlink(missing_ok=True)
             print(last_lines(log_of(repository, run)))
-            problem = one_line(f"the baseline's run failed: {why}", 300)
+            problem = one_line(f"the run of the baseline failed: {why}", 300)
             remedy = "correct the command; if it needs files that git ignores, name them with --link"
             option, command = ("--verify-run", settings.verify_run) if run[0] else ("--run", settings.run)
             raise ConfigError("campaign init", option, command, problem, remedy)

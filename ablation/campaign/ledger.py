@@ -19,7 +19,7 @@ from ablation.contract.reading import read_bytes
 
 Event = dict[str, Any]
 _LIMIT = 1 << 30
-_REMEDY = "restore the file; claims of an edited ledger are not shown"
+_REMEDY = "restore the file, because an edited ledger supports no claims"
 
 
 class Ledger:
@@ -27,7 +27,7 @@ class Ledger:
 
     Attributes:
         events: the content of all lines.
-        last: the hash of the last one.
+        last: the hash of the last line.
     """
 
     def __init__(self, path: Path, seal: Path) -> None:
@@ -64,7 +64,7 @@ class Ledger:
         self.last = hashes[-1]
         count, _, known = sealed.strip().partition(" ")
         if sealed and not (count.isdigit() and int(count) < len(hashes) and hashes[int(count)] == known):
-            problem = f"had {count} lines earlier; lines were edited or removed"
+            problem = f"lines were edited or removed (number of lines when last written: {count})"
             raise ConfigError(path, "", None, problem, _REMEDY)
 
     def add(self, event: Mapping[str, Any]) -> Event:
@@ -82,8 +82,8 @@ class Ledger:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(handle, self._size)
-            text = f"{self.path}: cannot be written ({error.strerror}), so this run was not recorded; free disk space"
-            raise WriteError(text, error) from error
+            problem = f"cannot be written ({error.strerror}), so the last event was not recorded"
+            raise WriteError(f"{self.path}: {problem}; free disk space, or make it writable", error) from error
         finally:
             os.close(handle)
         self._size += len(line) + 1

@@ -1,4 +1,4 @@
-"""Estimates the true gains in a table of attempts with one run each, some of which were kept as improvements.
+"""Estimate the true gains in a table of attempts with one run each, some of which were kept as improvements.
 
 Keeping the best of many noisy measurements favours lucky runs, so the measured gain of a champion is too large. Here
 the attempts share a distribution of true gains, which is estimated from all of them, the discarded ones included:
@@ -41,7 +41,7 @@ class Kept:
         measured: measured gain.
         likely, low, high: mean and 95% interval of the true gain, given the whole table.
         real: probability that the true gain is above 0.
-        noise: whether runs without any true difference differ as much in more than 5% of cases.
+        noise: whether the measured gain is below 1.96 of its standard errors.
     """
 
     attempt: Attempt
@@ -65,8 +65,8 @@ class Settled:
         likely, low, high: mean and 95% interval of the true total gain.
         reruns: names of the attempts to rerun.
         wrong: expected number of kept attempts that are not improvements.
-        wrong_after: expected number of wrong decisions if, after the reruns, each kept attempt is dropped that is then
-            unlikely to be an improvement.
+        wrong_after: expected number of wrong decisions after the reruns, if the kept attempts that are then unlikely to
+            be improvements are dropped.
     """
 
     keeps: tuple[Kept, ...]
@@ -92,9 +92,9 @@ def pooled_sd(attempts: Sequence[Attempt]) -> float:
 
 
 def copied(attempts: Sequence[Attempt]) -> tuple[str, int, float] | None:
-    """Return the name, number of rows and value of repeats that seem to list one run several times, or None.
+    """Return (name, number of rows, value) of repeats that seem to be copies of one run; None if there are none.
 
-    These are three or more rows of one value, unless other repeats are equal so often that this is not unlikely.
+    Three or more repeats with one value seem to be copies, unless equal values are common among the other repeats.
     """
     values = defaultdict(list)
     for attempt in attempts:
@@ -109,7 +109,7 @@ def copied(attempts: Sequence[Attempt]) -> tuple[str, int, float] | None:
 
 
 def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:
-    """Estimate the true gains in a table of attempts, and the most useful reruns.
+    """Estimate the true gains in a table of attempts, and choose the most useful reruns.
 
     Args:
         attempts: in the order in which they were made; the first that has a value is the baseline. Rows of one name are

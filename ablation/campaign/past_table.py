@@ -1,7 +1,7 @@
-"""Reads the table of a past campaign: TSV or CSV with a row for each attempt, as loops write `results.tsv`.
+"""Read the table of a past campaign: TSV or CSV with a row for each attempt, such as the `results.tsv` of a loop.
 
 Columns are a metric, a status and perhaps a name (`commit`) and a description. What cannot be read is left out and
-counted: prose between the rows, rows of another width, unknown statuses, and values that mean a missing value.
+counted: prose between the rows, rows of another width, unknown statuses, and numbers that stand for a missing value.
 """
 
 import csv
@@ -68,7 +68,7 @@ def read_table(path: Path, metric: str | None) -> Table:
     lower = [cell.lower() for cell in head]
     status = next((lower.index(word) for word in _DECISIONS if word in lower), None)
     if status is None:
-        remedy = "add a column status (keep, discard, crash)"
+        remedy = "add a column `status` with keep, discard or crash in each row"
         raise ConfigError(
             path, "line 1", one_line(" ".join(head), 100), "has no column that says which attempts were kept", remedy
         )
@@ -140,7 +140,7 @@ def _finite(cell: str) -> float | None:
 
 
 def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[Attempt]:
-    """Return the attempts; those with a value such as 0 or -999 that is far from all others become crashes."""
+    """Return the attempts; a value such as 0 or -999 that is far from all others makes its attempt a crash."""
     values = [each.value for each in attempts if each.value is not None and abs(each.value) not in _SENTINELS]
     if not values:
         return attempts

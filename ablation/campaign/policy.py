@@ -1,4 +1,4 @@
-"""Decides what a campaign runs next and what it may claim: a state machine over values, without files or processes.
+"""Decide what a campaign runs next and what it may claim: a state machine over values, without files or processes.
 
 Larger values are better here. A trial is a generator: it yields batches of runs, receives their values (None for a
 crash), and returns a decision. So the same code runs a campaign, replays a ledger, and simulates a campaign.
@@ -21,18 +21,18 @@ class Rules:
 
     Attributes:
         baseline: number of runs of the baseline before the first trial.
-        screen: a trial goes on if its first run is this many standard deviations above the champion's fresh runs.
+        screen: a trial goes on if its first run is this many standard deviations above the champion's mean.
         again: number of fresh runs of a trial that goes on.
-        keep: a trial is kept if the mean of its fresh runs is this many standard deviations above the champion's.
+        keep: a trial is kept if the mean of its fresh runs is this many standard deviations above the champion's mean.
         least, most: smallest and largest number of pairs of a verification.
         power: probability with which a verification should show the gain that fresh runs suggest.
         patience: provisional steps after which a verification is made even if it needs more than `most` pairs.
         alpha: allowed share of false claims.
         start: chance of any false claim if no trial helps; the level of the first claim is a part of it.
         decay: exponent with which the levels of later tests fall.
-        prior: degrees of freedom of the pooled variance in the variance of one variant.
-        near: the same, for the screen.
-        pooled: degrees of freedom of paired differences from which on the variance of pairs is used.
+        prior: degrees of freedom with which the pooled variance counts in the variance of one variant.
+        near: the same, for the decisions `screen` and `keep`.
+        pooled: the variance of pairs is used once their differences have this many degrees of freedom.
         confirm: whether each step is verified before the next one.
     """
 
@@ -56,7 +56,7 @@ class Rules:
 def t_tail(t: float, freedom: int) -> float:
     """Return P(T > t) for whole degrees of freedom from 1 on (Abramowitz and Stegun 26.7.3 and 26.7.4).
 
-    The import of scipy takes longer than the rest of `ablation try`.
+    Computed here because importing scipy takes longer than the rest of `ablation try`.
     """
     angle = math.atan(t / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
@@ -95,11 +95,11 @@ class Verification:
 
     Attributes:
         old, new: the verified and the provisional champion.
-        pairs: number of pairs of runs that have values.
+        pairs: number of pairs of runs in which both have a value.
         gain, error, freedom: mean difference, its standard error, and degrees of freedom.
-        level: of the test.
-        p: of the one-sided test; of a simplification, the larger p of both one-sided tests of equivalence.
-        margin: within which a simplification is claimed to be equivalent; None for other steps.
+        level: level of the test.
+        p: p of the one-sided test; for a simplification, the larger p of the two one-sided tests of equivalence.
+        margin: margin within which a simplification must be equivalent; None for other steps.
     """
 
     old: str
@@ -148,10 +148,10 @@ class Decision:
     Attributes:
         word: step, verified, reset, back (to the verified champion), crash, constant (the code no longer uses its
             seed), or costly (a simplification would need `cost` runs).
-        value: of the trial's first run.
-        against: mean of the champion's fresh runs, with which the value is compared.
-        error: standard deviation of their difference.
-        again: mean of the trial's fresh runs.
+        value: value of the trial's first run; None if it crashed.
+        against: mean of the champion's fresh runs, with which `value` is compared.
+        error: standard deviation of the difference between `value` and `against`.
+        again: mean of the trial's fresh runs; None if there were none.
     """
 
     word: str
@@ -184,7 +184,7 @@ class _Runs:
 
 
 class Pool:
-    """The fresh runs that one command made of all variants, and their pooled noise."""
+    """The fresh runs of all variants by one command, and their pooled noise."""
 
     def __init__(self, variant: str, values: Sequence[float]) -> None:
         self.runs: dict[str, _Runs] = {}
@@ -226,7 +226,7 @@ class Levels:
 
     @property
     def spent(self) -> float:
-        """Upper bound of the share of false claims so far: the sum of all levels divided by the number of claims."""
+        """Bound on the expected share of false claims so far: the sum of all levels divided by the number of claims."""
         return self.total / max(1, len(self.rejected))
 
     def next(self) -> float:
@@ -259,7 +259,7 @@ class Referee:
     """The state of a campaign: two champions, the noise, and the levels of its tests.
 
     Attributes:
-        verified: the champion that may be claimed.
+        verified: the champion whose gain may be claimed.
         provisional: the champion that trials start from.
         anchor: the last champion that is not a simplification. Later simplifications are compared with it, so that many
             small losses do not add up.
@@ -279,7 +279,7 @@ class Referee:
         """Begin with the values of the baseline's runs.
 
         paired: whether two runs of one seed may have noise in common.
-        held_out: values of the baseline's runs by the command of verifications, if that is another one.
+        held_out: values of the baseline's runs with the command of verifications, if it differs from that of trials.
         """
         self.rules, self.paired = rules, paired
         self.verified = self.provisional = self.anchor = baseline
@@ -401,8 +401,8 @@ class Referee:
     def verify(self, pairs: int) -> Generator[Batch, Values, Verification | None]:
         """Test the provisional champion against the verified one; without noise, or with 0 pairs, do nothing.
 
-        If no gain is shown, the loop goes on from the provisional champion if it is better on average, else it goes
-        back to the verified one.
+        If no gain is shown, the loop goes on from the provisional champion if it is better on average and `confirm` is
+        false; otherwise it goes back to the verified champion.
         """
         if not pairs or self.exact or self.provisional == self.verified:
             return None
@@ -443,8 +443,8 @@ class Referee:
     def _error(self, old: str, new: str, differences: _Runs) -> tuple[float, int]:
         """Return the standard error of the mean of the differences, and the degrees of freedom of this error.
 
-        If seeds are paired and enough pairs were run, it is that of pairs; else that of independent runs, which is
-        larger. Variances of these two variants are shrunk towards the pooled ones.
+        If seeds are paired and enough pairs were run, the error is that of pairs; otherwise that of independent runs,
+        which is larger. The variances are shrunk towards the pooled ones.
         """
         n, pooled, rules = differences.n, self._differences, self.rules
         if self.paired and pooled.n >= rules.pooled:

@@ -1,4 +1,4 @@
-"""Reports the state of a campaign, in words, for programs and as a page: two champions, the claims, and the runs."""
+"""Report the state of a campaign, in words, for programs and as a page: two champions, the claims, and the runs."""
 
 import html
 import io
@@ -106,7 +106,7 @@ def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
 
 
 def path(campaign: Campaign) -> list[dict[str, Any]]:
-    """Return the champions in order, each with its run, its value, and whether it was verified."""
+    """Return a record per change of a champion, in order: run, word, commit, verified commit, value, why and gain."""
     runs, rows = 0, []
     decided = {trial["decision"]["n"]: trial for trial in campaign.trials if "decision" in trial}
     for event in campaign.ledger.events:
@@ -142,7 +142,7 @@ def in_words(campaign: Campaign) -> str:
         verified, kept = (fixed(facts[name], decimals, "+") for name in ("verified_gain", "kept_gain"))
         measured = " ".join(estimate(facts["measured_gain"], low, high))
         gain = f"verified gain {verified} (measured {measured} in verifications)"
-    lines.append(f"{gain}; first runs suggested {kept}")
+    lines.append(f"{gain}; the first runs alone would suggest {kept}")
     if exact:
         lines[-1] = (
             "All runs of a commit give the same value, so differences are exact for this machine and these data,\n"
@@ -152,15 +152,13 @@ def in_words(campaign: Campaign) -> str:
         )
     share, verifications = facts["false_share"], facts["verifications"]
     made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} from "
-    made += f"{counted(len(verifications), 'verification')}; false share of claims: {percent(share['spent'], 1)} spent"
-    allowed = f"of the {percent(share['allowed'])} allowed"
-    lines.append(f"{made} {allowed}; the next test has level {rough(facts['next_level'])}")
-    spent = ", ".join(f"{number} {name}" for name, number in facts["runs"].items())
+    made += f"{counted(len(verifications), 'verification')}; bound on the expected share of false claims: "
+    bounds = f"{percent(share['spent'], 1)} so far ({percent(share['allowed'])} allowed)"
+    lines.append(f"{made}{bounds}; the next verification has level {rough(facts['next_level'])}")
+    spent = ", ".join(f"{name} {number}" for name, number in facts["runs"].items())
     lines.append(f"runs: {spent}; {duration(3600 * facts['hours'])} in all")
-    left = "" if facts["runs_left"] is None else f", and the budget allows {facts['runs_left']:,} more"
-    lines.append(
-        f"next: {next_step(campaign)}; an hour is enough for about {fixed(facts['runs_per_hour'], 0)} runs{left}"
-    )
+    left = "" if facts["runs_left"] is None else f"; runs left in the budget: {facts['runs_left']:,}"
+    lines.append(f"next: {next_step(campaign)}; runs per hour: about {fixed(facts['runs_per_hour'], 0)}{left}")
     if not (settings.seed_arg or settings.seed_env or exact):
         lines.append(
             "the command takes no seed, so claims hold only for the seed that its code fixes; pass seeds with "
@@ -195,7 +193,7 @@ def write_page(campaign: Campaign, file: Path) -> None:
 
 
 def staircase(campaign: Campaign) -> "Figure":
-    """Return a figure of all trials over runs, with the values of the provisional and the verified champion."""
+    """Return a figure of both champions' values over runs, with the first run of each trial that is not far off."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

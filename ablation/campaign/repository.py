@@ -21,7 +21,7 @@ _OF_HOOKS = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GI
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without the variables that point git to another repository."""
+    """Return this process's environment without the variables that would point git to another repository."""
     return {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
 
 
@@ -135,7 +135,7 @@ class Repository:
         self._exclude.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def tracked(self, paths: Iterable[str]) -> list[str]:
-        """Return those of the paths that are files or folders in HEAD."""
+        """Return the paths that are files or folders in HEAD."""
         return [path for path in paths if ".." not in path and self.git("ls-tree", "HEAD", "--", path.rstrip("/"))]
 
 

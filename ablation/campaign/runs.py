@@ -1,4 +1,4 @@
-"""Runs a commit once in a separate worktree, and reads the metric that it prints, or the items that it writes."""
+"""Run a commit once in a separate worktree, and read the metric that it prints, or the items that it writes."""
 
 import hashlib
 import json
@@ -28,15 +28,12 @@ _SHOWN = 20  # last lines of a run that has no metric
 
 
 class Refused(Exception):
-    """Raised for a trial that changed locked files, or that has a value which does not come from a real run."""
+    """Raised for a trial that is refused, such as one that changes locked files or ends too soon to have trained."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run: its value, or the reason why it has none.
-
-    `refused` says whether the run's trial does not count.
-    """
+    """The outcome of a run: its value, or the reason why it has none, and whether its trial is refused."""
 
     value: float | None
     seconds: float = 0.0
@@ -58,17 +55,17 @@ def run_once(
     """Run the command of a campaign once.
 
     Args:
-        repository: with the commit.
-        settings: of the campaign.
+        repository: the repository that has the commit.
+        settings: the settings of the campaign.
         locked: {path: digest} of the locked files.
-        commit: whose code is run.
+        commit: the commit whose code is run.
         run: identity of the run.
         slot: number of the worktree.
 
     Raises:
         NoResult: the run was ended from outside.
         Refused: the commit changes locked files.
-        ConfigError: locked files outside of the commit have changed.
+        ConfigError: locked files outside the commit have changed.
     """
     place = repository.checkout(commit, slot, settings.links)
     before = _locked(place, locked)
@@ -90,7 +87,7 @@ def run_once(
     value: float | None = None
     items: dict[str, float] = {}
     if touched := [path for path, files in after.items() if not before[path].items() <= files.items()]:
-        why, refused = f"the run changed locked files: {touched[0]}", True
+        why, refused = f"the run changed {touched[0]}, which is locked; write to another path", True
     elif settings.items:
         items, why, refused = read_items(place / settings.items, settings.metric)
         value = math.fsum(items.values()) / len(items) if items else None
@@ -114,9 +111,9 @@ def _locked(place: Path, locked: Mapping[str, str]) -> dict[str, dict[str, str]]
     for path, files in found.items():
         if digest_of(files) != locked[path]:
             if (place / path).resolve().is_relative_to(place.resolve()):
-                raise Refused(f"the commit changes locked files: {path}")
-            problem, remedy = "is locked, and has changed since the start", "restore it, or start a new campaign"
-            raise ConfigError(path, "", None, problem, remedy)
+                raise Refused(f"the commit changes {path}, which is locked; undo that change")
+            problem = "is locked but has changed since the campaign began"
+            raise ConfigError(path, "", None, problem, "restore it, or start a new campaign")
     return found
 
 
@@ -125,8 +122,8 @@ def _execute(settings: Settings, place: Path, run: Run, log: Path) -> str:
 
     Raises:
         NoResult: the command was ended from outside.
-        RuntimeError: it failed.
-        OSError, ValueError: its output cannot be read.
+        RuntimeError: the command failed.
+        OSError, ValueError: the output cannot be read.
     """
     verify, _, seed = run
     file = place / name if (name := settings.items or settings.metric_file) else log
@@ -175,7 +172,8 @@ def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
     if isinstance(found[0], bool) or not _NUMBER.fullmatch(str(found[0])):
         return None, f"the command printed {name} = {one_line(found[0], 40)}, which is not a number", False
     value = float(found[0])
-    return (value, "", False) if math.isfinite(value) else (None, f"the command printed {name} = {value}", False)
+    problem = "" if math.isfinite(value) else f"the command printed {name} = {value}, which is not finite"
+    return None if problem else value, problem, False
 
 
 def _pairs(text: str) -> list[tuple[str, Any]]:
@@ -199,10 +197,10 @@ def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
     except (OSError, ValueError, TrackerError) as error:
         return {}, one_line(str(error).replace(str(file), file.name), 300), True
     if len(sheets) != 1:
-        return {}, f"the command wrote {len(sheets)} runs or tasks, and their weights are unknown; write only one", True
+        return {}, f"the command wrote the items of {len(sheets)} runs or tasks; write exactly one", True
     if unscored := sheets[0].unscored:
         items = counted(len(unscored), "item")
-        return {}, f"the command wrote no number for {items}, such as {next(iter(unscored))}", True
+        return {}, f"the command wrote no number for {items}, such as {next(iter(unscored))}; score every item", True
     return dict(zip(sheets[0].items, sheets[0].values.tolist(), strict=True)), "", False
 
 
@@ -216,7 +214,8 @@ def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) ->
 def on_another_scale(value: float, known: Sequence[float]) -> bool:
     """Return whether a value seems to be a percentage among shares, or a share among percentages.
 
-    A share is at most 1 and a percentage more than 10, because an unbounded metric may well rise from 0.7 to 5.
+    A metric may well rise from 0.7 to 5, so values within a factor of 5 have one scale. If not, they have two if one is
+    at most 1 and the other from 10 to 100, or if a factor of 100 makes them similar.
     """
     size, low, high = abs(value), min(map(abs, known)), max(map(abs, known))
     if not 0 < high <= 3 * low or low / 5 <= size <= 5 * high:

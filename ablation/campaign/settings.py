@@ -21,21 +21,21 @@ class Settings:
     """The settings of one campaign.
 
     Attributes:
-        run: the command that trains and prints the metric.
+        run: command that trains and prints the metric.
         metric: name of the metric.
         direction: `min` or `max`.
-        verify_run: the command of verifications, if that is another one.
-        metric_file: the file with the metric, if the command does not print it.
-        items: the file with the metric of each item.
+        verify_run: command of verifications, if it differs from `run`.
+        metric_file: file with the metric, if the command does not print it.
+        items: file with the metric of each item.
         seed_arg: words with `{seed}` that give the command its seed.
         seed_env: environment variable that gives the command its seed.
-        margin: difference that a simplification may make.
-        budget: hours of runs.
+        margin: largest difference that a simplification may make.
+        budget: limit on the hours of all runs.
         locked: paths that no trial may change.
         links: paths that git ignores and runs need (data, .venv).
-        time_limit: minutes of a run (default: 3 times the baseline).
+        time_limit: limit on the minutes of a run (default: 3 times the baseline).
         min_seconds: a run that ends sooner did not train (default: a tenth of the baseline).
-        gpus: devices of a run.
+        gpus: number of devices per run.
         tag: whether verified champions get a git tag.
         policy: `steps`, or `confirm` to verify each step before the next.
     """
@@ -98,18 +98,20 @@ def checked(settings: Settings) -> Settings:
         try:
             words = shlex.split(command)
         except ValueError as error:
-            refuse(option, command, f"is not a command ({error})", "close the quotation")
+            refuse(option, command, f"cannot be read as a command ({error})", "close the quotes")
         if not words and option == "--run":
             refuse(option, command, "is empty", 'name the command that trains, such as "uv run train.py"')
     if settings.seed_arg and "{seed}" not in settings.seed_arg:
-        refuse("--seed-arg", settings.seed_arg, "lacks {seed}", 'write "--seed {seed}"')
+        remedy = 'write {seed} where the seed goes, such as in "--seed {seed}"'
+        refuse("--seed-arg", settings.seed_arg, "does not contain {seed}", remedy)
     for option in ("margin", "budget", "time_limit"):
         value = getattr(settings, option)
         if value is not None and not 0 < value < math.inf:
             refuse(f"--{option.replace('_', '-')}", value, "is not a number above 0", "pass a positive number")
     pool = len(visible_devices())
     if not 0 <= settings.gpus <= (pool or settings.gpus):
-        refuse("--gpus", settings.gpus, "is not a valid number of devices", f"pass a number from 0 to {pool}")
+        remedy = f"pass a number from 0 to {pool}" if pool else "pass 0 or more"
+        refuse("--gpus", settings.gpus, "is not a valid number of devices", remedy)
     return settings
 
 

@@ -1,4 +1,4 @@
-"""Tries one commit of a loop (`ablation try`), from its checks to an exit code and a line with the reason."""
+"""Try one commit of a loop (`ablation try`), from its checks to an exit code and a line with the reason."""
 
 import os
 import sys
@@ -72,7 +72,8 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
             fields = {"word": "known", "was": word}
             return Answer(RESET if left else _EXITS.get(word, RESET), [f"{said}, so nothing was run"], fields)
         if code in (state.provisional, repository.identity(base, base)):
-            return Answer(RESET, ["reset: the champion has the same code, so nothing was run"], {"word": "known"})
+            said = "reset: the champion or the baseline has the same code, so nothing was run"
+            return Answer(RESET, [said], {"word": "known"})
         if not pending:
             closed = campaign.trials and campaign.trials[-1]["event"] == "verification"
             if not closed and (pairs := state.closing(campaign.left())):
@@ -214,10 +215,12 @@ def in_words(done: Verification) -> str:
     """Return a verification in words; gains are positive if the metric improves."""
     low, high = done.interval()
     pairs, gain = counted(done.pairs, "fresh pair"), " ".join(estimate(done.gain, low, high))
+    within = "" if done.margin is None else f"within {stated(done.margin)}"
     if not done.shown:
-        return f"{pairs} did not show a gain: {gain}, p {p_value(done.p)} is above {rough(done.level)}"
-    if done.margin is not None:
-        return f"equivalent within {stated(done.margin)}, by {pairs}: {gain}"
+        what = f"equivalence {within}" if within else "a gain"
+        return f"{pairs} did not show {what}: {gain}, p {p_value(done.p)} is above {rough(done.level)}"
+    if within:
+        return f"equivalent {within}, by {pairs}: {gain}"
     return f"verified by {pairs}: {estimate(done.stated, low, high)[0]} (measured {gain})"
 
 
@@ -242,9 +245,9 @@ def next_step(campaign: Campaign) -> str:
 
 
 def write_table(campaign: Campaign) -> None:
-    """Write `results.tsv`, the table of trials in the loop's format; a failure is only printed.
+    """Write the table of trials to `results.tsv`, in the loop's format; print a warning if it cannot be written.
 
-    It gets another name if the loop writes `results.tsv` itself.
+    The table gets another name if another program writes `results.tsv`.
     """
     first = {run["code"]: run for run in reversed(campaign.known.values()) if not run["verify"]}
     lines = [

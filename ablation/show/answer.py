@@ -79,7 +79,7 @@ def effect_decimals(comparisons: Iterable[Comparison]) -> int:
 
 
 def interval_words(comparisons: Sequence[Comparison]) -> str:
-    """Return words for the number of comparisons for which the shown intervals hold at once; empty if it is 1."""
+    """Return the scope of the shown intervals, such as `for all 5 at once`; empty if they are not adjusted."""
     correction = comparisons[0].correction
     if correction.name in ("one", "none"):
         return ""
@@ -102,7 +102,7 @@ def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> st
 
 
 def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
-    """Return words for the margin, and for the number of equivalent variants that are significantly worse or better."""
+    """Return a clause on the margin, and on how many equivalent variants are significantly worse or better."""
     shown = [row for row in rows if is_number(row.get("p_adjusted")) and row["p_adjusted"] <= analysis.alpha]
     said = f" (within {stated(analysis.margin)})"
     for sign, verdict in ((-1, "worse"), (1, "better")):
@@ -113,13 +113,13 @@ def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
 
 
 def _rails(row: Mapping[str, Any]) -> str:
-    """Return the words that guardrails add to a comparison's verdict; empty if all guardrails hold."""
+    """Return the clause that guardrails add to a comparison's verdict; empty if all guardrails hold."""
     said = row.get("guardrails") or ""
     return "" if said in ("", "guardrails hold") else f", {said}"
 
 
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return words for the number of comparisons that are worse in a guardrail; empty if no comparison is."""
+    """Return a clause on how many comparisons are worse in a guardrail; empty if none is."""
     lost = sum(" worse in " in _rails(row) for row in rows)
     alone = "and" if rows[0]["verdict"] == "worse" else "but"
     return f", {f'{lost} of them' if len(rows) > 1 else alone} worse in a guardrail" if lost else ""
@@ -136,7 +136,7 @@ def nearest_decision(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | N
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return words for the number of seeds that would settle the nearest undecided comparison; empty if unknown."""
+    """Return a clause on the seeds that would settle the nearest undecided comparison; empty if none is known."""
     nearest = nearest_decision(rows)
     if nearest is None:
         return ""

@@ -95,29 +95,26 @@ def _facts(result: ComparisonResult, compared: Compared, decimals: int) -> Itera
 
 
 def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:
-    """Yield p, the minimum detectable effect and the standard error.
-
-    With one seed, these cover only the noise of items.
-    """
+    """Yield p, the minimum detectable effect and the standard error, which with one seed cover only item noise."""
     comparison = compared.comparison
     one_seed = comparison.estimate is not None and comparison.single
     items_only = one_seed or result.measured.design.claim == "checkpoints"
     if one_seed and comparison.checkpoints is not None:
         only = f"p {p_value(comparison.checkpoints.p)} holds for these checkpoints only"
         if comparison.checkpoints.items_only:
-            only = "and there are too few items to judge these checkpoints"
+            only = "there are also too few items to judge these checkpoints"
         yield "p", f"not available with one seed per side ({only})"
     else:
         p = p_value(comparison.p)
         if len(result.compared) > 1:
             p += f", {p_value(comparison.p_adjusted)} corrected for all comparisons"
         if not math.isnan(comparison.p_sign_flip):
-            p += f"; sign flips over seeds alone {p_value(comparison.p_sign_flip)}"
+            p += f"; {p_value(comparison.p_sign_flip)} by sign flips over seeds alone"
         yield "p", f"{p}{' (these checkpoints only)' if items_only else ''}"
     mde = f"{rough(comparison.mde)}{' or more (item noise only)' * one_seed}"
     yield "MDE (80% power)", "not known" if math.isnan(comparison.mde) else mde
     paired = f"{rough(compared.stderr)} (paired, over {'items' if items_only else 'seeds and items'})"
-    unpaired = f"; {_tool(result)} itself reports {rough(compared.stderr_unpaired)} (one run, unpaired)"
+    unpaired = f"; reported by {_tool(result)}: {rough(compared.stderr_unpaired)} (one run, unpaired)"
     stderr = "not known" if math.isnan(compared.stderr) else paired
     yield "standard error", f"{stderr}{'' if compared.stderr_unpaired is None else unpaired}"
 
@@ -131,7 +128,7 @@ def _subsets(compared: Compared, alpha: float, tool: str, decimals: int) -> list
         rows.append([row.subset, f"{row.items:,}", before, after, *estimate(row.effect, row.low, row.high, decimals)])
     lines = [f"  {line}" for line in aligned(rows, [False, True, True, True, True, False])]
     if any(row.stderr_before is not None for row in compared.subsets):
-        lines.append(f"  ± is the standard error that {tool} reports, over the items of one run (mean over seeds).")
+        lines.append(f"  ± is the standard error reported by {tool}, over the items of one run (mean over seeds).")
     return lines
 
 

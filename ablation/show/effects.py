@@ -24,7 +24,7 @@ from ablation.store.database import Store
 class MeasuredDifference:
     """The changes between two variants and their effect, each as records and as lines of text.
 
-    `effect` is None for a variant and itself, and without results.
+    `effect` is None if both variants are the same, or if one of them has no results.
     """
 
     changes: list[dict[str, Any]]
@@ -34,7 +34,7 @@ class MeasuredDifference:
 
 
 def declared_effect(results: Path, study: Study, scale: str, a: str, b: str) -> MeasuredDifference:
-    """Return the effect of variant B against variant A of a configured study, in the existing results.
+    """Return the effect of variant B against variant A of a configured study, as measured in the existing results.
 
     `scale` is the scale of `study`. If the results have the same scale, a line names variants whose configuration has
     changed since.
@@ -81,7 +81,7 @@ def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
 
 
 def measured_pair(store: Store, study: str, a: str, b: str) -> Measurements:
-    """Return the measurements of a study, including the variants that `explain` wrote only if A or B is one."""
+    """Return the measurements of a study; variants that `explain` wrote are included only if A or B is one of them."""
     planned = {variant.name for variant in store.variants(study)}
     return read_measurements(store, study, helpers=not {a, b} <= planned)
 

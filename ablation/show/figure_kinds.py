@@ -1,6 +1,6 @@
-"""The kinds of figures. Every study has `curves`, `metric` (the primary metric of every variant) and `variant-tree`.
+"""The kinds of figures. Every study has `metric` (the primary metric of every variant) and `variant-tree`.
 
-A study may declare `lines`, `each`, `bars`, `subsets` and `distributions`.
+A study may declare `curves`, `lines`, `each`, `bars`, `subsets` and `distributions`.
 """
 
 import math
@@ -112,7 +112,7 @@ def _room(values: pd.Series, share: float = 0.04) -> tuple[float, float]:
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """Return axis limits for the bulk of the values, so that a high spike does not flatten the other values."""
+    """Return axis limits for the bulk of the values, so that a high spike does not flatten the rest of the curve."""
     values = pd.Series(finite(np.concatenate([rows["low"], rows["high"]])))
     low, high = float(values.quantile(0.005)), float(values.quantile(0.995))
     bulk, whole = high - low, values.max() - values.min()
@@ -132,7 +132,7 @@ def draw_course(panel: Axes, course: pd.DataFrame, style: tuple[str, Dash], widt
 
 
 _DOTS, _METRIC = 0.23, 4.6  # inches
-_METRIC_NOTE = "Dot: one seed; lines join paired runs of one seed. Bar: mean over seeds."
+_METRIC_NOTE = "Dot: one seed; lines join paired runs with the same seed. Bar: mean over seeds."
 
 
 def draw_metric(table: ComparisonTable, analysis: Analysis) -> Figure:
@@ -299,7 +299,7 @@ _BARS_QUERY = """SELECT variant, seed, metric, avg(value) AS value FROM curves
 
 
 def draw_bars(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
-    """Draw a panel per metric with a bar per variant, side by side."""
+    """Draw a panel per metric, side by side, with a bar per variant."""
     rows = store.sql(_BARS_QUERY, [study, [panel.metric for panel in figure.panels]])
     seeds = {
         panel_and_variant: finite(group["value"]) for panel_and_variant, group in rows.groupby(["metric", "variant"])
@@ -387,7 +387,7 @@ _BOX, _BOXES = 0.2, 4.2  # height of a box with its gap, width of a panel, in in
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BOXES_NOTE = (
     "Line: middle 90% of the values of all seeds. Box: middle half. Mark: median. "
-    "Number: share of the variant's values that the box stands for."
+    "Number: share of the variant's values that are in this subset."
 )
 _BOXES_QUERY = """SELECT variant, subset, quantile_cont(value, ?) AS quantiles,
                 count(*) / sum(count(*)) OVER (PARTITION BY variant) AS share

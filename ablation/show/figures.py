@@ -98,7 +98,7 @@ def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
 def _save(figure: Figure, stem: Path, formats: Sequence[str], *, exact: bool) -> list[Path]:
     """Write the files of one figure, without dates, so that equal figures have equal bytes; return the paths.
 
-    exact: keep the size of the figure, instead of extending it to everything that was drawn.
+    exact: keep the size of the figure; otherwise, extend it to everything that was drawn.
     """
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     for kind, path in zip(formats, paths, strict=True):

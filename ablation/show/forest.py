@@ -116,7 +116,7 @@ def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", ord
 
 def _parent(study: JudgedStudy) -> str:
     parents = {comparison.parent for comparison in study.comparisons}
-    return plain(parents.pop()) if len(parents) == 1 else "the variant named after vs."
+    return plain(parents.pop()) if len(parents) == 1 else 'the variant after "vs."'
 
 
 def _draw_row(axes: Axes, place: int, row: ForestRow, points: float) -> None:

@@ -24,7 +24,7 @@ MOST_CHANGED = 3  # items shown of each comparison
 class Gated:
     """A gate's answers on one study: whether each comparison meets the requirement.
 
-    required: the required verdict; None if only the verdicts are shown. price: of a device-hour.
+    required: the required verdict; None if only the verdicts are shown. price: the price of a device-hour.
     doubts: notes on the files that were judged.
     """
 

@@ -53,10 +53,7 @@ WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subse
 
 @dataclass
 class _Cited:
-    """Gives references numbers in the order in which the text cites them.
-
-    A call returns a citation such as `[1, 2]`.
-    """
+    """Numbers of references, in the order in which the text cites them; a call returns a citation such as `[1, 2]`."""
 
     names: list[str] = field(default_factory=list)
 
@@ -114,7 +111,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
 
 
 def _measured(settings: Sequence[object]) -> list[str]:
-    """Return a list with a sentence on the evaluation settings that all variants share; empty if they share none."""
+    """Return a sentence on the evaluation settings that all variants share, in a list; empty if they share none."""
     evaluations = [each for each in settings if isinstance(each, Mapping)]
     if not evaluations or len(evaluations) < len(settings):
         return []
@@ -131,15 +128,15 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
     sentences = [
         "The effect of a change is the mean over seeds of the difference between two runs with the same seed, on the"
         " same items.",
-        "Its variance has two parts. One is that of the mean over seeds"
+        "Its variance has two parts. One is the variance of the mean over seeds"
         + (
-            ", moderated by that of the study's other variants if there are at least three seeds and "
+            ", moderated by the variance of the study's other variants if there are at least three seeds and "
             f"four variants (empirical Bayes {cite('smyth')})."
             if analysis.variance == "moderated"
             else "."
         ),
-        "The other is that of the items, estimated from the covariance between seeds of the contribution of "
-        "each item cluster, with bias-reduced sums and their degrees of freedom "
+        "The other is the variance due to the items, estimated from the covariance between seeds of each item "
+        "cluster's contribution, with bias-reduced sums and their degrees of freedom "
         f"{cite('bell', 'imbens')}, so that the seed-by-item residual is counted only once "
         f"{cite('owen')}.",
     ]
@@ -150,8 +147,8 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
         )
     sentences.append(
         "Intervals use Cochran and Cox's critical value for a sum of two variances "
-        f"{cite('cochran')}; a p-value is the smallest level at which this rule, or Banerjee's {cite('banerjee')} if "
-        "the quantiles of seeds and items are far apart, excludes a zero effect. Both "
+        f"{cite('cochran')}; a p-value is the smallest level at which this rule excludes a zero effect, or Banerjee's "
+        f"{cite('banerjee')} if the quantiles of seeds and items are far apart. Intervals and p-values "
         "allow for clusters of items that would change but were not drawn "
         f"(rule of three {cite('hanley')})."
     )
@@ -199,7 +196,7 @@ def _correction(analysis: Analysis, cite: _Cited) -> str:
     else:
         corrected = f"Holm's correction {cite('holm')}"
     return (
-        f"P-values were adjusted for all comparisons of the study by {corrected}, with a familywise error of"
+        f"P-values were adjusted for all comparisons of the study by {corrected}, with a familywise error rate of"
         f" {stated(analysis.alpha)}."
     )
 
@@ -234,8 +231,7 @@ def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         *(f"{key} {describe_value(before)} → {describe_value(after)}" for key, before, after in keys),
         *(f"{child} is no longer compared with {parent}" for child, parent in gone),
         *(
-            f"{listed(names)} {'has' if len(names) == 1 else 'have'} {after} seeds, not {before}, without planned"
-            " interim analyses"
+            f"{listed(names)} went from {before} to {after} seeds without planned interim analyses"
             for (before, after), names in grown.items()
         ),
     ]
@@ -264,7 +260,7 @@ def primary_in_words(analysis: Analysis) -> str:
     if protocol == LOGGED:
         named = f"the final logged value of {' and '.join(analysis.subsets)} (no item scores)"
         if isinstance(direction, Target):
-            return f"the distance from {stated(direction.target)} of {named}; smaller is better"
+            return f"the distance between {named} and {stated(direction.target)}; smaller is better"
         return f"{named}; {'larger' if direction == 'max' else 'smaller'} is better"
     if isinstance(direction, Target):
         return (
@@ -274,7 +270,7 @@ def primary_in_words(analysis: Analysis) -> str:
 
 
 def plan_in_words(analysis: Analysis) -> str:
-    """Return sentences on the analysis plan."""
+    """Return the analysis plan as a paragraph."""
     interims = ""
     if analysis.interim_analyses:
         counts = ", ".join(map(str, analysis.interim_analyses))
@@ -285,7 +281,7 @@ def plan_in_words(analysis: Analysis) -> str:
         f"The comparisons are {listed}," if pairs else f"Every variant is compared with its {analysis.comparisons}"
     )
     named = {"max-t": "max-t correction, which accounts for shared runs and items", "holm": "Holm's correction"}
-    moderated = " The variance between seeds is moderated by that of the study's other variants."
+    moderated = " The variance between seeds is moderated by the variance of the study's other variants."
     enough = "No margin was stated, so nothing is “equivalent”."
     if analysis.margin is not None:
         seeds = max(seeds_for(analysis.rare, analysis.alpha), 2)

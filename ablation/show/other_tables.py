@@ -7,7 +7,7 @@ from ablation.config import dotted
 from ablation.config.names import suggest
 from ablation.config.study_schema import Target
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import stated
+from ablation.contract.numbers import counted, stated
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, means_over, with_decimals
 from ablation.show.text import describe_value
@@ -25,7 +25,7 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
     """Return a study's table with a column per subset of the analysis plan, and a last column for the mean of subsets.
 
     A cell is the mean over items, ± the standard deviation over seeds. With a target, the last column is the mean of
-    the distances from the target, on which verdicts rest, and not the distance of the mean.
+    the distances from the target, which is what verdicts are based on, and not the distance of the mean.
     """
     analysis = store.study(table.study).analysis
     _, found = store.rows(MEANS, [table.study, analysis.protocol, analysis.value, analysis.subsets])
@@ -121,10 +121,10 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
         members.setdefault(value_of(variant, key), []).append(rows[variant.name])
     grouped = [_group(value, of_value) for value, of_value in members.items()]
     seeds = sorted({row.seeds for row in rows.values() if row.seeds})
-    over = f"{seeds[0]} seeds" if len(seeds) == 1 else "its seeds"
+    over = counted(seeds[0], "seed") if len(seeds) == 1 else "its seeds"
     caption = (
-        f"{table.made} Each row averages the n variants with that value of {key} (each by its mean "
-        f"over {over}), ± the standard deviation between variants. The variants may differ in other "
+        f"{table.made} Each row is the mean ± standard deviation of the n variants with that value of {key}; "
+        f"each variant counts with its mean over {over}. The variants may differ in other "
         "keys too, so a difference between two rows is not an effect of this key."
     )
     columns = tuple(

@@ -37,7 +37,7 @@ _CHANGE = 32  # characters of a line that says what changed
 def paper_table(table: ComparisonTable, study: JudgedStudy, *, macros: bool = False) -> str:
     """Return the table of a study as LaTeX; a long table is split into several floats.
 
-    The first line names the LaTeX packages that the table needs. macros: each value is a macro of `numbers.tex`.
+    The first line names the LaTeX packages that the table needs. macros: write each value as a macro of `numbers.tex`.
     """
     several_parents = len({comparison.parent for comparison in study.comparisons}) > 1
     same_seeds = len({(row.seeds, row.planned) for row in table.rows if not row.is_reference}) == 1
@@ -151,7 +151,7 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
     if not study.comparisons:
         return said
     correction = study.comparisons[0].correction
-    base = "the variant in the column vs." if several_parents else study.comparisons[0].parent
+    base = 'the variant in the column "vs."' if several_parents else study.comparisons[0].parent
     over = {"one": "", "none": "", "bh": " (adjusted for the false discovery rate)"}.get(
         correction.name,
         f" for all {len(correction.tested)} comparisons at once ({correction.name.replace('holm', 'Holm')})",
@@ -162,7 +162,7 @@ def _caption(table: ComparisonTable, study: JudgedStudy, metric: str, same_seeds
     marks = ", ".join(f"{mark} {_MEANINGS.get(name, name)}" for name, mark in MARKS.items() if name in verdicts)
     equivalent = ""
     if "equivalent" in verdicts:
-        scope = "; the interval of these rows is not adjusted" if over else ""
+        scope = "; the intervals of these rows are not adjusted" if over else ""
         equivalent = rf" Equivalent: within {latex(f'±{stated(analysis.margin)}')}{scope}."
     return f"{said} {latex(effect)} {marks}.{equivalent}"
 

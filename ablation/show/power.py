@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 
 from ablation.contract.display import aligned
-from ablation.contract.numbers import bound, decimals_for, device_time, duration, fixed, half, money, percent, stated
+from ablation.contract.numbers import (
+    bound,
+    counted,
+    decimals_for,
+    device_time,
+    duration,
+    fixed,
+    half,
+    money,
+    percent,
+    stated,
+)
 from ablation.judge.planning import MOST_SEEDS, Evaluated
 from ablation.judge.sizes import EVALUATED, Search
 
@@ -11,7 +22,7 @@ from ablation.judge.sizes import EVALUATED, Search
 def in_words(search: Search) -> str:
     """Return the table of plans as text, followed by the smallest plans that detect the effect.
 
-    The table shows the comparison with median noise; another column has the effect for the noisiest one.
+    The table shows the comparison with median noise; a column named after the noisiest comparison has its effect.
     """
     heads = {
         "seeds": "seeds",
@@ -103,9 +114,9 @@ def size(search: Search, evaluated: Evaluated) -> str:
     """Return the size of a plan's evaluation in words, such as ` with 400 items`; empty for a metric without items."""
     items, samples, checkpoints = evaluated
     several = [any(others[place] > 1 for others in search.evaluated) for place in range(3)]
-    counts = [f"{items:,} items"] if several[0] else []
-    counts += [f"{samples} samples per item"] if several[1] else []
-    averaged = f" at {checkpoints} checkpoint{'s' * (checkpoints > 1)}" if several[2] else ""
+    counts = [counted(items, "item")] if several[0] else []
+    counts += [f"{counted(samples, 'sample')} per item"] if several[1] else []
+    averaged = f" at {counted(checkpoints, 'checkpoint')}" if several[2] else ""
     return f"{' with ' * bool(counts)}{' and '.join(counts)}{averaged}"
 
 

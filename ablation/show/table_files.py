@@ -49,8 +49,8 @@ def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) ->
     """Write each study's tables and other files to `<reports_dir>/<study>/`; return the paths.
 
     `table.tex` is for a paper, with effects and verdicts; `paper.tex` is a document that shows it. `metrics.tex` has
-    the columns of `table.{md,csv,html}`. With `macros`, `.tex` files have a macro for each measured value, and
-    `numbers.tex` defines them.
+    the columns of `table.{md,csv,html}`. With `macros`, each measured value in the `.tex` files is a macro that
+    `numbers.tex` defines.
     """
     written = []
     tex = partial(to_latex, macros=macros)
@@ -232,7 +232,7 @@ def _csv(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Convert a value to a CSV cell; numbers stay numbers, and spreadsheets do not read text as a formula."""
+    """Convert a value to a CSV cell; numbers stay numbers, and text is safe from being read as a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -270,7 +270,7 @@ _HIDDEN = re.compile(r"\\ablation(?![A-Za-z@])|\\csname\s*ablation\b")
 
 @dataclass(frozen=True)
 class Checked:
-    """The count of numbers in a paper that match the results, and a line for each number that does not match."""
+    """The count of numbers in a paper that match the results, and a line for each problem."""
 
     matching: int
     problems: tuple[str, ...]
@@ -315,7 +315,7 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
     matching = 0
     for key in used:
         if key not in defined:
-            problems.append(f"{key}: no numbers.tex that the paper inputs defines this number")
+            problems.append(f"{key}: this number is not defined; input the numbers.tex of its study")
         elif len(defined[key]) > 1:
             problems.append(
                 f"{key}: the paper defines this number as {' and as '.join(sorted(defined[key]))}; "
@@ -333,7 +333,7 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
 def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[str]) -> Iterator[str]:
     r"""Yield the texts of a file and of all files that it inputs, without comments; add missing files to `problems`.
 
-    places: folders in which LaTeX looks for files, that of the paper first.
+    places: folders in which LaTeX looks for files, the paper's own first.
     """
     if (place := file.resolve()) in seen:
         return

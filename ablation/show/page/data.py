@@ -55,8 +55,8 @@ GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed
 class CurveBudget:
     """The curves that fit on the page.
 
-    kept: DataFrame(study, stage, metric, steps, series, seeds). left_out: number of further metrics by study. bins: of
-    each curve. seeds: the largest number of seeds, the first of the plan.
+    kept: DataFrame(study, stage, metric, steps, series, seeds). left_out: number of other metrics by study. bins: most
+    bins of a curve. seeds: most seeds of a curve, the first ones of the plan.
     """
 
     kept: pd.DataFrame
@@ -93,10 +93,10 @@ def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values
 def study_curves(store: Store, study: str, definition: StudyDefinition, budget: CurveBudget) -> dict[str, Any]:
     """Return the curves of one study for the script of the page.
 
-    `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
+    `{variants: [name], metrics: [{name, label, stage, declared, per_bin, logged, steps: [x], series}]}`. A series is
     `[variant, seed, ok, bad, values]`. There is one value per entry of `steps`: the mean of the finite values that were
     logged in that bin, to DIGITS digits, None if there is none; `bad` counts the values that are not finite.
-    `ok` is whether the run succeeded: only such runs enter a mean.
+    `ok` is whether the run succeeded; means include only runs that did.
     """
     variants = [variant.name for variant in store.variants(study)]
     index = {name: i for i, name in enumerate(variants)}

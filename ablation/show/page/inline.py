@@ -32,10 +32,7 @@ class Live:
 
 
 def environment(folder: Path) -> Environment:
-    """Return the templates of a folder, with escaping of values and of control characters.
-
-    Control characters are marks of text direction, and characters such as ESC.
-    """
+    """Return the templates of a folder, which escape HTML and control characters (ESC, marks of text direction)."""
     return Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,

@@ -12,17 +12,14 @@ KINDS = {
     "claim": "What the source claims",
     "share": "Values that item counts can produce",
     "attainability": "Values that no item count can produce",
-    "grimmer": "Spreads that no item counts can produce",
+    "grimmer": "Standard deviations that no item counts can produce",
     "noise": "Differences within the noise of the items",
     "reproduction": "Measured and published values",
 }
 
 
 def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Return [(heading, findings)] by kind.
-
-    Summaries come first and single cells last, with the most severe findings first.
-    """
+    """Return [(heading, findings)] in the order of KINDS, each with the most severe findings first."""
     order = {"error": 0, "warn": 1}
     ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
     groups = [(title, [finding for finding in ranked if finding.kind == kind]) for kind, title in KINDS.items()]

@@ -20,7 +20,7 @@ from ablation.show.table_files import show_cells, show_seeds
 
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
 SEVERITIES = {"warn": "warning", "abort": "aborted"}  # words of the page for severities and states
-STATES = {"missing": "not run", "blocked": "not started, because an input is not ok"}
+STATES = {"missing": "not run", "blocked": "not started, because an earlier stage did not succeed"}
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page.js", "page_curves.js", "page_pairs.js")
 
@@ -28,7 +28,7 @@ SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page.js", "pag
 def draw(page: Page, live: Live | None = None, root: str | None = None) -> str:
     """Return the page as HTML; `live` holds the additions to a page that a server refreshes.
 
-    root: path from the folder of the page to the folder to which the paths of stages are relative; None: no links.
+    root: path from the page's folder to the folder that the paths of stages start from; None for no links.
     """
     style = "\n".join(asset(name) for name in STYLES)
     scripts = [*(asset(name) for name in SCRIPTS), *([live.script] if live else [])]
@@ -85,7 +85,7 @@ def _templates() -> Environment:
 
 
 def _rank(verdict: str | None) -> int:
-    """Return the index of a verdict in a sorted column."""
+    """Return the place of a verdict in a sorted column; verdicts that are missing or unknown come last."""
     return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from ablation.contract.numbers import alone, together
+from ablation.contract.numbers import alone, counted, together
 from ablation.judge.changed_items import Beside, ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.measurements import Measurements
 from ablation.show.text import true_minus
@@ -233,14 +233,14 @@ def differing(text: str, other: str) -> tuple[str, str, str]:
 
 
 def _notes(study: Measurements, samples: Samples, comparison: Pair) -> Iterator[str]:
-    """Yield notes on texts that cannot be read, with the reasons."""
+    """Yield a note for each reason why texts cannot be read."""
     runs = [(variant, seed) for variant in comparison for seed in sorted(study.seeds(variant))]
     names_by_reason: dict[str, list[str]] = {}
     for variant, seed in runs:
         if (variant, seed) in samples.problems:
-            names_by_reason.setdefault(samples.problems[variant, seed], []).append(f"{variant} seed {seed}")
+            names_by_reason.setdefault(samples.problems[variant, seed], []).append(f"{variant} (seed {seed})")
     for reason, names in names_by_reason.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        more = f" and {counted(len(names) - 1, 'more run')}" if len(names) > 1 else ""
         yield f"The texts of {names[0]}{more} cannot be read: {reason}."
 
 

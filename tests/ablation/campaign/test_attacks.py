@@ -22,7 +22,7 @@ def test_the_target_of_a_locked_link_is_locked_too(loop):
     loop.begin("--locked", "score.py")
     loop.write("real/score.py", "2")
     status, out, _ = tried(loop)
-    assert (status, "changes locked files: score.py" in out) == (13, True), out
+    assert (status, "changes score.py, which is locked" in out) == (13, True), out
 
 
 @pytest.mark.parametrize("edit", ["echo 2 > evaluate.py", "rm evaluate.py"])
@@ -31,7 +31,7 @@ def test_a_run_that_edits_what_measures_it_is_refused(loop, edit):
     loop.write("train.sh", f"{edit}\n{TRAIN}")
     loop.write("gain", "5")
     status, out, _ = tried(loop)
-    assert (status, "the run changed locked files: evaluate.py" in out) == (13, True), out
+    assert (status, "the run changed evaluate.py, which is locked" in out) == (13, True), out
 
 
 def test_a_module_that_a_locked_one_would_import_in_place_of_pythons_is_refused(loop):
@@ -55,9 +55,9 @@ def test_locked_data_that_git_ignores_may_not_change_either(loop):
     loop.write("train.sh", f"echo 2 > data/answers\n{TRAIN}")
     loop.write("gain", "5")
     status, out, _ = tried(loop)
-    assert (status, "the run changed locked files: data" in out) == (13, True), out
+    assert (status, "the run changed data, which is locked" in out) == (13, True), out
     status, _, err = loop.attempt(6)
-    assert (status, "is locked, and has changed since the start; restore it" in err) == (2, True), err
+    assert (status, "is locked but has changed since the campaign began; restore it" in err) == (2, True), err
     loop.write("data/answers", "1\n")
     assert "locked" not in loop.attempt()[1]
 
@@ -80,7 +80,7 @@ def test_a_held_out_command_of_two_words_is_hidden_and_locked(loop):
     loop.write("gain", "-5")
     assert tried(loop)[0] == 10
     loop.write("held/out.sh", "echo score: 9")
-    assert "changes locked files: held" in tried(loop)[1]
+    assert "changes held, which is locked" in tried(loop)[1]
 
 
 def test_a_run_that_ends_itself_where_it_is_verified_is_not_verified(loop):
@@ -89,7 +89,7 @@ def test_a_run_that_ends_itself_where_it_is_verified_is_not_verified(loop):
     loop.write("gain", "5")
     status, out, _ = tried(loop)
     assert (status, "0 fresh pairs did not show a gain" in out) == (10, True), out
-    assert any("a verification counts such a run as a crash" in line for line in loop.ledger())
+    assert any("a verification counts this as a crash" in line for line in loop.ledger())
 
 
 def test_a_worktree_that_a_run_turned_into_another_repository_is_made_anew(loop):

@@ -45,11 +45,15 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
-        (("i < 4", "i < 3"), 13, "has 3 items, but the baseline has 4 items; evaluate the items of the baseline"),
+        (
+            ("i < 4", "i < 3"),
+            13,
+            "(3 items) differ from those of the baseline (4 items); evaluate the same items",
+        ),
         (
             ('print i ","', 'print i + 1 ","'),
             13,
-            "has 4 items, but the baseline has 4 items; evaluate the items of the baseline",
+            "(4 items) differ from those of the baseline (4 items); evaluate the same items",
         ),
         (
             ("> items.csv", "> items.csv; tail -1 items.csv >> items.csv"),
@@ -74,4 +78,4 @@ def test_a_baseline_of_other_items_each_time_cannot_begin(loop):
     loop.write("train.sh", TRAIN.replace("i < 4", "i < 4 + s"))
     loop.commit()
     status, _, err = loop.say(*INIT, *MORE, "--items", "items.csv")
-    assert (status, "wrote other items than in the first run" in err) == (2, True), err
+    assert (status, "wrote different items than in the first run" in err) == (2, True), err

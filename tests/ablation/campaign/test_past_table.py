@@ -53,7 +53,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
         (
             "x,y\n1,2\n",
             ["--sd", "1"],
-            "has no column that says which attempts were kept; add a column status (keep, discard, crash)",
+            "has no column that says which attempts were kept; add a column `status` with keep, discard or crash",
         ),
         ("", ["--sd", "1"], "is empty; wait until the first attempts have run"),
         ("status\tacc", ["--sd", "1", "--metric", "acc:max"], "has fewer than two attempts with a value"),

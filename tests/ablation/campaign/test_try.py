@@ -57,7 +57,7 @@ def test_equal_code_is_known_whatever_it_is_called(loop):
     assert (status, "known: trial 1 ran the same code (reset, " in out) == (10, True)
     assert len(loop.ledger()) == lines
     git(loop.folder, "reset", "--hard", "-q", "HEAD~2")
-    assert "the champion has the same code" in loop.attempt()[1]
+    assert "the champion or the baseline has the same code" in loop.attempt()[1]
 
 
 def test_uncommitted_changes_are_tried_and_named(loop):
@@ -136,7 +136,7 @@ def test_a_time_limit_ends_a_trial(loop):
 def test_what_is_locked_may_not_change(loop):
     loop.begin("--locked", "evaluate.py")
     said = {
-        "evaluate.py": "the commit changes locked files",
+        "evaluate.py": "the commit changes evaluate.py, which is locked",
         "evaluate/__init__.py": "the commit adds evaluate",
         "campaign.toml": "campaign.toml",
     }
@@ -162,7 +162,7 @@ def test_a_held_out_command_measures_verifications_alone(loop):
     assert "measured +10.00 [" in out
     loop.write("held/out.sh", "echo score: 9")
     loop.commit()
-    assert "changes locked files: held/out.sh" in loop.attempt()[1]
+    assert "changes held/out.sh, which is locked" in loop.attempt()[1]
 
 
 def test_a_percentage_among_shares_is_refused(loop):
@@ -172,7 +172,7 @@ def test_a_percentage_among_shares_is_refused(loop):
     loop.write("train.sh", loop.folder.joinpath("train.sh").read_text().replace("g + x", "100 * (g + x)"))
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "is not on the scale of 0.6; print all values as shares" in out) == (13, True), out
+    assert (status, "is not on the scale of the baseline's 0.6; print all values as shares" in out) == (13, True), out
 
 
 @pytest.mark.parametrize(
@@ -344,13 +344,13 @@ def test_verify_on_request_and_the_report(loop):
     [
         ("--metric score:max", "--run: is missing"),
         ("--run 'sh train.sh' --metric score", "write score:max if larger is better, score:min if smaller is better"),
-        ("--run 'sh train.sh' --metric x:max", "run failed: the command printed no x; correct the command"),
+        ("--run 'sh train.sh' --metric x:max", "baseline failed: the command printed no x; correct the command"),
         ("--run \"sh -c 'exit 4'\" --metric x:max", "exit status 4"),
-        ("--run 'sh train.sh' --metric score:max --seed-arg=--seed", "lacks {seed}"),
+        ("--run 'sh train.sh' --metric score:max --seed-arg=--seed", "does not contain {seed}"),
         ("--run 'sh train.sh' --metric score:max --budget nan", "--budget = nan: is not a number above 0"),
-        ("--run 'sh train.sh' --metric score:max --locked none.py", "--locked = 'none.py': is not a file"),
+        ("--run 'sh train.sh' --metric score:max --locked none.py", "--locked = 'none.py': is not in HEAD"),
         ("--run 'sh train.sh' --metric score:max --gpus=-1", "--gpus = -1: is not a valid number of devices"),
-        ('--run "sh \'train" --metric score:max', "is not a command (No closing quotation)"),
+        ('--run "sh \'train" --metric score:max', "cannot be read as a command (No closing quotation)"),
     ],
 )
 def test_a_campaign_that_cannot_begin(loop, words, said):

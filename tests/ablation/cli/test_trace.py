@@ -90,7 +90,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     assert status == 1
     assert out.splitlines() == [
         f"toy/v1/mean: the paper has 0.9, but the results have {defined}",
-        "toy/v8/mean: no numbers.tex that the paper inputs defines this number",
+        "toy/v8/mean: this number is not defined; input the numbers.tex of its study",
         "paper.tex: 14 of 16 numbers match the results",
     ]
     paper.write_text("nothing")

@@ -81,18 +81,14 @@ def test_the_smallest_visible_change_and_the_seeds_that_would_do_stand_in_the_cl
     smallest = minimal_detectable_effect(new.noise, 0.05)
     found = change(-20, new)
     assert found.measured == "-10% ± 20% (5 seeds)"
-    assert (
-        found.visible
-        == f"{100 * smallest / 0.1:.0f}% (the claimed change needs {seeds_needed(0.02, new.noise, 5, 0.05)} seeds)"
-    )
+    seeds = seeds_needed(0.02, new.noise, 5, 0.05)
+    assert found.visible == f"{100 * smallest / 0.1:.0f}% (detecting the claimed change takes {seeds} seeds)"
     # The claimed 20% of 0.05 are half as much.
     half = change(-20, new, base=0.05)
-    assert (
-        half.visible
-        == f"{100 * smallest / 0.05:.0f}% (the claimed change needs {seeds_needed(0.01, new.noise, 5, 0.05)} seeds)"
-    )
+    seeds = seeds_needed(0.01, new.noise, 5, 0.05)
+    assert half.visible == f"{100 * smallest / 0.05:.0f}% (detecting the claimed change takes {seeds} seeds)"
     assert change(-90, new).visible == f"{100 * smallest / 0.1:.0f}%"  # it could be seen, so no seeds are asked for
-    assert change(-0.01, new).visible.endswith("(the claimed change needs over 1,000 seeds)")
+    assert change(-0.01, new).visible.endswith("(detecting the claimed change takes more than 1,000 seeds)")
     assert change(-20, new, base=0.0).verdict == "not testable here"  # no percentage of 0
 
 
@@ -336,7 +332,7 @@ def test_an_inert_change_is_found_in_the_items_and_what_it_reached_is_said(tmp_p
     assert ours.deltas["v1", "v0", "gender"].identical
     [found] = claimed(file, ours)
     assert found.verdict == "inert here"
-    assert "every item has the same value in both variants; graded differs in " in found.measured
+    assert "every item has the same value in both variants; the judged graded differs in " in found.measured
 
 
 def test_equal_means_of_other_items_are_not_identical():

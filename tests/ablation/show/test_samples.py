@@ -255,7 +255,7 @@ def test_a_damaged_file_costs_its_words_and_is_told(plan, damage, problem):
     assert (again.states, again.rows) == (whole.states, whole.rows)  # the stage is as good as it was
     found = shown(plan)
     [note] = found.notes
-    assert note.startswith("The texts of v0 seed 0 cannot be read: ")
+    assert note.startswith("The texts of v0 (seed 0) cannot be read: ")
     assert problem in note
     assert found.items[0].seed == 1
     assert "cannot be read" in Elements(page_of(plan)).text

@@ -63,7 +63,8 @@
         row.hidden = !fits;
         shown += fits ? 1 : 0;
       });
-      count.textContent = shown === rows.length ? `${rows.length} variants` : `${shown} of ${rows.length} variants`;
+      const all = `${rows.length} variant${rows.length === 1 ? "" : "s"}`;
+      count.textContent = shown === rows.length ? all : `${shown} of ${all}`;
     }
     text.addEventListener("input", apply);
     if (verdict) verdict.addEventListener("change", apply);

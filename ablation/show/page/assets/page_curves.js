@@ -341,7 +341,7 @@
         name.append(swatch(part.colour, part.dash), ` ${part.name}`);
         const bad = part.seeds.reduce((sum, seed) => sum + seed.bad, 0);
         const lost = part.seeds.length - ok.length;
-        const notes = [`${ok.length}`, lost ? `${lost} did not succeed (dotted)` : "", bad ? `${bad} values are not finite` : ""].filter(Boolean);
+        const notes = [`${ok.length}`, lost ? `${lost} did not succeed (dotted)` : "", bad ? `${bad} ${bad === 1 ? "value is" : "values are"} not finite` : ""].filter(Boolean);
         const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
         const at = (point) => (point ? `${show(point[0])} at ${this.metric.steps[point[1]]}` : "–");
         const along = ["min", "max", "last"].map((name) => element("td", at(ends[nth] && ends[nth][name]), "n"));
@@ -361,7 +361,7 @@
       this.find(".plot").setAttribute("aria-label", `${this.metric.label} over steps, to step ${this.metric.steps[last]}: ${ends.join("; ") || names}`);
       this.find(".chart-title").textContent = this.metric.label;
       const bins = this.metric.per_bin > 1
-        ? `Each point is the mean of ${this.metric.per_bin} neighbouring logged steps (of ${this.metric.logged}), which flattens narrower spikes; the database has every step.`
+        ? `Each point is the mean of ${this.metric.per_bin} neighbouring logged steps (${this.metric.logged} in total), which flattens narrower spikes; the database has every step.`
         : "Every logged step is drawn.";
       const weight = Number(this.find(".smooth").value);
       this.find(".smooth-value").textContent = weight ? weight.toFixed(2) : "none";

@@ -162,7 +162,7 @@
       table.querySelector(".of-other").textContent = this.find(".other").value;
       const equal = this.find(".equal").checked;
       const rest = equal || !differing.length ? "" : "; the others are not shown";
-      table.caption.textContent = shown.length ? `${differing.length} of ${shown.length} keys differ${rest}` : "The configurations are not recorded";
+      table.caption.textContent = shown.length ? `${differing.length} of ${counted(shown.length, "key")} ${differing.length === 1 ? "differs" : "differ"}${rest}` : "The configurations are not recorded";
       table.tHead.hidden = !(equal ? shown : differing).length;
       table.tBodies[0].replaceChildren(...(equal ? shown : differing).map((at) => {
         const row = element("tr", undefined, differing.includes(at) ? "differs" : "quiet");
