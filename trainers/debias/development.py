@@ -1,4 +1,4 @@
-"""Metrics `edit/...` of the edited model on the development items, after every epoch of `debias.train`."""
+"""Metrics `edit/...` of the edited model on the development items, which `train` measures after every epoch."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ Losses = list[tuple[float, float]]  # edit loss and retention loss of each pass
 def development(
     model: SuffixModel, prepared: Prepared, hypernetwork: Hypernetwork, config: DebiasConfig, ranks: Ranks
 ) -> dict[str, float]:
-    """Return the metrics of the protocol `edited` on the development items, without changing the normaliser."""
+    """Return the metrics `edit/...`, from edits of the development items; the hypernetwork does not change."""
     value = "ss_probability" if config.ss == "probability" else "ss"
     n_edits = config.edit.n_edits
 

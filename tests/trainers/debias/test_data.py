@@ -56,7 +56,7 @@ def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path
     rows = [ROW, ROW, {**ROW, "type": "intersentence", "unrelated": "x"}, {**ROW, "bias_type": "race"}]
     path = write(tmp_path, rows)
     assert len(read_items(path, ["gender"])) == 1
-    with pytest.raises(ValueError, match=r"intrasentence items of the domain religion are missing"):
+    with pytest.raises(ValueError, match=r"items.jsonl has no intrasentence items of religion"):
         read_items(path, ["gender", "religion"])
 
 
@@ -68,8 +68,8 @@ def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path
         ("dev.json", [CONTRADICTORY], r"dev.json, item 1 is .*`sentences` and under `data` differ"),
         # BiasEdit's files are JSON arrays; under the name .jsonl they are one line that holds a list.
         ("items.jsonl", [[ROW, ROW]], "items.jsonl, item 1 is not an object"),
-        ("items.jsonl", "{broken", "items.jsonl: .jsonl must hold one object per line"),
-        ("dev.json", {"version": 1}, "dev.json: .json must hold a list of items"),
+        ("items.jsonl", "{broken", "items.jsonl cannot be read .*; write one JSON object per line"),
+        ("dev.json", {"version": 1}, "dev.json cannot be read .*; write a list of items"),
     ],
 )
 def test_a_file_of_another_form_is_named_with_its_row(tmp_path, name, content, message):
