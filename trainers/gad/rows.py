@@ -74,10 +74,10 @@ def split_rows(
     taken = {row.id for split in splits.values() for row in split}
     rest = [row for row in ordered(rows) if row.id not in taken]
     if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
-        others = "" if validation is None else f" and {len(held_out)} in validation_source"
+        others = "" if validation is None else f" in data_source and {len(held_out)} in validation_source"
         raise ValueError(
-            f"data: the number of different rows is {len(rows)}{others}, too few for train {train or 'at least 1'}, "
-            f"dev {n_dev} and test {n_test}; lower data.train, data.dev or data.test"
+            f"data: train {train or 'at least 1'}, dev {n_dev} and test {n_test} exceed the number of different rows, "
+            f"{len(rows)}{others}; lower data.train, data.dev or data.test"
         )
     return {**splits, "train": rest if train is None else rest[:train]}
 

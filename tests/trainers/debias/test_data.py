@@ -133,8 +133,8 @@ def test_swapped_labels_are_counted_and_refused(tmp_path):
 @pytest.mark.parametrize(
     ("remove", "message"),
     [
-        ("train.json", r"gender_train.json is missing"),
-        ("race_test.json", r"race_test.json is missing.*gender_test.json"),
+        ("train.json", r"gender_train.json are missing"),
+        ("race_test.json", r"race_test.json are missing.*gender_test.json"),
     ],
 )
 def test_a_folder_without_its_splits_is_told_what_it_lacks(tmp_path, remove, message):

@@ -93,7 +93,7 @@ def test_splits_are_disjoint_follow_the_seed_and_say_when_there_are_too_few():
     assert split_rows(rows[::-1], train=None, dev=4, test=6, seed=0) == splits
     assert split_rows(rows, train=None, dev=4, test=6, seed=1) != splits
     assert len(split_rows(rows, train=3, dev=4, test=6, seed=0)["train"]) == 3
-    with pytest.raises(ValueError, match="number of different rows is 20"):
+    with pytest.raises(ValueError, match="exceed the number of different rows, 20;"):
         split_rows(rows, train=15, dev=4, test=6, seed=0)
 
 
@@ -155,7 +155,7 @@ def test_a_validation_file_leaves_all_the_others_to_train_on_but_those_it_holds_
     splits = split_rows(some(0, 20), train=None, dev=0.5, test=0.5, seed=0, validation=some(18, 24))
     assert {name: len(part) for name, part in splits.items()} == {"test": 3, "dev": 3, "train": 18}
     assert {row.id for row in splits["train"]} == {f"r{i}" for i in range(18)}
-    with pytest.raises(ValueError, match="6 different validation rows"):
+    with pytest.raises(ValueError, match="6 in validation_source"):
         split_rows(some(0, 20), train=None, dev=4, test=4, seed=0, validation=some(18, 24))
 
 
