@@ -108,9 +108,7 @@ class EarlyStop(Strict):
 class Grpo(Strict):
     """GRPO terms: `loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)`."""
 
-    weight: float = Field(
-        default=0.0, ge=0, le=1, description="Weight of the GRPO loss; the edit loss has 1 - weight. 0: BiasEdit alone."
-    )
+    weight: float = Field(default=0.0, ge=0, le=1, description="Weight of the GRPO loss; the edit loss has 1 - weight.")
     reward: Literal["directional", "directional_probability", "balanced", "balanced_batch"] = Field(
         default="directional",
         description="Mean over the pairs of a batch, where lp is a sentence's mean log-probability. directional: "
@@ -184,8 +182,7 @@ class DebiasConfig(Strict):
     )
     data: Asset = Field(
         default=Asset(kind="stereoset", sources=[PathSource(source="path", path="data/stereoset.jsonl")]),
-        description="StereoSet intrasentence items: a file, or a folder with the files of each split if split.by is "
-        "file.",
+        description="StereoSet intrasentence items: one file, or, if split.by is file, a folder.",
     )
     labels: Asset | None = Field(
         default=None,
@@ -215,9 +212,7 @@ class DebiasConfig(Strict):
     editor: Editor = Field(default=Editor(), description="The hypernetwork.")
     lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit; each module learns its own.")
     meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Learning rate of the hypernetwork (Adam).")
-    loc_coef: Weight = Field(
-        default=1.0, description="Weight of the retention loss, which keeps unrelated sentences as likely as before."
-    )
+    loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss, on unrelated sentences.")
     n_epochs: int = Field(default=100, ge=1, description="Passes over the training items.")
     max_grad_norm: float | None = Field(
         default=None, gt=0, description="Norm to which larger gradients are clipped; null: no clipping."
@@ -230,9 +225,7 @@ class DebiasConfig(Strict):
     rcs: Annotated[RcsOff | Rcs, Field(discriminator="mode")] = Field(
         default=RcsOff(), description="Reward-based curriculum, which gives batches far from balance larger weights."
     )
-    mo_fairness_weight: Weight = Field(
-        default=0.0, description="Weight of the fairness loss, the mean of |lp_stereo - lp_anti|."
-    )
+    mo_fairness_weight: Weight = Field(default=0.0, description="Weight of the mean of |lp_stereo - lp_anti|.")
     checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
     def unseen_changes(self, parent: Self) -> dict[str, str]:

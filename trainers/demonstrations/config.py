@@ -32,11 +32,9 @@ class Concepts(Strict):
     labels: int = Field(default=8, ge=2, description="Number of labels, and of concepts in a query's pool.")
     word_noise: Fraction = Field(default=0.15, description="Share of a demonstration's words that are drawn at random.")
     label_noise: Fraction = Field(default=0.15, description="Share of demonstrations whose label is drawn at random.")
-    concept_share: float = Field(
-        default=0.1, ge=0, le=1, description="Expected cosine of the embeddings of two words of one concept."
-    )
+    concept_share: float = Field(default=0.1, ge=0, le=1, description="Expected cosine of two words of one concept.")
     d_embedding: int = Field(default=64, ge=2, description="Size of the embeddings that the selector reads.")
-    sizes: Sizes = Field(default=Sizes(), description="Number of queries in each split.")
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split.")
     candidates: int = Field(default=16, ge=2, description="Number of demonstrations to choose from for each query.")
     seed: int = Field(default=0, ge=0, description="Seed of the queries, shared by all training seeds.")
 
@@ -54,9 +52,7 @@ class TextQuestions(Strict):
     """
 
     name: Literal["text"]
-    sizes: Sizes = Field(
-        default=Sizes(), description="Number of queries in each split; all other questions are demonstrations."
-    )
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; all other questions are demonstrations.")
     candidates: int = Field(default=32, ge=2, description="Number of demonstrations to choose from for each query.")
     seed: int = Field(default=0, ge=0, description="Seed of splits and demonstrations, shared by all training seeds.")
 
@@ -70,16 +66,12 @@ class VisualQuestions(Strict):
     """
 
     name: Literal["vision"]
-    images: str = Field(
-        default=".", min_length=1, description="Folder with the images, or with a subfolder per split, as train2014."
-    )
+    images: str = Field(default=".", min_length=1, description="Folder with the images, or with a subfolder per split.")
     instruction: str = Field(
         default="You answer questions about images with a single word or a short phrase.",
         description="System message; it precedes the first question if the chat template has no system message.",
     )
-    sizes: Sizes = Field(
-        default=Sizes(), description="Number of queries in each split; other training questions are demonstrations."
-    )
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; other training questions are demonstrations.")
     candidates: int = Field(default=64, ge=2, description="Number of demonstrations to choose from for each query.")
     max_new_tokens: int = Field(default=10, ge=1, description="Longest answer, in tokens.")
     max_pixels: int = Field(default=200704, ge=784, description="Number of pixels to which larger images are scaled.")
@@ -96,9 +88,7 @@ class Learner(Strict):
     demonstrations: int = Field(default=12, ge=2, description="Number of word pairs in a training sequence.")
     steps: int = Field(default=500, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
-    lr: float = Field(
-        default=3e-3, gt=0, le=1, description="Peak learning rate, after a tenth of the steps; it then falls to 10%."
-    )
+    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak learning rate, reached after a tenth of the steps.")
     clean_share: Fraction = Field(default=0.6, description="Share of the steps, from the first on, that have no noise.")
 
 
@@ -124,8 +114,7 @@ class Selector(Strict):
     """Selector, which chooses the demonstrations of a query."""
 
     kind: Literal["pointer", "random", "nearest"] = Field(
-        default="pointer",
-        description="pointer: a trained network; random: a random choice; nearest: the most similar candidates.",
+        default="pointer", description="pointer: a trained network; random: at random; nearest: the most similar ones."
     )
     hidden: int = Field(default=48, ge=4, description="Hidden size; a multiple of heads.")
     layers: int = Field(default=1, ge=1, le=3, description="Number of cross-attention layers.")
@@ -239,13 +228,9 @@ class DemonstrationsConfig(Strict):
     task: Annotated[Concepts | TextQuestions | VisualQuestions, Field(discriminator="name")] = Field(
         default=Concepts(name="concepts"), description="Questions, and the in-context model that answers them."
     )
-    model: Asset | None = Field(
-        default=None, description="Language model (task text) or image-text model (task vision); null: task concepts."
-    )
+    model: Asset | None = Field(default=None, description="In-context model of task text or vision; otherwise null.")
     embedder: Asset | None = Field(default=None, description="CLIP model of task vision; null for other tasks.")
-    data: Asset | None = Field(
-        default=None, description="File of questions (task text) or VQA folder (task vision); null: task concepts."
-    )
+    data: Asset | None = Field(default=None, description="Questions (task text) or VQA folder (vision); or else null.")
     learner: Learner = Field(default=Learner(), description="In-context model of task concepts, which is trained.")
     shots: int = Field(default=4, ge=1, le=32, description="Largest number of demonstrations in the evaluation.")
     train_shots: Annotated[int | None, Absent(None)] = Field(
@@ -262,9 +247,7 @@ class DemonstrationsConfig(Strict):
         description="Reward modes with a selector each, of which the evaluation uses the best on validation for each "
         "number of shots; empty: only reward.mode.",
     )
-    checkpoint_every: int = Field(
-        default=2, ge=1, description="Epochs between checkpoints; tens of steps in the stage `learner`."
-    )
+    checkpoint_every: int = Field(default=2, ge=1, description="Epochs between checkpoints (`learner`: tens of steps).")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -33,10 +33,8 @@ class Data(Strict):
     """Prompts per split. Choices are made on the development split; only the evaluation reads the test split."""
 
     train: int | None = Field(default=2000, ge=1, description="Number of training prompts; null: the rest of a file.")
-    dev: int | float = Field(
-        default=200, gt=0, description="Number of development prompts; below 1: share of a file's rows."
-    )
-    test: int | float = Field(default=200, gt=0, description="Number of test prompts; below 1: share of a file's rows.")
+    dev: int | float = Field(default=200, gt=0, description="Number of development prompts, or share of rows below 1.")
+    test: int | float = Field(default=200, gt=0, description="Number of test prompts, or share of rows below 1.")
     base: int = Field(default=2000, ge=1, description="Number of worked responses, for a model from scratch.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
@@ -87,9 +85,7 @@ class Adversarial(Strict):
     enabled: bool = Field(default=True, description="Whether the stage runs.")
     epochs: int = Field(default=2, ge=1, description="Passes over the training prompts.")
     max_steps: int | None = Field(default=None, ge=1, description="Largest number of steps; null: no limit.")
-    critic_warmup: int = Field(
-        default=0, ge=0, description="Number of steps at the start in which only the critic learns."
-    )
+    critic_warmup: int = Field(default=0, ge=0, description="Number of initial steps in which only the critic learns.")
     actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the student.")
     critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the critic.")
     kl_coef: float = Field(default=0.001, ge=0, description="Weight of the k3 KL to the stage's initial student.")
@@ -103,9 +99,7 @@ class Adversarial(Strict):
 class Sampling(Strict):
     """Sampling of the student's responses."""
 
-    temperature: float | None = Field(
-        default=0.8, gt=0, description="Temperature of sampling; null: greedy, always the most probable token."
-    )
+    temperature: float | None = Field(default=0.8, gt=0, description="Temperature of sampling; null: greedy.")
     max_response_length: int | None = Field(
         default=None, ge=1, description="Longest response, in tokens; null: the teacher's 99th percentile."
     )
@@ -201,15 +195,11 @@ class GadConfig(Strict):
         default=TemplatedLists(), description="Task that generates prompts and teacher responses; null: `data_source`."
     )
     data: Data = Field(default=Data(), description="Prompts per split.")
-    data_source: Asset | None = Field(
-        default=None, description="File of prompts and teacher responses (`content`, `teacher_response`)."
-    )
+    data_source: Asset | None = Field(default=None, description="File of prompts with the teacher's responses.")
     validation_source: Asset | None = Field(
         default=None, description="File of the development and test rows; null: they are taken from `data_source`."
     )
-    model: Asset | None = Field(
-        default=None, description="Initial student; null: a model from `scratch`, which the stage `base` trains."
-    )
+    model: Asset | None = Field(default=None, description="Initial student; null: the model of the stage `base`.")
     reward_model: Asset | None = Field(
         default=None, description="Initial critic for critic.init reward_model: a classifier or a language model."
     )
@@ -224,9 +214,7 @@ class GadConfig(Strict):
     sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
-        default="last",
-        description="How a response's score is made of its tokens' scores; last_per_token: the last one divided by the "
-        "length.",
+        default="last", description="Score of a response from its tokens' scores; last_per_token: last / length."
     )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized",
@@ -235,8 +223,8 @@ class GadConfig(Strict):
     )
     ratio: Literal["token", "gspo", "gspo_token"] = Field(
         default="gspo",
-        description="Importance ratio: of each token (token), or of a response, the geometric mean of its token ratios "
-        "(gspo; gspo_token: with each token's own gradient).",
+        description="Importance ratio: of each token (token), or the geometric mean of a response (gspo; "
+        "gspo_token: with each token's own gradient).",
     )
     clip: ClipRange = Field(default=ClipRange(clip_low=0.1, clip_high=0.1), description="Clip range of the ratio.")
     update: Update = Field(default=Update(), description="Updates of the student.")
@@ -278,10 +266,7 @@ class GadConfig(Strict):
                 "data.max_prompt_length has no effect on a generated task; set it to null",
             ),
             *(
-                (
-                    self.task is not None and getattr(self, name) is not None,
-                    f"{name} has no effect with a generated task; set task to null",
-                )
+                (self.task is not None and getattr(self, name) is not None, f"{name} has no effect; set task to null")
                 for name in ("data_source", "validation_source")
             ),
             (

@@ -41,10 +41,9 @@ def _sentence_chrf(response: str, reference: str) -> float:
 
 
 def rouge_l(responses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Return the ROUGE-L (Lin 2004) of each response with its reference, in [0, 1].
+    """Return the ROUGE-L (Lin 2004) of each response, in [0, 1]: F1 by the longest common subsequence of words.
 
-    It is the F1 of the longest common subsequence of words. A word is a run of letters and digits, in lower case, or
-    one Chinese or Japanese character.
+    A word is a run of letters and digits, in lower case, or one Chinese or Japanese character.
     """
     pairs = zip(responses, references, strict=True)
     return [_f1(_WORDS.findall(one.lower()), _WORDS.findall(other.lower())) for one, other in pairs]
@@ -67,10 +66,7 @@ def rule_of(stage: Stage) -> Task | None:
 def qualities(
     task: Task | None, rows: Sequence[Problem], texts: Sequence[str], ended: Sequence[bool]
 ) -> dict[str, list[float]]:
-    """Return `chrf` of N responses and, if there is a task, the reward of its rule as `rule`.
-
-    Text i responds to row i; ended: whether it is complete.
-    """
+    """Return `chrf` of N responses to N rows and, if there is a task, its rule's reward as `rule`."""
     values = {"chrf": chrf(texts, [row.answer for row in rows])}
     if task is not None:
         values["rule"], _ = by_rule(task, rows, texts, ended)

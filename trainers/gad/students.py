@@ -56,8 +56,7 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
             return folder
     model = asset_files(stage, "model")
     if model is None:
-        problem = f"there is no student, because {', '.join(earlier)} saved none and `model` is null"
-        raise ValueError(f"{problem}; set `model`")
+        raise ValueError(f"no student is saved by {', '.join(earlier)}, and `model` is null; set `model`")
     stage.log.info("the student is the asset `model`: %s", model)
     return model
 
