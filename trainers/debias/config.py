@@ -1,6 +1,6 @@
 """Configuration of the study `debias`: BiasEdit (arXiv 2503.08588) with GRPO terms, on StereoSet.
 
-The defaults are those of the public BiasEdit script for GPT-2 medium, as far as it has them. `_study.yaml` names
+The defaults are those of the public BiasEdit script for GPT-2 medium where it states them. `_study.yaml` names
 `DebiasConfig`; this module imports only pydantic, so that validating and planning do not need torch. Every field has a
 default, because a stage gets only the keys that it reads.
 """
@@ -60,7 +60,7 @@ class Split(Strict):
 class ModuleRule(Strict):
     """Rule that selects the output projections of the last MLPs in a model of any architecture."""
 
-    last: int = Field(default=3, ge=1, description="Number of last blocks whose MLP output projection is edited.")
+    last: int = Field(default=3, ge=1, description="Number of blocks to edit (their MLP's output), from the last.")
 
 
 class Edit(Strict):
@@ -111,9 +111,9 @@ class Grpo(Strict):
     weight: float = Field(default=0.0, ge=0, le=1, description="Weight of the GRPO loss; the edit loss has 1 - weight.")
     reward: Literal["directional", "directional_probability", "balanced", "balanced_batch"] = Field(
         default="directional",
-        description="Mean over the pairs of a batch, where lp is a sentence's mean log-probability. directional: "
-        "lp_anti - lp_stereo; directional_probability: exp(lp_anti) - exp(lp_stereo); balanced: 0.5 - |lp_anti - "
-        "lp_stereo|. balanced_batch: 0.5 - |mean of lp_anti - lp_stereo|, in which pairs cancel each other.",
+        description="Reward of a batch, where lp is a sentence's mean log-probability. Mean over pairs of lp_anti - "
+        "lp_stereo (directional), exp(lp_anti) - exp(lp_stereo) (directional_probability) or 0.5 - |lp_anti - "
+        "lp_stereo| (balanced). balanced_batch: 0.5 - |mean of lp_anti - lp_stereo|, in which pairs cancel each other.",
     )
     beta: Weight = Field(
         default=0.05,
@@ -135,7 +135,7 @@ class RcsSettings(Strict):
     @model_validator(mode="after")
     def _ascending(self) -> Self:
         if self.thresholds[0] >= self.thresholds[1]:
-            raise ValueError(f"the thresholds {self.thresholds} do not increase; make the first the smaller one")
+            raise ValueError(f"the thresholds {self.thresholds} do not increase; set two increasing values")
         return self
 
 
@@ -161,7 +161,7 @@ class Rcs(RcsSettings):
     def _in_order(self) -> Self:
         starts = [phase.after for phase in self.schedule]
         if starts != sorted(set(starts)):
-            raise ValueError(f"`after` in schedule does not increase ({starts}); sort the phases, and repeat no value")
+            raise ValueError(f"`after` in schedule does not increase ({starts}); set increasing values")
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
@@ -186,8 +186,8 @@ class DebiasConfig(Strict):
     )
     labels: Asset | None = Field(
         default=None,
-        description="StereoSet's own file; `data` whose labels are swapped with respect to it is refused. null: labels "
-        "are not checked.",
+        description="StereoSet's own file, with which the labels of `data` are compared, to refuse swapped labels; "
+        "null: no comparison.",
     )
     dtype: Literal["float32", "bfloat16", "float64"] = Field(
         default="float32", description="Precision of the frozen model."
@@ -195,7 +195,7 @@ class DebiasConfig(Strict):
     domains: list[Domain] = Field(
         default=["gender", "race", "religion"], min_length=1, description="Domains of bias to edit and to measure."
     )
-    split: Split = Field(default=Split(), description="How items are divided into training, development and test.")
+    split: Split = Field(default=Split(), description="How items are divided into splits.")
     editing: Annotated[bool, Absent(True)] = Field(
         default=True,
         description="Whether the model is edited; false: nothing is trained, and the model is measured as it is.",

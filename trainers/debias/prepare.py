@@ -68,7 +68,7 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
             shared = {item.id for item in splits[a]} & {item.id for item in splits[b]}
             if shared:
                 stage.log.warning(
-                    "number of items in both splits %s and %s: %d; remove them from one split", a, b, len(shared)
+                    "the splits %s and %s share items (%d); remove these from one of the splits", a, b, len(shared)
                 )
         return splits
     path = only_file(folder)
@@ -156,7 +156,7 @@ def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Te
 
 @torch.no_grad()
 def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> None:
-    """Raise ValueError if sentences have other states when a shared prefix is run only once."""
+    """Raise ValueError if sentences have different states when a shared prefix is run only once."""
     lengths = [len(tokens) for tokens in sentences]
     packed = last_hidden(model, _packed_prefix(model, sentences).split(lengths), sentences)
     ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])
@@ -166,8 +166,9 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
     if not error < torch.finfo(alone.dtype).eps ** 0.5:
         name = type(model.model).__name__
         raise ValueError(
-            f"model: {name} computes other states if sentences share a prefix than if each runs alone (relative "
-            f"deviation {error:.2g}), so it seems to ignore the attention mask or the positions; use another model"
+            f"model: {name} computes different states when sentences share a prefix than when each runs alone "
+            f"(relative deviation {error:.2g}), so it seems to ignore the attention mask or the positions; "
+            "use another model"
         )
 
 

@@ -245,7 +245,7 @@ class Trainer:
     def edit_batch(self, items: Sequence[int], share: float) -> dict[str, float]:
         """Edit the model on the items, and add the loss's gradient times `share` to the hypernetwork's; return metrics.
 
-        The ranks share out the edited modules to predict shifts and to backpropagate them, and the items in between.
+        Each rank predicts and backpropagates the shifts of some edited modules, and scores some items in between.
         """
         # The hypernetwork predicts the shift of each edited weight, from all items at once.
         batches, chunk = micro_batches(items, self.config.edit.batch_size), self.config.editor.batch_size
@@ -370,7 +370,8 @@ class Trainer:
             save_file(best, temporary)
         start = dict(self._fresh().named_parameters())
         write_weights(self.stage.out, start, {name: best[name] for name in start})
-        self.stage.log.info("epoch %d of %d is kept", self.progress.best_epoch + 1, self.progress.epoch)
+        progress = self.progress
+        self.stage.log.info("the hypernetwork of epoch %d of %d is kept", progress.best_epoch + 1, progress.epoch)
 
 
 def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -24,7 +24,7 @@ class Sizes(Strict):
 
 
 class Concepts(Strict):
-    """Find the label of two words of one concept; each query has its own labels, which only demonstrations show."""
+    """Label a pair of words by their concept; each query has its own labels, which only the demonstrations show."""
 
     name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Number of concepts.")
@@ -111,10 +111,10 @@ class Proposals(Strict):
 
 
 class Selector(Strict):
-    """Selector, which chooses the demonstrations of a query."""
+    """Selector of a query's demonstrations."""
 
     kind: Literal["pointer", "random", "nearest"] = Field(
-        default="pointer", description="pointer: a trained network; random: at random; nearest: the most similar ones."
+        default="pointer", description="How to choose: by a trained network (pointer), at random, or by similarity."
     )
     hidden: int = Field(default=48, ge=4, description="Hidden size; a multiple of heads.")
     layers: int = Field(default=1, ge=1, le=3, description="Number of cross-attention layers.")
@@ -133,7 +133,7 @@ class Reward(Strict):
     mode: Mode = Field(default="legacy", description="Formula of the reward (docs/studies/demonstrations.md).")
     gain: Literal["probability", "nats"] = Field(
         default="probability",
-        description="What the gain is a difference of: the right answer's probability (geometric mean over tokens), or "
+        description="Gain of the right answer over zero-shot: in its probability (geometric mean over tokens), or in "
         "its mean log-probability (nats).",
     )
     info_weight: float = Field(default=1.0, ge=0, le=100, description="legacy: weight of the gain.")
@@ -179,8 +179,8 @@ class Rce(Strict):
     lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
     weights: Literal["reward", "position", "best"] = Field(
         default="reward",
-        description="What the weights come from: the rewards; their ranks in a query, with ties broken by position; or "
-        "best: only the best sequence has a weight, and tau has no effect.",
+        description="Weights by reward, by the reward's rank in the query with ties broken by position (position), or "
+        "for the best sequence alone (best), for which tau has no effect.",
     )
     best_epochs: Annotated[int, Absent(0)] = Field(
         default=0, ge=0, description="Number of additional epochs at the start that imitate only the best sequence."
@@ -199,8 +199,8 @@ class Grpo(Strict):
     enabled: bool = Field(default=True, description="Whether GRPO runs; false: training stops after RCE.")
     advantage: Literal["zscore", "centred", "rank", "position"] = Field(
         default="zscore",
-        description="What a sequence's advantage is within its query: its z-score, its difference from the mean "
-        "(centred), or its rank, where equal rewards share a rank (rank) or are ranked by position (position).",
+        description="Advantage of a sequence within its query: the reward's z-score (zscore), its difference from the "
+        "mean (centred), or its rank, where equal rewards share a rank (rank) or are ranked by position (position).",
     )
     epochs: int = Field(default=8, ge=1, description="Passes over the training queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
@@ -244,8 +244,8 @@ class DemonstrationsConfig(Strict):
     grpo: Grpo = Field(default=Grpo(), description="Second training stage of the selector, reinforcement.")
     per_shot: list[Mode] = Field(
         default=[],
-        description="Reward modes with a selector each, of which the evaluation uses the best on validation for each "
-        "number of shots; empty: only reward.mode.",
+        description="Reward modes that each train a selector; for each number of shots, the evaluation uses the one "
+        "that is best on validation. Empty: reward.mode alone.",
     )
     checkpoint_every: int = Field(default=2, ge=1, description="Epochs between checkpoints (`learner`: tens of steps).")
 
@@ -283,8 +283,8 @@ class DemonstrationsConfig(Strict):
             ),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
-                "reward cannot be combined with per_shot, whose modes have default weights, or with a selector that is "
-                "not trained; leave one out",
+                "reward cannot be combined with per_shot, whose modes have default weights, or with an untrained "
+                "selector; leave reward out",
             ),
         ]
         for wrong, problem in problems:

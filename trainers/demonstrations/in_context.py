@@ -107,7 +107,7 @@ def divide_questions(
     if test is not None:
         if len(test) < sizes.test:
             raise ValueError(
-                f"data: task.sizes.test {sizes.test} exceeds {len(test)}, the number of test questions; lower it"
+                f"data: task.sizes.test {sizes.test} exceeds {len(test)}, the number of test questions; lower the size"
             )
         queries = [*queries, *test[: sizes.test]]
     generator = torch.Generator().manual_seed(seed)

@@ -47,7 +47,7 @@ def read_data(folder: Path, images: Path) -> VisualData:
     others = [split for split in splits if not split.startswith("train")]
     if len(training) != 1 or len(others) != 1:
         found = ", ".join(splits) or "none"
-        problem = f"there must be *{QUESTIONS} of a training split and of one other split, but the splits are {found}"
+        problem = f"there must be *{QUESTIONS} of a training split and of one other split, not of {found}"
         raise ValueError(f"{folder}: {problem}; add or remove files")
     first, second = (read_official(splits[split], images, split) for split in (training[0], others[0]))
     if twice := {question.id for question in first} & {question.id for question in second}:

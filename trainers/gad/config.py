@@ -33,12 +33,12 @@ class Data(Strict):
     """Prompts per split. Choices are made on the development split; only the evaluation reads the test split."""
 
     train: int | None = Field(default=2000, ge=1, description="Number of training prompts; null: the rest of a file.")
-    dev: int | float = Field(default=200, gt=0, description="Number of development prompts, or share of rows below 1.")
-    test: int | float = Field(default=200, gt=0, description="Number of test prompts, or share of rows below 1.")
+    dev: int | float = Field(default=200, gt=0, description="Number of development prompts; below 1, a share of rows.")
+    test: int | float = Field(default=200, gt=0, description="Number of test prompts; below 1, a share of rows.")
     base: int = Field(default=2000, ge=1, description="Number of worked responses, for a model from scratch.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
-        default=None, ge=1, description="Longest prompt, in tokens; rows with a longer prompt are left out. null: any."
+        default=None, ge=1, description="Longest prompt, in tokens; rows with a longer one are left out; null: no limit."
     )
 
     @model_validator(mode="after")
@@ -127,7 +127,9 @@ class Critic(Strict):
         description="Initial critic: a copy of the initial student with a new head, or the asset `reward_model`.",
     )
     head_std: float = Field(default=0.02, ge=0, description="Standard deviation of the weights of a new head.")
-    micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward pass; null: all.")
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="Prompts per forward and backward pass; null: a minibatch."
+    )
     end_token: bool = Field(default=True, description="Whether the teacher's responses have an end token.")
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
@@ -211,8 +213,8 @@ class GadConfig(Strict):
         description="Stage 2: the critic learns, and after critic_warmup steps the student too.",
     )
     gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: critic and student learn.")
-    sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
-    rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
+    sampling: Sampling = Field(default=Sampling(), description="Sampling of the student's responses in training.")
+    rollout: Rollout = Field(default=Rollout(), description="How the responses of a step are sampled.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
         default="last", description="Score of a response from its tokens' scores; last_per_token: last / length."
     )
@@ -223,8 +225,8 @@ class GadConfig(Strict):
     )
     ratio: Literal["token", "gspo", "gspo_token"] = Field(
         default="gspo",
-        description="Importance ratio: of each token (token), or the geometric mean of a response (gspo; "
-        "gspo_token: with each token's own gradient).",
+        description="Importance ratio: of each token (token), or of a response, a geometric mean (gspo; gspo_token: "
+        "with each token's own gradient).",
     )
     clip: ClipRange = Field(default=ClipRange(clip_low=0.1, clip_high=0.1), description="Clip range of the ratio.")
     update: Update = Field(default=Update(), description="Updates of the student.")
@@ -271,7 +273,7 @@ class GadConfig(Strict):
             ),
             (
                 self.critic.init == "reward_model" and self.reward_model is None,
-                "critic.init reward_model needs the asset `reward_model`; set it, or set another critic.init",
+                "critic.init reward_model needs the asset `reward_model`; set it, or set critic.init to student",
             ),
             (
                 self.critic.init == "student" and self.reward_model is not None,

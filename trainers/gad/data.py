@@ -105,12 +105,12 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
     held_out = {row.id for split in ("dev", "test") for row in splits[split]}
     counts["held_out"] = 0 if validation is None else sum(row.id in held_out for row in rows)
     for name, problem in (
-        ("duplicates", "whose chats repeat those of earlier rows"),
-        ("too_long", "whose prompts are longer than data.max_prompt_length"),
-        ("held_out", "whose chats are in the development or test split"),
+        ("duplicates", "their chats repeat those of earlier rows"),
+        ("too_long", "their prompts are longer than data.max_prompt_length"),
+        ("held_out", "their chats are in the development or test split"),
     ):
         if counts[name]:
-            stage.log.warning("number of rows that are left out, %s: %d", problem, counts[name])
+            stage.log.warning("rows are left out (%d), because %s", counts[name], problem)
     stage.log_metrics(0, {f"rows/{name}": count for name, count in counts.items()})
     return splits
 

@@ -56,8 +56,8 @@ class QuestionAnswer(TaskBase):
     question: str = Field(default="question", description="Name of the field with the question.")
     answer: str | None = Field(
         default="answer",
-        description="Name of the field with the answer, which is the part after `####` if there is that mark; null: "
-        "there are no answers, and a reward model judges responses.",
+        description="Name of the field with the answer; if the field contains `####`, only the part after it counts. "
+        "null: there are no answers, and a reward model judges responses.",
     )
 
 
