@@ -38,7 +38,7 @@ class Data(Strict):
     base: int = Field(default=2000, ge=1, description="Number of worked responses, for a model from scratch.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
-        default=None, ge=1, description="Longest prompt, in tokens; rows with a longer one are left out; null: no limit."
+        default=None, ge=1, description="Longest prompt, in tokens; rows with longer ones are left out; null: no limit."
     )
 
     @model_validator(mode="after")

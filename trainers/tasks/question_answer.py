@@ -74,7 +74,7 @@ class Questions:
         return rule_reward(response, None if not predicted else _canonical(predicted) == problem.answer)
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether form and answer are right; spaces, case, thousands separators, units and `.0` do not matter."""
+        """Return whether form and answer are right, apart from spaces, case, thousands separators, units and `.0`."""
         predicted = tagged_answer(response)
         return predicted is not None and _canonical(predicted) == problem.answer
 
