@@ -46,7 +46,7 @@ def development(
         unedited_lms.append(summarise(before)["lms"])
     watches_mixed = config.early_stop is not None and config.early_stop.key == "edit/ss_distance_mixed"
     if watches_mixed or config.batches.mixed:
-        # The same batches in every epoch: drawn once, or as the items stand.
+        # The batches are the same in every epoch: drawn once, or in the order of the items.
         mixed = edit_batches(prepared.indices("dev"), n_edits, None if config.batches.mixed else "mixed")
         mixed_scores = measured(mixed)
         ss = batch_mean(mixed_scores, value)

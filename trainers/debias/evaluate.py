@@ -149,7 +149,7 @@ def run(stage: Stage) -> None:
     def note(items: int) -> None:
         nonlocal done
         done += items
-        stage.progress(min(done * stage.ranks.size, total), total, "items")  # the others are about as far
+        stage.progress(min(done * stage.ranks.size, total), total, "items")  # other ranks are about as far
 
     for protocol in PROTOCOLS:
         figures = {}

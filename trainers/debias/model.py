@@ -147,7 +147,7 @@ class OutputMatrix:
 
     weight: Tensor
     bias: Tensor | None
-    # By dtype, reused: fresh memory of this size costs page faults, a fifth of the product's time.
+    # Memory by dtype, which is reused because page faults of new memory take a fifth of the product's time.
     _scratch: dict[torch.dtype, Tensor] = field(default_factory=dict)
 
     def _memory(self, rows: int, dtype: torch.dtype) -> Tensor:

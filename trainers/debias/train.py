@@ -108,13 +108,13 @@ def objective(
     edit = edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
     retention = retention_loss(unrelated_logp, reference.unrelated_p)
 
-    # The batch's SS steers the curriculum; with LMS it is what the study reports.
+    # The batch's SS sets the strength of the curriculum. SS and LMS are logged.
     compared = (stereo_p, anti_p) if config.ss == "probability" else (stereo_logp, anti_logp)
     ss = float(stereotype_preferred(*compared).mean())
     metrics = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
     metrics["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
 
-    # A variant's GRPO term takes a share of the edit loss: reward, and KL to the unedited model.
+    # The GRPO loss (reward, and KL to the unedited model) replaces a share of the edit loss.
     combined = edit
     if config.grpo.weight > 0:
         reward = parts["reward"](anti_logp, stereo_logp)

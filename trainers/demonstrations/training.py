@@ -121,7 +121,7 @@ def _epoch(
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
 
-        # Batches are weighed by their queries, as the last one may have fewer.
+        # Batches are weighted by their numbers of queries, because the last one may have fewer.
         figures = figures | {"loss": float(loss.detach()), "grad_norm": float(norm)}
         for name, value in figures.items():
             sums[name] = sums.get(name, 0.0) + value * len(rows) / len(order)

@@ -123,7 +123,7 @@ _DIGITS = {
     for number, word in enumerate("zero one two three four five six seven eight nine ten".split())  # noqa: SIM905
 } | {"none": "0"}
 _ARTICLES = frozenset({"a", "an", "the"})
-# Annotators write these without their apostrophes. Those that are other words without them (its, were, ill) are absent.
+# Annotators often write these without apostrophes. Contractions that are then another word (its, were, ill) are absent.
 _CONTRACTIONS = """
 ain't aren't can't couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd've he's how'd how's
 i'm i've isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock oughtn't

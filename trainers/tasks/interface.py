@@ -138,7 +138,7 @@ def read_problems(path: Path) -> list[Problem]:
 FORMAT_REWARD = 1.0
 RIGHT, WRONG, UNREADABLE = 2.0, -1.5, -2.0
 
-# At most two characters of white space around the tags, else a policy could fill its length limit at full reward.
+# With more than two characters of white space around the tags, a policy could fill its length limit at full reward.
 _FORM = re.compile(r"\s{0,2}<think>(.*?)</think>\s{0,2}<answer>(.*?)</answer>\s{0,2}", re.DOTALL)
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
