@@ -289,7 +289,7 @@ class Trainer:
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:
         """Add a micro-batch's gradient to that of the edited weights, with at most `size` items in the model at once.
 
-        The loss depends on all items of a micro-batch together, because the curriculum weighs the batch by its SS.
+        The loss depends on all items of a micro-batch together, because their SS sets the curriculum's weight.
         """
         unrelated_p = self.prepared.unedited(items)[0][:, 2]
         distributions = self.prepared.reference(items) if self.config.grpo.weight > 0 else ()

@@ -93,7 +93,7 @@ class Learner(Strict):
 
 
 class Proposals(Strict):
-    """Sequences of demonstrations to score for each training query, most of them by similarity to the query."""
+    """Sequences of demonstrations to score for each training query: by similarity to the query, and at random."""
 
     beam: int = Field(default=1, ge=0, description="Number of sequences from beam search, the most probable ones.")
     temperatures: list[Annotated[float, Field(gt=0)]] = Field(
