@@ -86,7 +86,7 @@ REFUSED = [
     ),
     ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["list at least two"]),
     ("demonstrations", "extends: legacy\nper_shot: [legacy, legacy]", ["a mode occurs twice in per_shot"]),
-    ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect with per_shot"]),
+    ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward cannot be combined with per_shot"]),
     ("demonstrations", "extends: legacy\nselector: {kind: random}\nrce: {lr: 0.1}", ["rce.lr", "not trained"]),
     (
         "demonstrations",
@@ -99,11 +99,11 @@ REFUSED = [
         "extends: legacy\ngrpo: {positive_threshold: 0.0}",
         ["has no effect because grpo.min_positive_ratio is null"],
     ),
-    ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["heads 4 does not divide hidden 50"]),
+    ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["hidden 50 is not a multiple of heads 4"]),
     (
         "demonstrations",
         "extends: legacy\nproposals: {beam: 0, temperatures: [], random: 1}",
-        ["instead of at least 2"],
+        ["fewer than 2 sequences"],
     ),
     ("demonstrations", "extends: legacy\ngrpo: {advantages: rank}", ["grpo.advantages", "advantage"]),
     ("demonstrations", "extends: legacy\ntask: {name: text}", ["the task text needs a model"]),

@@ -1,6 +1,6 @@
 """Configuration of the study `debias`: BiasEdit (arXiv 2503.08588) with GRPO terms, on StereoSet.
 
-The defaults are those of the public BiasEdit script for GPT-2 medium, as far as it has them. `_study.yaml` names
+The defaults are those of the public BiasEdit script for GPT-2 medium where it states them. `_study.yaml` names
 `DebiasConfig`; this module imports only pydantic, so that validating and planning do not need torch. Every field has a
 default, because a stage gets only the keys that it reads.
 """
@@ -21,31 +21,32 @@ Weight = Annotated[float, Field(ge=0, le=100)]
 
 
 class MaxItems(Strict):
-    """Upper bounds on the number of items of one domain in each split; null keeps all items."""
+    """Upper bounds on the number of items of one domain in each split."""
 
-    train: int | None = Field(default=None, ge=1, description="Training items.")
-    dev: int | None = Field(default=None, ge=1, description="Development items.")
-    test: int | None = Field(default=None, ge=1, description="Test items.")
+    train: int | None = Field(default=None, ge=1, description="Maximum number of training items; null: all.")
+    dev: int | None = Field(default=None, ge=1, description="Maximum number of development items; null: all.")
+    test: int | None = Field(default=None, ge=1, description="Maximum number of test items; null: all.")
 
 
 class Split(Strict):
     """Assignment of items to the training, development and test splits.
 
-    By term: a seeded split of one file, stratified by domain; no term is in two splits, each split gets at least one.
-    By file: as in a folder's files, in their order.
+    By term: the target terms of each domain are divided at random, at least one for each split, so that no term of a
+    domain is in two splits. By file: each split has its own files, whose order is kept.
     """
 
     by: Literal["term", "file"] = Field(
         default="term",
-        description="term: split one file by target term; file: a folder with train, dev and test or <domain>_test.",
+        description="term: divide one file by target term; file: read each split from a folder, in which it is one "
+        "file, such as train.json, or one file per domain, such as gender_train.json.",
     )
-    train: float = Field(default=0.6, gt=0, lt=1, description="Share of each domain's terms for training.")
-    dev: float = Field(default=0.1, gt=0, lt=1, description="Share of each domain's terms for development.")
-    test: float = Field(default=0.3, gt=0, lt=1, description="Share of each domain's terms for the test.")
+    train: float = Field(default=0.6, gt=0, lt=1, description="Approximate share of training items if by is term.")
+    dev: float = Field(default=0.1, gt=0, lt=1, description="Approximate share of development items if by is term.")
+    test: float = Field(default=0.3, gt=0, lt=1, description="Approximate share of test items if by is term.")
     seed: int = Field(default=0, ge=0, description="Seed of the split, shared by all training seeds.")
     max_items: MaxItems = Field(
         default=MaxItems(),
-        description="Maximum number of items per domain, drawn with the split's seed; if by is file, the first ones.",
+        description="Largest numbers of items to keep per domain: drawn with `seed`, or the first ones if by is file.",
     )
 
     @model_validator(mode="after")
@@ -59,63 +60,66 @@ class Split(Strict):
 class ModuleRule(Strict):
     """Rule that selects the output projections of the last MLPs in a model of any architecture."""
 
-    last: int = Field(default=3, ge=1, description="Number of blocks, counted from the end.")
+    last: int = Field(default=3, ge=1, description="Number of blocks to edit (their MLP's output), from the last.")
 
 
 class Edit(Strict):
     """Edited modules, and the number of items edited at once."""
 
     modules: ModuleRule | list[str] = Field(
-        default=ModuleRule(), description="Edited linear modules: a rule, or a list of dotted names."
+        default=ModuleRule(), description="Linear modules to edit: a rule, or a list of dotted names."
     )
-    n_edits: int = Field(default=128, ge=1, description="Items that share one shift of the weights.")
+    n_edits: int = Field(default=128, ge=1, description="Items per edit batch, which share one shift of the weights.")
     batch_size: int = Field(default=32, ge=1, description="Items per forward and backward pass.")
 
 
 class Editor(Strict):
     """The MALMEN hypernetwork (arXiv 2311.04661)."""
 
-    rank: int = Field(default=1920, ge=1, description="Rank of the hypernetwork's blocks.")
+    rank: int = Field(default=1920, ge=1, description="Rank of each residual block.")
     n_blocks: int = Field(default=2, ge=1, le=16, description="Number of residual blocks.")
-    batch_size: int = Field(default=128, ge=1, description="Tokens per chunk of the backward pass.")
+    batch_size: int = Field(default=128, ge=1, description="Tokens per pass through the hypernetwork.")
 
 
 class Batches(Strict):
-    """How items form edit batches; values other than the defaults are those of BiasEdit's data/base.py."""
+    """How items are grouped into edit batches, by default or as in BiasEdit's data/base.py."""
 
     order: Literal["shuffled", "file"] = Field(
-        default="shuffled", description="Training items: shuffled each epoch, or in the order of the file."
+        default="shuffled", description="Order of the training items: shuffled in every epoch, or as in the file."
     )
     drop_last: bool = Field(default=False, description="Whether an incomplete last training batch is skipped.")
     mixed: bool = Field(
         default=False,
-        description="Whether development batches mix the domains, in file order.",
+        description="Whether the development loss is measured on batches that mix the domains, in the order of the "
+        "items; false: on batches of one domain each.",
     )
 
 
 class EarlyStop(Strict):
-    """End training when a figure of the development set has not improved for `patience` epochs."""
+    """End training when a development metric has not improved for `patience` epochs."""
 
     key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max", "edit/ss_distance_mixed"] = Field(
-        description="Watched metric, lower is better; SS distance: mean of domains, worst domain, or mixed batches.",
+        description="Development metric to watch, where lower is better: the loss, or the SS distance as the mean over "
+        "domains (ss_distance), of the worst domain (_max) or of batches that mix the domains (_mixed).",
     )
-    patience: int = Field(ge=1, description="Epochs without improvement before stopping.")
+    patience: int = Field(ge=1, description="Number of epochs without improvement after which training stops.")
 
 
 class Grpo(Strict):
     """GRPO terms: `loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)`."""
 
-    weight: float = Field(default=0.0, ge=0, le=1, description="Share of the GRPO loss; 0 is BiasEdit alone.")
+    weight: float = Field(default=0.0, ge=0, le=1, description="Weight of the GRPO loss; the edit loss has 1 - weight.")
     reward: Literal["directional", "directional_probability", "balanced", "balanced_batch"] = Field(
         default="directional",
-        description="lp_anti - lp_stereo; exp(lp_anti) - exp(lp_stereo); 0.5 - |lp_anti - lp_stereo|, mean over pairs; "
-        "0.5 - |mean gap|, in which pairs cancel.",
+        description="Reward of a batch, where lp is a sentence's mean log-probability. Mean over pairs of lp_anti - "
+        "lp_stereo (directional), exp(lp_anti) - exp(lp_stereo) (directional_probability) or 0.5 - |lp_anti - "
+        "lp_stereo| (balanced). balanced_batch: 0.5 - |mean of lp_anti - lp_stereo|, in which pairs cancel each other.",
     )
     beta: Weight = Field(
         default=0.05,
-        description="Weight of the KL to the unedited model: `kl_coef` elsewhere, grpo_beta in the source's table.",
+        description="Weight of the KL to the unedited model, which the source's table calls grpo_beta.",
     )
-    gamma: Weight = Field(default=0.5, description="Scale of the reward.")
+    gamma: Weight = Field(default=0.5, description="Weight of the reward.")
 
 
 Thresholds = Annotated[list[Fraction], Field(min_length=2, max_length=2)]
@@ -123,41 +127,41 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 
 
 class RcsSettings(Strict):
-    """Weights of batches by their distance from balance."""
+    """Weights of batches by how far their SS is from 0.5."""
 
-    thresholds: Thresholds = Field(description="Bounds [low, high] on the batch's |SS - 0.5|.")
-    alphas: Alphas = Field(description="Strengths [low, mid, high] below, between and above the thresholds.")
+    thresholds: Thresholds = Field(description="Two values of a batch's |SS - 0.5|, the lower one first.")
+    alphas: Alphas = Field(description="Values of alpha below, between and above the thresholds.")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
         if self.thresholds[0] >= self.thresholds[1]:
-            raise ValueError(f"the thresholds {self.thresholds} do not increase; sort them")
+            raise ValueError(f"the thresholds {self.thresholds} do not increase; set two increasing values")
         return self
 
 
 class RcsPhase(RcsSettings):
-    """Settings that replace those of `rcs` from a given fraction of the epochs on."""
+    """Settings that replace the first thresholds and alphas from a given fraction of the epochs on."""
 
     after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
 
 
 class RcsOff(Strict):
-    """No curriculum: every batch has weight 1."""
+    """Give every batch the weight 1."""
 
     mode: Literal["off"] = "off"
 
 
 class Rcs(RcsSettings):
-    """Reward-based curriculum: `weight = 1 + alpha * max(0, 0.5 - reward)`. alpha depends on the batch's |SS - 0.5|."""
+    """Weight a batch by `1 + alpha * max(0, 0.5 - reward)`, where alpha depends on the batch's |SS - 0.5|."""
 
     mode: Literal["adaptive"] = "adaptive"
-    schedule: list[RcsPhase] = Field(default=[], description="Later phases, in order.")
+    schedule: list[RcsPhase] = Field(default=[], description="Phases that follow, in increasing order of `after`.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         starts = [phase.after for phase in self.schedule]
         if starts != sorted(set(starts)):
-            raise ValueError(f"`after` in schedule does not increase ({starts}); sort the phases")
+            raise ValueError(f"`after` in schedule does not increase ({starts}); set increasing values")
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
@@ -174,63 +178,64 @@ class DebiasConfig(Strict):
 
     model: Asset = Field(
         default=Asset(kind="model", sources=[HubSource(source="hub", repo="openai-community/gpt2-medium")]),
-        description="The language model that is edited.",
+        description="Language model to edit.",
     )
     data: Asset = Field(
         default=Asset(kind="stereoset", sources=[PathSource(source="path", path="data/stereoset.jsonl")]),
-        description="StereoSet intrasentence items: a file, or a folder with one file per split.",
+        description="StereoSet intrasentence items: one file, or, if split.by is file, a folder.",
     )
     labels: Asset | None = Field(
         default=None,
-        description="StereoSet itself, by which swapped labels in `data` are refused; null: labels are not checked.",
+        description="StereoSet's own file, with which the labels of `data` are compared, to refuse swapped labels; "
+        "null: no comparison.",
     )
     dtype: Literal["float32", "bfloat16", "float64"] = Field(
         default="float32", description="Precision of the frozen model."
     )
     domains: list[Domain] = Field(
-        default=["gender", "race", "religion"], min_length=1, description="Edited and measured domains."
+        default=["gender", "race", "religion"], min_length=1, description="Domains of bias to edit and to measure."
     )
-    split: Split = Field(default=Split(), description="Training, development and test items.")
+    split: Split = Field(default=Split(), description="How items are divided into splits.")
     editing: Annotated[bool, Absent(True)] = Field(
         default=True,
         description="Whether the model is edited; false: nothing is trained, and the model is measured as it is.",
     )
     edit: Edit = Field(default=Edit(), description="Edited modules and batch sizes.")
     batches: Annotated[Batches, Absent({"order": "shuffled", "drop_last": False, "mixed": False})] = Field(
-        default=Batches(), description="Formation of batches from items."
+        default=Batches(), description="How items are grouped into edit batches."
     )
     ss: Annotated[Literal["log_probability", "probability"], Absent("log_probability")] = Field(
         default="log_probability",
-        description="What SS compares for rcs and early stopping: mean log-probabilities (StereoSet) or mean "
-        "probabilities (BiasEdit).",
+        description="How the SS that rcs and early stopping use compares two sentences: by mean log-probability "
+        "(StereoSet) or by mean probability (BiasEdit).",
     )
     editor: Editor = Field(default=Editor(), description="The hypernetwork.")
-    lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit, learned per module.")
+    lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit; each module learns its own.")
     meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Learning rate of the hypernetwork (Adam).")
-    loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss.")
+    loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss, on unrelated sentences.")
     n_epochs: int = Field(default=100, ge=1, description="Passes over the training items.")
     max_grad_norm: float | None = Field(
         default=None, gt=0, description="Norm to which larger gradients are clipped; null: no clipping."
     )
     accumulation_steps: int = Field(default=2, ge=1, description="Edit batches per optimizer step.")
     early_stop: EarlyStop | None = Field(
-        default=None, description="Early stopping; null: no early stopping, so the last epoch is kept."
+        default=None, description="When to stop before n_epochs; null: never, and the last epoch's editor is kept."
     )
-    grpo: Grpo = Field(default=Grpo(), description="The reward term.")
+    grpo: Grpo = Field(default=Grpo(), description="GRPO terms of the loss.")
     rcs: Annotated[RcsOff | Rcs, Field(discriminator="mode")] = Field(
-        default=RcsOff(), description="Reward-based curriculum."
+        default=RcsOff(), description="Reward-based curriculum, which gives batches far from balance larger weights."
     )
-    mo_fairness_weight: Weight = Field(default=0.0, description="Weight of mean |lp_stereo - lp_anti|.")
+    mo_fairness_weight: Weight = Field(default=0.0, description="Weight of the mean of |lp_stereo - lp_anti|.")
     checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
     def unseen_changes(self, parent: Self) -> dict[str, str]:
-        """Return the changed values of `rcs` that cannot matter, each with the reason, for the reader.
+        """Return {dotted key: reason} of the changes of `rcs` from `parent` that cannot have any effect.
 
-        SS of n items moves in steps of 1/n, so two thresholds between the same two values of |SS - 0.5| act alike; and
-        a phase that begins after the last epoch has begun never acts. A value is named if the child would act alike
-        with the parent's, and the parent with the child's: `rcs.alphas` whole, else `rcs.alphas.1`, or the
-        `rcs.schedule.thresholds` of its phases. A last, smaller batch of an epoch, whose size is not known here, may
-        still tell them apart.
+        SS of n items is a multiple of 1/n, so thresholds between the same two possible values of |SS - 0.5| act alike.
+        A phase whose `after` is past the start of the last epoch never begins. A key is returned if `self` acts the
+        same with the parent's value, and `parent` with the value of `self`. It may name a part: `rcs.alphas.1`, or
+        `rcs.schedule.thresholds` for all phases. A smaller last batch of an epoch may still make a difference, but its
+        size is not known here.
         """
         mine, parent_rcs = self.rcs, parent.rcs
         if isinstance(mine, RcsOff) or isinstance(parent_rcs, RcsOff) or self.edit != parent.edit:
@@ -246,7 +251,7 @@ class DebiasConfig(Strict):
             return old != new and alike(mine, **{key: old}) and alike(parent_rcs, **{key: new})
 
         shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
-        where = f"|SS - 0.5| of a batch of {max(sizes)} items is one of {shown}, ..."
+        where = f"old and new act alike, because |SS - 0.5| of a batch of {max(sizes)} items can only be {shown}, ..."
         found = {}
         for key in ("thresholds", "alphas"):
             new, old = list(getattr(mine, key)), list(getattr(parent_rcs, key))
@@ -260,7 +265,8 @@ class DebiasConfig(Strict):
                     found[f"rcs.{key}.{place}"] = where
         if idle("schedule", parent_rcs.schedule, mine.schedule):
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
-            found["rcs.schedule"] = f"{where}; epochs begin at {', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
+            starts = f"{', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
+            found["rcs.schedule"] = f"{where}, and because epochs begin only at {starts} of the training"
         elif mine.schedule != parent_rcs.schedule:
             for key in ("thresholds", "alphas"):
                 first = getattr(mine, key)

@@ -1,4 +1,4 @@
-"""StereoSet's intrasentence items, which are read from three formats and split by target term.
+"""StereoSet's intrasentence items: reading them from three formats, and dividing them into splits.
 
 An item has one context and three sentences: stereotype, anti-stereotype and unrelated (arXiv 2004.09456).
 """
@@ -29,7 +29,7 @@ class Item:
 
 
 def _sentences(row: dict) -> dict[str, str]:
-    """Return {short name: sentence} of a row in the flat, BiasEdit or original StereoSet layout."""
+    """Return {kind: sentence} of a row in the flat, BiasEdit or original StereoSet layout."""
     gold = {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]} if "sentences" in row else None
     if isinstance(row.get("data"), dict):
         named = {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
@@ -47,7 +47,7 @@ def _item(row: dict, where: str) -> Item:
         return Item(f"{domain}/{term.replace(' ', '-')}/{digest}", domain, term, **sentences)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{where} is not a StereoSet item ({error!r}); expected bias_type, target, and the sentences stereotype, "
+            f"{where} is not a StereoSet item ({error!r}); give it bias_type, target, and the sentences stereotype, "
             "anti-stereotype and unrelated"
         ) from error
 
@@ -61,19 +61,19 @@ def _rows(path: Path) -> list[dict]:
             data = json.loads(text)
             rows = data["data"]["intrasentence"] if isinstance(data, dict) else data
     except (ValueError, KeyError, TypeError) as error:
-        expected = "one object per line" if path.suffix == ".jsonl" else "a list of items, or StereoSet's own dev.json"
-        raise ValueError(f"{path}: {path.suffix} must hold {expected} ({error!r})") from error
+        form = "one JSON object per line" if path.suffix == ".jsonl" else "a list of items, or use StereoSet's dev.json"
+        raise ValueError(f"{path} cannot be read ({error!r}); write {form}") from error
     if wrong := [number for number, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
         raise ValueError(f"{path}, item {wrong[0]} is not an object; write items as JSON objects")
     return rows
 
 
 def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
-    """Return the intrasentence items of some domains in the file's order, without repetitions.
+    """Return the intrasentence items of the given domains in the file's order, without repetitions.
 
-    path: a .jsonl file with one flat item a line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a .json
-    file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them. Raises ValueError, with file and row,
-    where a row is not a StereoSet item, or a domain has none.
+    path: a .jsonl file with one item per line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a .json
+    file, which is StereoSet's own dev.json or a list of items as in BiasEdit's files. Raises ValueError, with the file,
+    if the file cannot be read, a row is not a StereoSet item, or a domain has no items.
     """
     items: dict[str, Item] = {}
     for number, row in enumerate(_rows(path), start=1):
@@ -82,21 +82,23 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
             items.setdefault(item.id, item)
     missing = sorted(set(domains) - {item.domain for item in items.values()})
     if missing:
-        raise ValueError(f"{path}: intrasentence items of the domain {' and '.join(missing)} are missing; add some")
+        raise ValueError(f"{path} has no intrasentence items of {' and '.join(missing)}; add some, or change domains")
     return list(items.values())
 
 
 def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: random.Random) -> dict[str, str]:
-    """Return the split of each target term of one domain, so that the splits' sizes are close to the given fractions.
+    """Return {target term: split} for one domain, with numbers of items close to the given fractions.
 
-    Greedy: terms from the most to the least frequent (ties in random order), each to the split that lacks most; as soon
-    as only as many terms are left as splits are empty, they go to those.
+    The terms are assigned one by one, the most frequent first, to the split that lacks the most items. When there are
+    only as many terms left as empty splits, each empty split gets one.
 
     counts: items per term. fractions: share of the items per split; they add up to 1. rng: orders equally frequent
     terms. Raises ValueError if there are fewer terms than splits.
     """
     if len(counts) < len(fractions):
-        raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits; add items of other terms")
+        raise ValueError(
+            f"{len(fractions)} splits need as many target terms, but there are {len(counts)}; add items of other terms"
+        )
     terms = sorted(counts)
     rng.shuffle(terms)
     terms.sort(key=lambda term: -counts[term])
@@ -115,10 +117,10 @@ def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: rando
 def split_items(
     items: Iterable[Item], fractions: dict[str, float], max_items: dict[str, int | None], seed: int
 ) -> dict[str, list[Item]]:
-    """Split by target term, domain by domain: no term is in two splits of a domain.
+    """Return the items of each split, divided by target term so that no term of a domain is in two splits.
 
-    fractions: share per split. Domains are in order of appearance, the items of a domain in an order drawn with `seed`,
-    the same for every training seed; each split keeps its first `max_items` of them (None: all).
+    fractions: share of the items per split. max_items: largest number of items to keep per domain in each split; None:
+    all. seed: draws the terms and the order of a domain's items. Raises ValueError if a domain has too few terms.
     """
     by_domain: dict[str, list[Item]] = defaultdict(list)
     for item in items:
@@ -138,9 +140,10 @@ def split_items(
 
 
 def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tuple[str, ...]]]:
-    """Return the files of each split with the domains to read from them. Raises ValueError if a split has no file.
+    """Return {split: {file: domains to read from it}}. Raises ValueError if a split or a domain has no file.
 
-    A split is one file `<split>.json` of all domains, or `<domain>_<split>.json` for each domain; `.jsonl` too.
+    A split is one file for all domains, `<split>.json`, or a file per domain, `<domain>_<split>.json`; .jsonl is read
+    too.
     """
     files = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".jsonl")}
     splits: dict[str, dict[Path, tuple[str, ...]]] = {}
@@ -150,9 +153,9 @@ def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tu
             continue
         if missing := [domain for domain in domains if f"{domain}_{split}" not in files]:
             raise ValueError(
-                f"data: split.by file needs {split}.json, or one of each domain ({missing[0]}_{split}.json is missing)"
-                f", but the data has {', '.join(path.name for path in files.values()) or 'no file'}; name a folder "
-                "with BiasEdit's files, or set split.by to term"
+                f"data: {split}.json and {missing[0]}_{split}.json are missing (the folder has "
+                f"{', '.join(path.name for path in files.values()) or 'no JSON file'}), but split.by file needs one of "
+                "them; name a folder with BiasEdit's files, or set split.by to term"
             )
         splits[split] = {files[f"{domain}_{split}"]: (domain,) for domain in domains}
     return splits
@@ -165,9 +168,9 @@ def read_own_splits(
 ) -> dict[str, list[Item]]:
     """Return the items of the splits that `split_files` found, in the order of the files.
 
-    max_items: at most so many items per domain and split, the first ones, or None. labels: StereoSet's own items; None:
-    labels are not compared. Raises ValueError if a file is not of StereoSet's form, lacks a domain, or has swapped
-    labels.
+    max_items: largest number of items to keep per domain in each split; None: all. labels: StereoSet's own items, whose
+    labels are compared; None: no comparison. Raises ValueError if a file cannot be read, has no items of a domain, or
+    has swapped labels.
     """
     reference = None if labels is None else list(labels)
     splits: dict[str, list[Item]] = {}
@@ -189,7 +192,7 @@ def read_own_splits(
 def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) -> int:
     """Compare a file's labels with StereoSet's own; return the number of the file's items that are in StereoSet.
 
-    Raises ValueError, with their number, if stereotypes of items are StereoSet's anti-stereotypes.
+    Raises ValueError if stereotype and anti-stereotype of an item are swapped.
     """
     orders: dict[frozenset[str], set[str]] = {}
     for item in labels:
@@ -199,8 +202,8 @@ def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) ->
     if swapped:
         raise ValueError(
             f"{path.name}: stereotype and anti-stereotype are swapped in {len(swapped)} of its {len(items)} items "
-            f"({len(both)} of them are in StereoSet); the first has stereotype {swapped[0].stereo!r}, which it labels "
-            "anti-stereotype. Exchange the two labels in the file (docs/studies/debias.md says how)"
+            f"({len(both)} of them are in StereoSet): for example, StereoSet labels {swapped[0].stereo!r} "
+            "anti-stereotype; exchange the two labels in the file as docs/studies/debias.md shows"
         )
     return len(both)
 
@@ -210,5 +213,5 @@ def _pair(item: Item) -> frozenset[str]:
 
 
 def _plain(sentence: str) -> str:
-    """Return a sentence without the case, final punctuation and repeated blanks in which copies of StereoSet differ."""
+    """Return a sentence without case, final punctuation and repeated spaces, in which copies of StereoSet differ."""
     return " ".join(sentence.lower().split()).rstrip(".!? ")

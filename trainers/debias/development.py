@@ -1,4 +1,4 @@
-"""Metrics `edit/...` of the edited model on the development items, after every epoch of `debias.train`."""
+"""Metrics `edit/...` of the edited model on the development items, which `train` measures after every epoch."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ Losses = list[tuple[float, float]]  # edit loss and retention loss of each pass
 def development(
     model: SuffixModel, prepared: Prepared, hypernetwork: Hypernetwork, config: DebiasConfig, ranks: Ranks
 ) -> dict[str, float]:
-    """Return the metrics of the protocol `edited` on the development items, without changing the normaliser."""
+    """Return the metrics `edit/...`, from edits of the development items; the hypernetwork does not change."""
     value = "ss_probability" if config.ss == "probability" else "ss"
     n_edits = config.edit.n_edits
 
@@ -46,7 +46,7 @@ def development(
         unedited_lms.append(summarise(before)["lms"])
     watches_mixed = config.early_stop is not None and config.early_stop.key == "edit/ss_distance_mixed"
     if watches_mixed or config.batches.mixed:
-        # The same batches in every epoch: drawn once, or as the items stand.
+        # The batches are the same in every epoch: drawn once, or in the order of the items.
         mixed = edit_batches(prepared.indices("dev"), n_edits, None if config.batches.mixed else "mixed")
         mixed_scores = measured(mixed)
         ss = batch_mean(mixed_scores, value)

@@ -1,7 +1,7 @@
-"""The MALMEN editor (arXiv 2311.04661) of a frozen model: predicts, applies and learns shifts of weights.
+"""The MALMEN editor (arXiv 2311.04661), which shifts the weights of a frozen model and learns these shifts.
 
-A hypernetwork maps keys (a module's inputs) and value gradients (of its outputs) to value differences. There is one
-network per module *shape*, shared by the modules of that shape, which differ in embeddings only.
+A hypernetwork maps keys (a module's inputs) and value gradients (the loss's gradients with respect to its outputs) to
+value differences. Modules of one shape share a network, in which each module has its own scales, shifts and step size.
 
 The ridge regression that turns value differences into a shift of the weights, and its derivative:
 
@@ -10,12 +10,12 @@ The ridge regression that turns value differences into a shift of the weights, a
 
 With G = d loss / d shift, M = (U^T U + lambda I)^-1 G:  d loss / d D = U M  and  d loss / d lambda = -<M, shift>.
 In the N x N form, with K = U U^T + lambda I:  U M = K^-1 U G  and
-<M, shift> = <K^-1 U G, K^-1 D>. The smaller system is taken. Factorised once, in float64: keys of real models make
-U^T U too ill-conditioned for float32.
+<M, shift> = <K^-1 U G, K^-1 D>. The smaller system is solved. It is factorised once, in float64, because keys of real
+models make U^T U too ill-conditioned for float32.
 
-Tokens with the same prefix have the same key: an item's two sentences agree up to the word that differs. m rows with
-one key u and differences d_1 to d_m are, in both products, one row sqrt(m) u with (d_1 + ... + d_m) / sqrt(m). So the
-system has one row for each distinct key.
+Tokens with the same prefix have the same key, as do the tokens of an item's two sentences up to the word that differs.
+In both products, m rows with one key u and differences d_1 to d_m equal the single row sqrt(m) u with the difference
+(d_1 + ... + d_m) / sqrt(m), so the system needs only one row for each distinct key.
 """
 
 import random
@@ -36,10 +36,7 @@ WEIGHTS_FILE = "hypernetwork.safetensors"  # of the best epoch, as the stage `tr
 
 
 class RunningMeanStd(nn.Module):
-    """Normalises by mean and deviation of all rows seen in training, as MALMEN's code does.
-
-    Only `update` changes them.
-    """
+    """Normalisation by the mean and deviation of all rows given to `update`, as in MALMEN's code."""
 
     n: Tensor
     mean: Tensor
@@ -55,7 +52,7 @@ class RunningMeanStd(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Update the statistics with the rows of x [N, size]. Call this on training batches only."""
+        """Update the statistics with the rows of x [N, size]; call this only in training."""
         n = self.n + len(x)
         delta = x.mean(0) - self.mean
         variance = x.var(0) if len(x) > 1 else torch.zeros_like(self.var)
@@ -72,7 +69,8 @@ class RunningMeanStd(nn.Module):
 class Block(nn.Module):
     """Residual low-rank block `y + scale * max(y @ A @ B + bias, 0) + shift`. Each module has its own scale and shift.
 
-    B and bias begin at 0, where `clamp` has derivative 1 and `relu` 0: with relu A, B, bias and scale would never move.
+    It uses `clamp`, whose derivative at 0 is 1. B and bias are initially 0, where the derivative of `relu` is 0, so
+    with `relu` A, B, bias and scale would never change.
     """
 
     def __init__(self, size: int, rank: int, n_modules: int, generator: torch.Generator) -> None:
@@ -84,7 +82,7 @@ class Block(nn.Module):
         self.shift = nn.Parameter(torch.zeros(n_modules, size))
 
     def forward(self, y: Tensor, index: int) -> Tensor:
-        """Map y [N, size] to [N, size] for the module with this number."""
+        """Map y [N, size] to [N, size]. index: the module's number among those of its shape."""
         x = (y @ self.A @ self.B + self.bias).clamp(min=0)
         return y + self.scale[index] * x + self.shift[index]
 
@@ -103,9 +101,9 @@ class ShapeNetwork(nn.Module):
         self.log_lambda = nn.Parameter(torch.zeros(n_modules))
 
     def forward(self, keys: Tensor, value_grads: Tensor, index: int) -> Tensor:
-        """Return the value differences [N, d_out], `d = -lr * (u . u~) * v~` (arXiv 2311.04661).
+        """Return the value differences [N, d_out], `-lr * (u . u~) * v~` with the network's outputs u~ and v~.
 
-        keys: [N, d_in]. value_grads: [N, d_out]. index: the module's number among those of its shape.
+        keys: u, [N, d_in]. value_grads: [N, d_out]. index: the module's number among those of its shape.
         """
         y = self.normaliser(torch.cat((keys, value_grads), -1))
         for block in self.blocks:
@@ -144,10 +142,7 @@ class Hypernetwork(nn.Module):
         return network
 
     def update_normaliser(self, name: str, keys: Tensor, value_grads: Tensor) -> None:
-        """Update one module's statistics with keys [N, d_in] and value gradients [N, d_out].
-
-        Call this in training only.
-        """
+        """Update the statistics of the module's shape with keys [N, d_in] and value gradients [N, d_out]."""
         self.network(name).normaliser.update(torch.cat((keys, value_grads), -1))
 
     @torch.no_grad()
@@ -158,7 +153,7 @@ class Hypernetwork(nn.Module):
         return torch.cat([network(u, v, index) for u, v in pairs])
 
     def log_lambda(self, name: str) -> Tensor:
-        """Return the learned log of a module's ridge penalty, a scalar with gradient."""
+        """Return the logarithm of a module's ridge penalty, a learned scalar with gradient."""
         return self.network(name).log_lambda[self.index[name]]
 
     def backward(
@@ -168,10 +163,10 @@ class Hypernetwork(nn.Module):
         gradients: tuple[Tensor, Tensor],
         chunk: int,
     ) -> None:
-        """Add the gradients of one module's part to `.grad`, `chunk` rows at a time; this is MALMEN's second phase.
+        """Add a module's gradients to `.grad` of the parameters, `chunk` rows at a time (MALMEN's second phase).
 
-        inputs: keys [N, d_in] and value gradients [N, d_out], as given to `value_differences`. gradients: of the loss
-        w.r.t. the value differences [N, d_out] and w.r.t. the log penalty (scalar).
+        inputs: keys [N, d_in] and value gradients [N, d_out], as given to `value_differences`. gradients: those of the
+        loss with respect to the value differences [N, d_out] and to the logarithm of the penalty (scalar).
         """
         network, index = self.network(name), self.index[name]
         differences_grad, log_lambda_grad = gradients
@@ -182,12 +177,13 @@ class Hypernetwork(nn.Module):
 
 
 class Ridge:
-    """Factorised system of one ridge regression, for the shift and its derivative."""
+    """Factorised system of one ridge regression, which gives the shift of a module's weights and its derivative."""
 
     def __init__(self, keys: Tensor, log_lambda: Tensor, *, same: Tensor | None = None) -> None:
-        """Factorise the smaller system of keys [N, d_in], with the exponential of the scalar log_lambda as penalty.
+        """Factorise the system of keys [N, d_in] with the penalty exp(log_lambda), a scalar.
 
-        same: [N], rows with the same number have the same key; the numbers are 0, 1, ..., each there at least once.
+        same: [N], a number for each row, equal for rows with the same key; the numbers are 0, 1, ... without a gap.
+        None: no two keys are equal.
         """
         self._same = torch.arange(len(keys), device=keys.device) if same is None else same
         count = torch.bincount(self._same)
@@ -214,9 +210,9 @@ class Ridge:
         return self._solution.to(differences.dtype)
 
     def backward(self, shift_grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Backpropagate a loss's gradient [d_in, d_out] with respect to the last `shift`.
+        """Return the loss's gradients with respect to the value differences [N, d_out] and log_lambda (scalar).
 
-        Returns its gradients w.r.t. the value differences [N, d_out] and w.r.t. log lambda (scalar).
+        shift_grad: gradient [d_in, d_out] of the loss with respect to the shift that `shift` returned last.
         """
         assert self._solution is not None  # `shift` comes first
         gradient = shift_grad.double()
@@ -242,7 +238,7 @@ class ModuleEdit:
 
 
 def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None) -> list[list[int]]:
-    """Return the items in edit batches, of which the last may be smaller. If `order` is set, it seeds a shuffle."""
+    """Return the items in batches of `n_edits`, the last of which may be smaller. order: seed of a shuffle, if set."""
     indices = list(indices)
     if order is not None:
         random.Random(order).shuffle(indices)
@@ -250,7 +246,7 @@ def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None)
 
 
 def micro_batches(indices: Sequence[T], size: int) -> list[Sequence[T]]:
-    """Return an edit batch in micro-batches of at most `size` items, each of which has its own loss."""
+    """Return a batch divided into consecutive micro-batches of at most `size` items."""
     return [indices[begin : begin + size] for begin in range(0, len(indices), size)]
 
 
@@ -263,11 +259,11 @@ def predict(
     update_normaliser: bool,
     only: Collection[str] | None = None,
 ) -> dict[str, ModuleEdit]:
-    """Predict the shifts that edit a batch of items, given as micro-batches of item numbers, without gradient.
+    """Return {module name: its part of the edit} for an edit batch, predicted without gradient.
 
-    Returns each module's part of the edit by its name. chunk: rows per pass through the hypernetwork.
-    update_normaliser: true on training batches only. only: the modules whose shifts are asked for, None: all; a
-    normaliser that is updated sees all modules in either case.
+    batches: the micro-batches of the edit batch, as numbers of items. chunk: rows per pass through the hypernetwork.
+    update_normaliser: true only in training; the normalisers are then updated for all modules. only: the modules to
+    predict; None: all.
     """
     edits = {}
     names = [module.name for module in prepared.modules]
@@ -289,12 +285,9 @@ def predict(
 def applied(
     model: SuffixModel, shifts: Mapping[str, Tensor], *, gradients: bool = False
 ) -> Iterator[dict[str, nn.Parameter]]:
-    """Run the `with` block with the shifts [d_in, d_out] added to the edited weights.
+    """Add the shifts [d_in, d_out] to the edited weights in a `with` block, and restore the same weights afterwards.
 
-    The original parameters are put aside untouched and put back whatever happens, so the model is afterwards the same
-    to the last bit. gradients: whether the edited weights collect `.grad`.
-
-    Yields the edited weights by module name, in their module's own layout.
+    gradients: whether the edited weights collect `.grad`. Yields {module name: edited weight in the module's layout}.
     """
     modules = {name: model.module(name) for name in shifts}
     originals = {name: module.get_parameter("weight") for name, module in modules.items()}
@@ -311,7 +304,7 @@ def applied(
 
 
 def shift_gradients(model: SuffixModel, edited: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return the loss's gradients [d_in, d_out] with respect to the shifts, from the `.grad` of edited weights."""
+    """Return {module name: gradient [d_in, d_out] of the loss with respect to the shift}. edited: from `applied`."""
     gradients = {}
     for name, weight in edited.items():
         gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad  # of a rank without items
@@ -327,10 +320,10 @@ def accumulate(
     chunk: int,
     share: float,
 ) -> None:
-    """Add the gradient of a loss through the closed form (arXiv 2311.04661) to the hypernetwork's `.grad`.
+    """Backpropagate a loss from the shifts to the hypernetwork's `.grad`, through the ridge regression.
 
-    gradients: of the loss w.r.t. the shift [d_in, d_out] of each module. chunk: rows per pass through the hypernetwork.
-    share: factor of this batch, 1 / (batches per optimiser step).
+    gradients: those of the loss with respect to each module's shift [d_in, d_out]. chunk: rows per pass through the
+    hypernetwork. share: factor of the gradients, 1 / (edit batches per optimizer step).
     """
     for name, edit in edits.items():
         inputs = (edit.keys, edit.value_grads)

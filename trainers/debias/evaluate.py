@@ -3,17 +3,15 @@
 Metrics: docs/studies/metrics/debias.md.
 
 Protocols:
-    unedited  the model as it is, from the scores that `prepare` cached; without editing, all three are this one.
-    edited    BiasEdit's: for each batch of n_edits test items the hypernetwork edits the model on that batch, and the
-              batch is measured under this edit.
-    transfer  the training items, in their order, are cut into batches of n_edits; the shifts predicted for the batches
-              are averaged, and this one shift is applied once. All test items are measured under it. No test item has
-              any part in the edit, and no target term is in both.
+    unedited  the model as it is, with the scores that `prepare` cached. If the variant does not edit, the other two
+              protocols have the same scores.
+    edited    BiasEdit's: the hypernetwork edits the model on each batch of n_edits test items, and this batch is then
+              measured.
+    transfer  the shifts predicted for all batches of n_edits training items are averaged and applied once, and all test
+              items are measured. No test item takes part in the edit, nor (with split.by term) does its target term.
 
-The words of the test items are saved as samples: their three sentences, with the log-probability of each before and
-after the edit.
-
-Items name their cluster: those that share a target term or an edit of protocol `edited`.
+The three sentences of each test item are saved as samples, with their log-probabilities before and after the edit.
+Items that share a target term or an edit batch of the protocol `edited` are in one cluster.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +52,7 @@ from trainers.running.stage import Stage
 def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int]]) -> dict[str, str]:
     """Return the cluster of each item: `<domain>/<term>`, followed by `+<n>` if the cluster includes n other terms.
 
-    batches: numbers of the items that one edit serves, all of one domain. Items in no batch share their term only.
+    batches: edit batches as numbers of items, each of one domain. An item in no batch is clustered by its term only.
     """
     terms = ["/".join((item.domain, item.term)) for item in items]
     names = sorted(set(terms))
@@ -77,7 +75,7 @@ RANKS = join  # several devices: a process for each, with some of the edit batch
 
 
 class Evaluator:
-    """Measures the prepared items on the model, which a trained editor edits if the variant has one."""
+    """Measurement of the prepared items, with the trained hypernetwork if the variant edits the model."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -94,10 +92,7 @@ class Evaluator:
         self.hypernetwork.to(self.prepared.device)
 
     def transfer_shifts(self) -> dict[str, Tensor]:
-        """Return the mean shifts over all batches of training items, for the protocol `transfer`.
-
-        All ranks must call it.
-        """
+        """Return {module name: mean shift [d_in, d_out] over all batches of training items}; all ranks must call it."""
         settings, ranks = self.config.edit, self.stage.ranks
         batches = micro_batches(self.prepared.indices("train"), settings.n_edits)
         total: dict[str, Tensor] = {}
@@ -116,9 +111,9 @@ class Evaluator:
     def measured(
         self, protocol: str, batches: Sequence[Sequence[int]], note: Callable[[int], None]
     ) -> list[list[ItemScores]]:
-        """Return the scores of test batches of at most n_edits items under a protocol, micro-batch by micro-batch.
+        """Return the scores under a protocol of each micro-batch in each batch of test items.
 
-        note: called with the number of items of each batch that this rank has measured.
+        note: called with the number of items in each batch that this rank has measured.
         """
         size, chunk = self.config.edit.batch_size, self.config.editor.batch_size
         protocol = protocol if self.config.editing else "unedited"
@@ -154,7 +149,7 @@ def run(stage: Stage) -> None:
     def note(items: int) -> None:
         nonlocal done
         done += items
-        stage.progress(min(done * stage.ranks.size, total), total, "items")  # the others are about as far
+        stage.progress(min(done * stage.ranks.size, total), total, "items")  # other ranks are about as far
 
     for protocol in PROTOCOLS:
         figures = {}
@@ -177,7 +172,7 @@ def run(stage: Stage) -> None:
 
 
 def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) -> Iterator[Sample]:
-    """Yield the sentences of test items with their scores under each protocol that edits."""
+    """Yield a row for each protocol and sentence of the chosen test items."""
     values = {(item, protocol, name): value for item, _, protocol, name, value in rows}
     test = [prepared.items[i] for i in prepared.indices("test")]
     for item in (test[place] for place in some_items([item.id for item in test])):
@@ -195,7 +190,7 @@ def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) 
 
 
 def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return metrics named `<protocol>/<domain>/<figure>`, including their mean over domains as domain `mean`."""
+    """Return the metrics as `<protocol>/<domain>/<figure>`, and their means over domains as domain `mean`."""
     named = {
         f"{protocol}/{domain}/{figure}": value for domain, values in domains.items() for figure, value in values.items()
     }
@@ -211,7 +206,7 @@ def _rows(
     passes: Sequence[ItemScores],
     more: Mapping[str, Tensor],
 ) -> Iterator[Row]:
-    """Return rows (item, domain, protocol, name, value) of items, from the scores of all passes and from `more`."""
+    """Yield the rows (item, domain, protocol, name, value). passes: scores of the items; more: other values by name."""
     scores = ItemScores(torch.cat([part.p for part in passes]), torch.cat([part.logp for part in passes]))
     columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "lms": scores.lms, **more}
     for number, kind in enumerate(KINDS):

@@ -30,30 +30,30 @@ class ItemScores:
 
     @property
     def ss(self) -> Tensor:
-        """Return a mask [B], 1 for items whose stereotype is preferred."""
+        """Return a mask [B], 1 for items whose stereotype has the higher mean log-probability."""
         return stereotype_preferred(self.logp[:, 1], self.logp[:, 0])
 
     @property
     def ss_probability(self) -> Tensor:
         """Return a mask [B], 1 for items whose stereotype has the higher mean probability.
 
-        BiasEdit compares in the same way (`_edit_causal_loss_fn` in its editor/base.py).
+        This is BiasEdit's comparison (`_edit_causal_loss_fn` in its editor/base.py).
         """
         return stereotype_preferred(self.p[:, 1], self.p[:, 0])
 
     @property
     def lms(self) -> Tensor:
-        """Return the share [B] of the comparisons with the unrelated sentence that are won: 0, 0.5 or 1."""
+        """Return the share [B] of the two meaningful sentences that are likelier than the unrelated one."""
         return language_modelling(*self.logp.unbind(1))
 
     def losses(self, unedited: "ItemScores") -> tuple[float, float]:
-        """Return the edit loss and the retention loss of the batch."""
+        """Return the edit loss and the retention loss of the batch. unedited: the unedited model's scores of it."""
         edit = edit_loss(self.p[:, 0], self.logp[:, 0], self.p[:, 1], self.logp[:, 1])
         return edit.item(), retention_loss(self.logp[:, 2], unedited.p[:, 2]).item()
 
 
 def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
-    """Return a model's blocks from the first edited one on, with the modules and dtype of a prepared folder."""
+    """Return the model in `folder`, reduced to its blocks from the first edited one on; modules are from `prepared`."""
     model = load_model(folder, dtype=prepared.dtype, device=prepared.device)
     return SuffixModel(model, [module.name for module in prepared.modules], prefix=False)
 
@@ -62,7 +62,7 @@ def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
 def measure(
     model: SuffixModel, prepared: Prepared, shifts: Mapping[str, Tensor], batches: Sequence[Sequence[int]]
 ) -> list[ItemScores]:
-    """Return the scores of micro-batches of items under the edited model."""
+    """Return the scores of micro-batches of items, with the shifts added to the model's weights."""
     with applied(model, shifts):
         scored = [score_items(model, prepared, batch) for batch in batches]
     return [ItemScores(s.p.view(-1, 3), s.logp.view(-1, 3)) for s in scored]
@@ -77,28 +77,31 @@ def measure_edited(
     batch_size: int,
     chunk: int,
 ) -> list[ItemScores]:
-    """Return the scores of protocol `edited` for one edit batch, which is both edited and measured (BiasEdit)."""
+    """Return the scores of an edit batch, micro-batch by micro-batch, after the model is edited on this batch."""
     batches = micro_batches(indices, batch_size)
     edits = predict(hypernetwork, prepared, batches, chunk=chunk, update_normaliser=False)
     return measure(model, prepared, {name: edit.shift for name, edit in edits.items()}, batches)
 
 
 def unedited(prepared: Prepared, indices: Sequence[int]) -> ItemScores:
-    """Return the unedited model's scores, from the cache."""
+    """Return the unedited model's scores, which the stage `prepare` stored."""
     return ItemScores(*prepared.unedited(indices))
 
 
 def batch_mean(batches: Sequence[Sequence[ItemScores]], value: str) -> float:
-    """Return a value's mean over the micro-batches of each edit batch and then over edit batches, as in BiasEdit."""
+    """Return the mean of `value` over micro-batches, then over edit batches, each with equal weight, as in BiasEdit.
+
+    value: property of `ItemScores`, such as `ss`.
+    """
     means = [torch.stack([getattr(part, value).mean() for part in passes]).mean() for passes in batches]
     return float(torch.stack(means).mean())
 
 
 def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
-    """Return one value per item, [items], such that the plain mean of these values is `ss_batch_mean`.
+    """Return a value per item, [items], such that the mean of the values is `ss_batch_mean`.
 
-    0.5 + n w (ss_probability - 0.5), with the weight w that the item has in the mean over micro-batches and batches: an
-    item whose weight is 1 / n counts 0 or 1, one of a small last micro-batch more, as far from 0.5.
+    The values are 0.5 + n w (ss_probability - 0.5) for n items, where w is the item's weight in `batch_mean`. They are
+    0 or 1 if w is 1 / n, and further from 0.5 for items of a small last micro-batch, whose weight is larger.
     """
     passes = [(part.ss_probability, len(batches) * len(batch)) for batch in batches for part in batch]
     items = sum(len(ss) for ss, _ in passes)
@@ -106,16 +109,16 @@ def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
 
 
 def graded_ss(prepared: Prepared, indices: Sequence[int], passes: Sequence[ItemScores]) -> Tensor:
-    """Return the probability of the stereotype [items]; see `objectives.debias.stereotype_probability`."""
+    """Return the probability [items] that the model chooses the stereotype over the anti-stereotype."""
     logp = torch.cat([part.logp for part in passes])
     lengths = torch.tensor([prepared.items[i].pair_labels / len(PAIR) for i in indices], device=logp.device)
     return stereotype_probability(logp[:, 1], logp[:, 0], lengths)
 
 
 def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:
-    """Return the metrics of one domain: ss, lms and distances as means over items, icat in percent.
+    """Return the metrics of one domain: ss and lms (means over items), ss_distance, and icat in percent.
 
-    value: which SS is meant, `ss` or `ss_probability`.
+    value: the comparison that SS is from, `ss` or `ss_probability`.
     """
     ss = float(torch.cat([getattr(part, value) for part in passes]).mean())
     lms = float(torch.cat([part.lms for part in passes]).mean())
@@ -123,9 +126,9 @@ def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, floa
 
 
 def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
-    """Return SS of one domain by BiasEdit's comparison of sentences: over items, and averaged as BiasEdit does.
+    """Return SS of one domain by mean probabilities, as a mean over items and averaged as in BiasEdit.
 
-    batches: the edit batches, each as its micro-batches.
+    batches: scores of the micro-batches of each edit batch.
     """
     ss = float(torch.cat([part.ss_probability for passes in batches for part in passes]).mean())
     mean = batch_mean(batches, "ss_probability")
@@ -134,7 +137,7 @@ def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
 
 
 def term_means(terms: Sequence[str], passes: Sequence[ItemScores]) -> dict[str, float]:
-    """Return SS and LMS as StereoSet's official script does: the mean over target terms of each term's mean.
+    """Return SS, LMS and ICAT as StereoSet's official script does: as means over target terms of each term's mean.
 
     terms: the target term of each item, in the order of `passes`.
     """

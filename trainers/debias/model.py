@@ -1,22 +1,20 @@
-"""The frozen language model as BiasEdit needs it: its last blocks on cached states, and scores of sentences.
+"""The edited language model: its last blocks, which run on cached states, and the scores of sentences.
 
-Everything below the first edited block is frozen, so the states that enter that block are computed once. In
-`SuffixModel` the blocks below it are replaced by placeholders that pass their input on (indices, and what a model looks
-up by index, stay right), and a hook puts the cached states in. The model's own forward does the rest: masks, positions,
-final norm.
+The blocks before the first edited one are frozen, so the states that enter the first edited block are computed once.
+`SuffixModel` replaces the earlier blocks by placeholders, which keep the numbering of the blocks, and a hook inserts
+the cached states. The model's own `forward` does the rest: masks, positions and the final norm.
 
-A causal model gives equal prefixes equal states: one that sentences share is run once (`PrefixTree`). Labels are as in
-BiasEdit: a BOS token is prepended and not labelled, every other token is; the state at position t - 1 predicts token t.
-A sentence's scores are means over its labelled tokens (`score`).
+A causal model has equal states for equal prefixes, so a prefix that sentences share is run once (`PrefixTree`). As in
+BiasEdit, a BOS token is prepended, and every token but BOS is a label; the state at position t - 1 predicts token t. A
+sentence's scores are means over its labels (`score`).
 
-Scores and the KL need two numbers of each position's distribution: the label's logit and the log partition function
-A(h) = logsumexp(W h + b). The gradient of A is the expected output row m(h) = E_p[W_v], so one pass over the vocabulary
-gives value and gradient, and memory is one chunk of logits. And since logits are linear in h,
+Scores and the KL need two numbers per position: the label's logit and the log partition function
+A(h) = logsumexp(W h + b). The gradient of A is the expected row of the output matrix, m(h) = E_p[W_v], so one pass over
+the vocabulary gives both, with one chunk of logits in memory. Because logits are linear in h,
 
     KL(p_ref || p) = A(h) - A(h_ref) - m(h_ref) . (h - h_ref)
 
-(the Bregman divergence of A), so the reference distribution of every position is kept as one vector and one number
-instead of a vocabulary of log-probabilities.
+(the Bregman divergence of A), so one vector and one number per position are enough to store the reference distribution.
 """
 
 import math
@@ -37,14 +35,14 @@ GROUP = 96  # sentences (of 32 items) that are run together
 
 
 class _Passed(nn.Module):
-    """Placeholder of a block that does not run."""
+    """Placeholder for a block that does not run."""
 
     def forward(self, hidden_states: Tensor, *args: object, **kwargs: object) -> Tensor:
         return hidden_states
 
 
 class _PrefixDone(Exception):
-    """Raised to end a forward pass before the first edited block; carries the input states of the block."""
+    """Raised to end a forward pass at the first edited block, with the states that enter the block."""
 
     def __init__(self, hidden: Tensor) -> None:
         super().__init__()
@@ -60,10 +58,10 @@ class SuffixModel:
     """
 
     def __init__(self, model: PreTrainedModel, rule: object, *, prefix: bool = True) -> None:
-        """Take over `model`, in evaluation mode; until `drop_prefix` its weights and its forward are untouched.
+        """Wrap `model`, which is in evaluation mode, and which only `drop_prefix` changes.
 
-        rule: which modules are edited, see `models.find_modules`. prefix: False drops the prefix at once, before its
-        weights are read from the disk.
+        rule: modules to edit (see `trainers.models.causal.find_modules`). prefix: whether to keep the blocks before the
+        first edited one; if not, their weights are not even read from the disk.
         """
         self.model = model
         self.modules: list[EditedModule] = find_modules(model, rule)
@@ -79,12 +77,12 @@ class SuffixModel:
         return self.model.get_submodule(name)
 
     def drop_prefix(self) -> None:
-        """Free the blocks before the first edited one; afterwards `prefix` can no longer be called."""
+        """Free the blocks before the first edited one, without which `prefix` cannot be called."""
         for index in range(self.first):
             self.layers[index] = _Passed()
 
     def prefix(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Return the states [B, T, d] before the first edited block for ids [B, T].
+        """Return the states [B, T, d] that enter the first edited block for token ids [B, T].
 
         The other arguments are as in `forward`.
         """
@@ -111,10 +109,11 @@ class SuffixModel:
         return {"attention_mask": hidden[None, None], "position_ids": positions.unsqueeze(0), "use_cache": False}
 
     def forward(self, hidden: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Return the last hidden states [B, T, d] (after the final norm) for states before the first edited block.
+        """Return the last hidden states [B, T, d], after the final norm.
 
-        attention_mask: [B, T], 1 for tokens, 0 for padding on the right. With position_ids [T], where B is 1: [T, T],
-        whether the first token attends to the second. Without them positions are 0, 1, 2, ...
+        hidden: states [B, T, d] that enter the first edited block. attention_mask: [B, T], 1 for tokens, 0 for padding
+        on the right; if position_ids [T] are given, B is 1 and the mask is [T, T]: whether token i attends to token j.
+        position_ids: None for 0, 1, 2, ...
         """
 
         def replace(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -135,7 +134,7 @@ class SuffixModel:
 
 
 def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return tensors [L_i, ...] stacked to [B, T, ...] with zeros on the right, and their mask [B, T]."""
+    """Return tensors [L_i, ...] stacked to [B, T, ...] with zeros on the right, and a mask [B, T], 0 at these zeros."""
     padded = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
     lengths = torch.tensor([len(row) for row in rows], device=padded.device)
     mask = torch.arange(padded.shape[1], device=padded.device).unsqueeze(0) < lengths.unsqueeze(1)
@@ -144,11 +143,11 @@ def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class OutputMatrix:
-    """Output matrix of a language model: `logits = weight @ hidden + bias`, with weight [V, d] and bias [V] or None."""
+    """Output layer of a language model, `logits = weight @ hidden + bias`, with weight [V, d] and bias [V] or None."""
 
     weight: Tensor
     bias: Tensor | None
-    # By dtype, reused: fresh memory of this size costs page faults, a fifth of the product's time.
+    # Memory by dtype, which is reused because page faults of new memory take a fifth of the product's time.
     _scratch: dict[torch.dtype, Tensor] = field(default_factory=dict)
 
     def _memory(self, rows: int, dtype: torch.dtype) -> Tensor:
@@ -157,7 +156,7 @@ class OutputMatrix:
         return self._scratch[dtype][:rows]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits [R, V] of at most CHUNK rows, without gradient, in memory that the next call overwrites."""
+        """Return the logits [R, V] of at most CHUNK rows, in memory that the next call overwrites."""
         dtype = self.weight.dtype
         out = torch.mm(hidden, self.weight.T, out=self._memory(len(hidden), dtype))
         if self.bias is not None:
@@ -165,19 +164,16 @@ class OutputMatrix:
         return self._memory(len(hidden), torch.float32).copy_(out) if dtype == torch.bfloat16 else out
 
     def expected_rows(self, weights: Tensor) -> Tensor:
-        """Return `weights @ self.weight`, [R, d], in the dtype of `self.weight`.
-
-        This may overwrite the result of `logits`.
-        """
+        """Return `weights @ self.weight`, [R, d], in the dtype of `self.weight`; may overwrite the last logits."""
         dtype = self.weight.dtype
         low = weights if weights.dtype == dtype else self._memory(len(weights), dtype).copy_(weights)
         return low @ self.weight
 
 
 def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[Tensor, Tensor | None]:
-    """Return A(h) [R] of hidden [R, d] and, if `mean` is true, m(h) [R, d].
+    """Return the log partition function A(h) [R] of hidden [R, d] and, if `mean`, its gradient m(h) [R, d].
 
-    They are at least float32, and are computed in chunks and without a graph.
+    Both are float32 or float64, and without gradient.
     """
     partitions, means = [], []
     with torch.no_grad():
@@ -193,7 +189,7 @@ def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[
 
 
 class _LogPartition(torch.autograd.Function):
-    """Autograd function of A(h) [N], computed only for distinct `rows` [R]; `inverse` [N] maps each row to its own."""
+    """Differentiable A(h) [N], computed only for the distinct `rows` [R] of h; `inverse` [N] maps positions to rows."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: Any) -> Tensor:
@@ -213,9 +209,9 @@ def label_log_probs(
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probability of each label and the log partition function, [N] each; differentiable in `hidden`.
 
-    hidden: [N, d], last hidden state at the predicting positions. labels: [N], the word that each predicts. rows: [R],
-    positions that stand for all those with the same prefix of tokens (their hidden states are equal). inverse: [N],
-    which of the R each position equals.
+    hidden: [N, d], last hidden states at the predicting positions. labels: [N], the tokens to predict. rows: [R], a
+    position for each distinct prefix of tokens; positions with the same prefix have equal hidden states. inverse: [N],
+    the index into `rows` of each position's prefix.
     """
     partition = _LogPartition.apply(hidden, rows, inverse, matrix)
     logits = (hidden * matrix.weight[labels]).sum(-1).to(partition.dtype)
@@ -225,9 +221,9 @@ def label_log_probs(
 
 
 def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix) -> tuple[Tensor, Tensor]:
-    """Return what `token_kl` needs of the reference: m(h_ref) [N, d] and the offset `m(h_ref) . h_ref - A(h_ref)` [N].
+    """Return the arguments of `token_kl` for a reference: m(h_ref) [N, d] and `m(h_ref) . h_ref - A(h_ref)` [N].
 
-    hidden: [N, d], last hidden state of the unedited model. rows, inverse: as in `label_log_probs`.
+    hidden: h_ref [N, d], last hidden states of the unedited model. rows, inverse: as in `label_log_probs`.
     """
     partition, mean = log_partition(hidden[rows], matrix, mean=True)
     assert mean is not None  # asked for
@@ -238,15 +234,15 @@ def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatri
 def token_kl(hidden: Tensor, partition: Tensor, reference_mean: Tensor, reference_offset: Tensor) -> Tensor:
     """Return KL(reference || current) [N] of the next-token distributions, in nats.
 
-    Differentiable in `hidden` and `partition`. Rounding can make a vanishing KL negative by about 1e-6. hidden [N, d],
-    partition [N]: of the current model. reference_mean [N, d], reference_offset [N]: from `reference`.
+    It is differentiable in `hidden` and `partition`; rounding can make a KL near 0 negative, to about -1e-6. hidden:
+    [N, d], partition: [N], of the current model. reference_mean: [N, d], reference_offset: [N], from `reference`.
     """
     return reference_offset + partition - (reference_mean * hidden).sum(-1)
 
 
 @dataclass(frozen=True)
 class SentenceScores:
-    """Scores of S sentences, and the states at their N predicting positions, sentence by sentence."""
+    """Scores of S sentences, and the hidden states at their N predicting positions, sentence by sentence."""
 
     p: Tensor  # [S], mean probability of the labelled tokens
     logp: Tensor  # [S], mean log-probability
@@ -257,18 +253,16 @@ class SentenceScores:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """Distinct prefixes of sentences.
+    """The R distinct prefixes of sentences with N positions; a causal model has equal states for equal prefixes.
 
-    A causal model has equal states for equal prefixes, so each prefix is computed once.
-
-    The three sentences of an item agree up to the word that differs: more than half of all positions are repetitions.
-    Positions are numbered sentence by sentence, prefixes (R of them) in the order in which they are first met.
+    The three sentences of an item are equal up to the word that differs, so more than half of the positions repeat
+    others. Positions are numbered sentence by sentence, and prefixes in the order of their first positions.
     """
 
     rows: Tensor  # [R], the first position of each prefix
     inverse: Tensor  # [N], the prefix that ends at each position
     depth: Tensor  # [R], tokens before the last one of the prefix: its position in the sentence
-    attends: Tensor  # [R, R], whether the last token of the first prefix attends to that of the second
+    attends: Tensor  # [R, R], whether the last token of prefix i attends to the last token of prefix j
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]]) -> Self:
@@ -294,15 +288,15 @@ class PrefixTree:
         return cls(torch.tensor(rows), torch.tensor(inverse), torch.tensor(depth), attends)
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the batch on a device."""
+        """Return a copy on a device."""
         return type(self)(*(tensor.to(device) for tensor in (self.rows, self.inverse, self.depth, self.attends)))
 
 
 def last_hidden(model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[Sequence[int]]) -> Tensor:
-    """Return the last hidden states [sum(L_i - 1), d] of all predicting positions, sentence by sentence.
+    """Return the last hidden states [sum(L_i - 1), d] at all predicting positions, sentence by sentence.
 
-    The distinct prefixes of a group of sentences are one row of tokens, without padding. states: per sentence [L_i, d],
-    what enters the first edited block. tokens: per sentence its L_i token ids, BOS first.
+    The distinct prefixes of a group of sentences are run as one row of tokens, without padding. states: [L_i, d] for
+    each sentence, the states that enter the first edited block. tokens: L_i token ids of each sentence, BOS first.
     """
     outputs = []
     for begin in range(0, len(tokens), GROUP):
@@ -317,7 +311,7 @@ def last_hidden(model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[S
 def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix) -> SentenceScores:
     """Return the scores of sentences from the hidden states [N, d] of `last_hidden`, with gradient.
 
-    tokens: per sentence its token ids, BOS first; N = sum(len - 1).
+    tokens: the token ids of each sentence, BOS first.
     """
     device = hidden.device
     tree = PrefixTree.of([sentence[:-1] for sentence in tokens]).to(device)
@@ -333,19 +327,19 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
 
 
 def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
-    """Return the scores of each item's three sentences under the current model, with gradient if grad mode is on."""
+    """Return the scores of the items' sentences, three per item, under the model, with gradient if that is enabled."""
     tokens = prepared.tokens(indices)
     return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
 
 def detached(scores: SentenceScores) -> SentenceScores:
-    """Return the scores detached, as leaves of a new graph in which they collect gradients."""
+    """Return the scores detached from their graph, as new leaves that collect gradients."""
     named = {name: getattr(scores, name).detach().requires_grad_() for name in ("p", "logp", "hidden", "partition")}
     return SentenceScores(**named, sentence=scores.sentence)
 
 
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
-    """Return the scores of all sentences of several parts, in order and with gradient."""
+    """Return the concatenated scores of several parts, with gradient."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
     names = ("p", "logp", "hidden", "partition")
     return SentenceScores(

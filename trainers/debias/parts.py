@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def parts(config: "DebiasConfig", stage: str) -> dict[str, str]:
-    """Return the formulas that the stage `train` uses; the other stages use none.
+    """Return {slot: dotted name} of the formulas that `stage` uses; only `train` uses any.
 
-    reward: of lp_anti and lp_stereo, (B,) each. rcs_alpha, rcs_weight: the reward-based curriculum, how strong it is at
-    a distance from SS 0.5, and the weight of the batch.
+    reward: takes lp_anti and lp_stereo, (B,) each. rcs_alpha: takes the settings `rcs`, |SS - 0.5| and the fraction of
+    training, and returns the curriculum's strength. rcs_weight: takes reward and strength, returns the batch's weight.
     """
     used = {}
     if stage == "train" and config.grpo.weight > 0:

@@ -1,6 +1,6 @@
-"""Stage `prepare` of study `debias`: splits, tokens, the frozen prefix and the unedited pass (docs/studies/debias.md).
+"""Stage `prepare` of study `debias`: splits, tokens, and what the editor needs of the unedited model.
 
-All variants and seeds share its output: nothing here depends on the objective or on the editor's state.
+All variants and seeds share its output, because nothing here depends on the objective or on the editor.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ RANKS = join  # several devices: a process for each, with some of the passes
 
 
 def run(stage: Stage) -> None:
-    """Write the files of `prepared.py` into the stage's folder."""
+    """Write the files that `prepared.py` describes into the stage's folder."""
     config, device = stage.config, stage.devices[0]
     splits = _splits(stage)
     folder = files(stage.inputs["model"])
@@ -47,7 +47,7 @@ def run(stage: Stage) -> None:
     ]
     for (name, domain), count in sorted(Counter((item.split, item.domain) for item in items).items()):
         terms = len({item.term for item in items if (item.split, item.domain) == (name, domain)})
-        stage.log.info("%s %s: %d items of %d terms", name, domain, count, terms)
+        stage.log.info("split %s, domain %s: items: %d, target terms: %d", name, domain, count, terms)
     model = SuffixModel(load_model(folder, dtype=config.dtype, device=device), config.edit.modules)
     stage.log.info("edited modules: %s", ", ".join(module.name for module in model.modules))
     tensors = unedited_pass(model, items, stage)
@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
 
 
 def _splits(stage: Stage) -> dict[str, list[Item]]:
-    """Return the items of each split, by term or by file. Raises ValueError if a file's labels are swapped."""
+    """Return the items of each split. Raises ValueError if a file's labels are swapped."""
     split, domains, folder = stage.config.split, stage.config.domains, files(stage.inputs["data"])
     limits = {name: getattr(split.max_items, name) for name in SPLITS}
     labels = None
@@ -68,7 +68,7 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
             shared = {item.id for item in splits[a]} & {item.id for item in splits[b]}
             if shared:
                 stage.log.warning(
-                    "%d items are in the splits %s and %s; remove these items from one split", len(shared), a, b
+                    "the splits %s and %s share items (%d); remove these from one of the splits", a, b, len(shared)
                 )
         return splits
     path = only_file(folder)
@@ -79,9 +79,9 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
 
 
 def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> TokenisedItem:
-    """Return the token ids of the three sentences, each after BOS, or after EOS if the tokenizer has no BOS.
+    """Return the item with the token ids of its sentences, which begin with BOS, or EOS if the tokenizer has no BOS.
 
-    Raises ValueError if the tokenizer has neither, or a sentence has no token.
+    Raises ValueError if the tokenizer has neither, or if a sentence is empty.
     """
     bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if bos is None:
@@ -95,7 +95,7 @@ def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> Toke
 
 @contextmanager
 def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Collect the input and the output of each edited module in one forward pass; the outputs will have gradients."""
+    """Yield {module name: (input, output)}, which the next forward pass fills; the outputs will require gradients."""
     recorded: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Callable[[torch.nn.Module, tuple, Tensor], None]:
@@ -115,10 +115,10 @@ def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
 
 
 def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Stage) -> dict[str, Tensor] | None:
-    """Return all tensors of the prepared folder (listed in `prepared`), on the CPU; on ranks after the first, None.
+    """Return all tensors that `prepared.py` lists, on the CPU; None on ranks after the first.
 
-    model: the whole unedited model. Each of n ranks makes every n-th pass. As items are in the order of their length,
-    passes that are made at the same time take about as long.
+    model: the whole unedited model. Each of n ranks makes every n-th pass. Passes are ordered by the length of their
+    items, so passes that run at the same time take about equally long.
     """
     _refuse_if_packing_matters(model, [items[0].tokens[kind] for kind in KINDS])
     ranks = stage.ranks
@@ -138,7 +138,7 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
 
 
 def _rows(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]) -> dict[str, Sequence[Tensor]]:
-    """Return the rows of each item for each tensor that one pass computes, on the CPU."""
+    """Return {tensor name: the rows of each chosen item}, on the CPU, from one pass."""
     columns = _prefix_and_unrelated(model, items, chosen)
     pairs = _pairs(model, items, chosen, columns["hidden"])
     lengths = [sum(len(items[i].tokens[kind]) for kind in KINDS) for i in chosen]
@@ -148,7 +148,7 @@ def _rows(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[i
 
 
 def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Tensor:
-    """Return the hidden states [N, d] that enter the first edited block at all tokens; equal prefixes are run once."""
+    """Return the states [N, d] that enter the first edited block at all tokens; equal prefixes are run once."""
     tree = PrefixTree.of(sentences).to(model.device)
     ids = torch.tensor([token for tokens in sentences for token in tokens], device=model.device)
     return model.prefix(ids[tree.rows].unsqueeze(0), tree.attends, tree.depth)[0, tree.inverse]
@@ -156,7 +156,7 @@ def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Te
 
 @torch.no_grad()
 def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> None:
-    """Raise ValueError if the states of sentences change when the sentences share their common prefixes."""
+    """Raise ValueError if sentences have different states when a shared prefix is run only once."""
     lengths = [len(tokens) for tokens in sentences]
     packed = last_hidden(model, _packed_prefix(model, sentences).split(lengths), sentences)
     ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])
@@ -166,8 +166,8 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
     if not error < torch.finfo(alone.dtype).eps ** 0.5:
         name = type(model.model).__name__
         raise ValueError(
-            f"model: {name} gives sentences that share a prefix other states than each sentence alone "
-            f"(relative deviation {error:.2g}), as if the model ignored the attention mask or the positions; "
+            f"model: {name} computes different states when sentences share a prefix than when each runs alone "
+            f"(relative deviation {error:.2g}), so it seems to ignore the attention mask or the positions; "
             "use another model"
         )
 
@@ -175,7 +175,7 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
 def _prefix_and_unrelated(
     model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]
 ) -> dict[str, Tensor]:
-    """Return `hidden` of all sentences of the chosen items, and the scores [items, 1, 2] of the unrelated sentences."""
+    """Return the tensor `hidden` for the chosen items, and the scores [items, 1, 2] of their unrelated sentences."""
     sentences = [items[i].tokens[kind] for i in chosen for kind in KINDS]
     hidden = _packed_prefix(model, sentences)
     per_sentence = hidden.split([len(tokens) for tokens in sentences])
@@ -188,9 +188,9 @@ def _prefix_and_unrelated(
 def _pairs(
     model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int], entering: Tensor
 ) -> dict[str, Tensor]:
-    """Return keys, value gradients, reference distributions and scores [items, 2, 2] of anti and stereo sentences.
+    """Return all other tensors for the chosen items, with the scores [items, 2, 2] of anti and stereo sentences.
 
-    entering: `hidden` of the chosen items.
+    entering: the tensor `hidden` for the chosen items.
     """
     sentences = [items[i].tokens[kind] for i in chosen for kind in PAIR]
     lengths = [len(items[i].tokens[kind]) for i in chosen for kind in KINDS]
@@ -200,7 +200,7 @@ def _pairs(
         final = model.forward(hidden, mask)[:, :-1][mask[:, 1:].bool()]
         scored = score(final, sentences, model.matrix)
     p, logp = scored.p.view(-1, 2), scored.logp.view(-1, 2)
-    # The loss is a mean over items: times their number it is the sum of the items' own losses.
+    # The loss is a mean over items, so multiplied by their number it is the sum of the items' own losses.
     loss = edit_loss(p[:, 0], logp[:, 0], p[:, 1], logp[:, 1]) * len(chosen)
     gradients = torch.autograd.grad(loss, [output for _, output in recorded.values()])
     tree = PrefixTree.of([tokens[:-1] for tokens in sentences]).to(model.device)

@@ -1,12 +1,14 @@
-"""Files that `prepare` computes once for all variants and seeds: items with their tokens, and tensors of the
-unedited model. Tensors are read slice by slice from a memory-mapped safetensors file.
+"""Files that `prepare` writes once for all variants and seeds: tokenised items, and tensors of the unedited model.
 
-    hidden            [sum of lengths, d]  states that enter the first edited block: anti, stereo, unrelated of an item
-    keys.<i>          [P, d_in]            inputs of edited module i at the labelled tokens of anti, then stereo
-    value_grads.<i>   [P, d_out]           gradient of the item's own edit loss w.r.t. the module's outputs there
-    reference.mean    [P, d]               see `model.reference`: next-token distributions at the positions that predict
-    reference.offset  [P]                  those tokens
-    scores            [items, 3, 2]        p and logp of anti, stereo, unrelated
+Tensors are read slice by slice from a memory-mapped safetensors file. P is the number of labelled tokens (all but BOS)
+in the anti and stereo sentences of all items; an item's anti sentence comes first.
+
+    hidden            [all tokens, d]  states that enter the first edited block; anti, stereo, unrelated for each item
+    keys.<i>          [P, d_in]        inputs of edited module i at the labelled tokens
+    value_grads.<i>   [P, d_out]       gradients of an item's own edit loss with respect to the module's outputs there
+    reference.mean    [P, d]           next-token distributions, in the form of `model.reference`, at the positions that
+    reference.offset  [P]              predict the labelled tokens
+    scores            [items, 3, 2]    p and logp of anti, stereo, unrelated
 """
 
 import itertools
@@ -30,7 +32,7 @@ PAIR = ("anti", "stereo")
 
 @dataclass(frozen=True)
 class TokenisedItem:
-    """An item with its `sentences` and their `tokens` (ids that begin with BOS), both by kind of sentence."""
+    """An item with its sentences and their token ids, which begin with BOS, both by the kinds of `data.KINDS`."""
 
     id: str
     domain: str
@@ -48,7 +50,7 @@ class TokenisedItem:
 def save_prepared(
     folder: Path, items: Sequence[TokenisedItem], modules: Sequence[EditedModule], tensors: dict[str, Tensor]
 ) -> None:
-    """Write both files of a prepared folder, each atomically."""
+    """Write the items and the tensors into `folder`."""
     with replacing(folder / TENSORS_FILE) as temporary:
         save_file(tensors, temporary)
     dtype = str(tensors["hidden"].dtype).removeprefix("torch.")
@@ -61,12 +63,11 @@ def save_prepared(
 
 
 def _consecutive(lengths: Iterable[int]) -> list[slice]:
-    """Return consecutive slices of the given lengths."""
     return [slice(*ends) for ends in itertools.pairwise([0, *itertools.accumulate(lengths)])]
 
 
 class Prepared:
-    """Reads a folder that `save_prepared` wrote. Items are addressed by their number."""
+    """Content of a folder that `save_prepared` wrote; indices are numbers of items."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         content = json.loads((folder / ITEMS_FILE).read_text(encoding="utf-8"))
@@ -86,35 +87,32 @@ class Prepared:
         return torch.cat([view[part] for part in rows]).to(self.device)
 
     def indices(self, split: str, domain: str | None = None) -> list[int]:
-        """Return the numbers of the items of a split, or of only one domain in the split, in their order."""
+        """Return the numbers of a split's items, in increasing order. domain: only items of it; None: all items."""
         return [
             i for i, item in enumerate(self.items) if item.split == split and (domain is None or item.domain == domain)
         ]
 
     def tokens(self, indices: Sequence[int]) -> list[list[int]]:
-        """Return the token ids of the sentences, item by item."""
+        """Return the token ids of the items' sentences: anti, stereo, unrelated for each item."""
         return [self.items[i].tokens[kind] for i in indices for kind in KINDS]
 
     def hidden(self, indices: Sequence[int]) -> list[Tensor]:
-        """Return the states [L, d] of each sentence before the first edited block.
-
-        Each item has three: anti, stereo, unrelated.
-        """
+        """Return the states [L, d] of each sentence that enter the first edited block, in the order of `tokens`."""
         rows = self._rows("hidden", [self._tokens[i] for i in indices])
         return list(rows.split([len(sentence) for sentence in self.tokens(indices)]))
 
     def edit_inputs(self, name: str, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return the float32 keys [N, d_in] and value gradients [N, d_out] of a module for a batch of items.
 
-        The edit loss is a mean over the batch and no item's loss depends on another item, so the gradients of the batch
-        are those of the single items divided by their number.
+        The gradients are those of the batch's edit loss, the mean of the items' losses, so they are those of the single
+        items divided by the number of items.
         """
         rows = [self._pairs[i] for i in indices]
         number = self._number[name]
         return self._rows(f"keys.{number}", rows), self._rows(f"value_grads.{number}", rows) / len(indices)
 
     def same_keys(self, indices: Sequence[int]) -> Tensor:
-        """Return a number per row of `edit_inputs`, [N], which is equal for rows with equal keys.
+        """Return a number for each row of `edit_inputs`, [N], equal for rows of an item with equal keys.
 
         A key depends on a token and those before it, so an item's sentences share keys until they differ.
         """
@@ -129,11 +127,11 @@ class Prepared:
         return torch.tensor(same, device=self.device)
 
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return `model.reference` of the unedited model at the predicting positions of anti and stereo sentences."""
+        """Return mean [N, d] and offset [N] of `model.reference` at the predicting positions of anti and stereo."""
         rows = [self._pairs[i] for i in indices]
         return self._rows("reference.mean", rows), self._rows("reference.offset", rows)
 
     def unedited(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return the scores p and logp of the unedited model, [B, 3] each: anti, stereo, unrelated."""
+        """Return the unedited model's scores p and logp, [B, 3] each: anti, stereo, unrelated."""
         scores = self.scores[list(indices)].to(self.device)
         return scores[..., 0], scores[..., 1]

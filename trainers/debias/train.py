@@ -1,15 +1,15 @@
-"""Stage `train` of study `debias`: learn the hypernetwork with a variant's objective (docs/studies/debias.md).
+"""Stage `train` of study `debias`: train the hypernetwork with a variant's objective (docs/studies/debias.md).
 
-A step of BiasEdit (arXiv 2503.08588), which is one of MALMEN (arXiv 2311.04661): `Trainer.step` calls, for each edit
-batch, `Trainer.edit_batch`
+A step of BiasEdit (arXiv 2503.08588) is one of MALMEN (arXiv 2311.04661). `Trainer.step` calls `Trainer.edit_batch` for
+each edit batch, and then Adam:
 
     shifts = predict(hypernetwork, ...)               of the edited weights, from cached keys and value gradients
-    loss = objective(score_items(edited model), ...)  of each micro-batch, by `trainers/objectives/debias.py`
-    accumulate(hypernetwork, gradients of shifts)     back through the closed form
+    loss = objective(score_items(edited model), ...)  of each micro-batch
+    accumulate(hypernetwork, gradients of shifts)     from the shifts back to the hypernetwork
 
-and then Adam. `model.py` runs the edited model, `editor.py` has the hypernetwork and the closed form, `prepared.py` the
-unedited model's tensors; `parts.py` says which formulas a variant chooses. Shapes: B items of a micro-batch, each with
-an anti-stereotype, a stereotype and an unrelated sentence; N positions that predict a token.
+`model.py` runs the edited model, `editor.py` has the hypernetwork, `prepared.py` the unedited model's tensors, and
+`parts.py` the names of a variant's formulas. A micro-batch has B items, each with an anti-stereotype, a stereotype and
+an unrelated sentence.
 """
 
 import copy
@@ -60,7 +60,7 @@ RANKS = join_ranks  # several devices: a process for each, with the items of a b
 
 
 def run(stage: Stage) -> None:
-    """Train a hypernetwork, if the variant edits, and write the best epoch's one to `hypernetwork.safetensors`."""
+    """Train a hypernetwork and write that of the best epoch; do nothing if the variant does not edit the model."""
     if not stage.config.editing:
         return
     prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
@@ -73,10 +73,10 @@ def run(stage: Stage) -> None:
 
 @dataclass(frozen=True)
 class Reference:
-    """Scores and distributions of the unedited model on the items of a batch.
+    """Scores and distributions of the unedited model on a micro-batch.
 
-    unrelated_p: scores of the unrelated sentences (B,). mean, offset: next-token distributions at the predicting
-    positions of anti and stereo (see `model.reference`) if the objective has a KL.
+    unrelated_p: (B,), scores p of the unrelated sentences. mean, offset: next-token distributions of `model.reference`
+    at the predicting positions of anti and stereo sentences; None if the objective has no KL.
     """
 
     unrelated_p: Tensor
@@ -96,11 +96,11 @@ def objective(
         combined = (1 - weight) * edit_loss + weight * grpo_loss
         loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
 
-    The curriculum does not weigh retention, because a factor of the whole loss has no effect on Adam with clipped
-    gradients.
+    The curriculum's weight does not apply to retention, because a factor of the whole loss would have no effect on Adam
+    with clipped gradients.
 
-    parts: the variant's formulas (`parts.py`). scores: those of 3 B sentences, item by item: anti, stereo, unrelated.
-    phase: epoch / n_epochs, for the curriculum.
+    parts: the variant's formulas (`parts.py`). scores: of 3 B sentences: anti, stereo, unrelated for each item. phase:
+    epoch / n_epochs, for the curriculum.
     """
     # BiasEdit's own loss, and its retention term: unrelated sentences must stay as unlikely as they were.
     anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)  # (B,) each
@@ -108,13 +108,13 @@ def objective(
     edit = edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
     retention = retention_loss(unrelated_logp, reference.unrelated_p)
 
-    # The batch's SS steers the curriculum; with LMS it is what the study reports.
+    # The batch's SS sets the strength of the curriculum. SS and LMS are logged.
     compared = (stereo_p, anti_p) if config.ss == "probability" else (stereo_logp, anti_logp)
     ss = float(stereotype_preferred(*compared).mean())
     metrics = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
     metrics["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
 
-    # A variant's GRPO term takes a share of the edit loss: reward, and KL to the unedited model.
+    # The GRPO loss (reward, and KL to the unedited model) replaces a share of the edit loss.
     combined = edit
     if config.grpo.weight > 0:
         reward = parts["reward"](anti_logp, stereo_logp)
@@ -123,7 +123,7 @@ def objective(
         combined = combine(edit, grpo, weight=config.grpo.weight)
         metrics |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
 
-    # The curriculum weighs batches that are far from balance more.
+    # The curriculum gives batches that are far from balance a larger weight.
     if config.rcs.mode == "adaptive":  # `_study.yaml` excludes it without a reward
         alpha = parts["rcs_alpha"](config.rcs, abs(ss - 0.5), phase)
         rcs_weight = parts["rcs_weight"](metrics["reward"], alpha)
@@ -141,7 +141,7 @@ def objective(
 
 
 def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Tensor]:
-    """Return KL(unedited || edited) at the predicting positions of anti-stereotypes, and the same for stereotypes."""
+    """Return KL(unedited || edited) at the predicting positions of anti-stereotypes, and of stereotypes."""
     kind = scores.sentence % 3  # (N,): 0 anti, 1 stereo, 2 unrelated
     pair = kind < 2
     assert reference.mean is not None  # there is a GRPO term
@@ -152,7 +152,7 @@ def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Te
 
 @dataclass
 class Progress:
-    """State of training between two steps, and the epoch whose hypernetwork is kept."""
+    """State of training between two steps, with the best epoch so far."""
 
     epoch: int = 0
     step: int = 0  # of Adam in this epoch
@@ -183,7 +183,7 @@ class Trainer:
         return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
 
     def run_epoch(self) -> None:
-        """Train on the items of an epoch, or on those that a checkpoint left over, then measure the development set."""
+        """Train on the epoch's items, or on those after a checkpoint, and then measure the development set."""
         progress, steps = self.progress, self.batches_of_steps()
         while progress.step < len(steps):
             batches = steps[progress.step]
@@ -203,11 +203,13 @@ class Trainer:
         progress.epoch, progress.step = progress.epoch + 1, 0
         if self.stopped:
             self.stage.log.info(
-                "training stops early after epoch %d; epoch %d was best", progress.epoch, progress.best_epoch + 1
+                "training stops early after epoch %d, because epoch %d is still the best",
+                progress.epoch,
+                progress.best_epoch + 1,
             )
 
     def batches_of_steps(self) -> list[Sequence[list[int]]]:
-        """Return the edit batches of this epoch, grouped by steps of Adam."""
+        """Return the edit batches of each step of Adam in this epoch."""
         config, items = self.config, self.prepared.indices("train")
         order = f"{self.stage.seed}/{self.progress.epoch}" if config.batches.order == "shuffled" else None
         batches = edit_batches(items, config.edit.n_edits, order)
@@ -215,13 +217,13 @@ class Trainer:
             batches = [batch for batch in batches if len(batch) == config.edit.n_edits]
         if not batches:
             raise ValueError(
-                f"batches.drop_last leaves none of {len(items)} training items with edit.n_edits = "
-                f"{config.edit.n_edits}; lower edit.n_edits, or set batches.drop_last to false"
+                f"batches.drop_last leaves no batch, because edit.n_edits {config.edit.n_edits} exceeds the number of "
+                f"training items, {len(items)}; lower edit.n_edits, or set batches.drop_last to false"
             )
         return micro_batches(batches, config.accumulation_steps)
 
     def step(self, batches: Sequence[Sequence[int]]) -> None:
-        """Take one step of Adam on the mean gradient of some edit batches."""
+        """Take one step of Adam on the mean gradient of the edit batches."""
         start = time.perf_counter()
         self.optimiser.zero_grad()
 
@@ -233,7 +235,7 @@ class Trainer:
         self.optimiser.step()
         self.steps += 1
 
-        # Learnt as well: the rates of an edit, and the ridge of its closed form.
+        # The hypernetwork also learns the step sizes of an edit, and the ridge penalties.
         networks: list[Any] = list(self.hypernetwork.networks.values())
         metrics["lr"] = torch.cat([network.lr for network in networks]).mean().item()
         metrics["lambda"] = torch.cat([network.log_lambda for network in networks]).exp().mean().item()
@@ -241,11 +243,9 @@ class Trainer:
         self.stage.log_metrics(self.steps, {f"train/{name}": value for name, value in metrics.items()})
 
     def edit_batch(self, items: Sequence[int], share: float) -> dict[str, float]:
-        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's.
+        """Edit the model on the items, and add the loss's gradient times `share` to the hypernetwork's; return metrics.
 
-        Return the means of the metrics.
-
-        Ranks divide the edited modules where shifts are predicted and learnt from, and the items in between.
+        Each rank predicts and backpropagates the shifts of some edited modules, and scores some items in between.
         """
         # The hypernetwork predicts the shift of each edited weight, from all items at once.
         batches, chunk = micro_batches(items, self.config.edit.batch_size), self.config.editor.batch_size
@@ -274,7 +274,7 @@ class Trainer:
         return _mean(metrics) | {"shift_norm": float(norm)}
 
     def _predict(self, batches: Sequence[Sequence[int]], chunk: int) -> dict[str, ModuleEdit]:
-        """Return the predicted edits of this rank's modules by name. Raises Diverged if an edit has no solution."""
+        """Return {module name: edit} for this rank's modules. Raises Diverged if an edit has no solution."""
         names = [module.name for module in self.prepared.modules]
         names = names[self.ranks.share(len(names))]
         edits, problem = {}, ""
@@ -283,13 +283,13 @@ class Trainer:
         except torch.linalg.LinAlgError as error:
             problem = str(error)
         if problem := next(filter(None, self.ranks.gather(problem)), ""):
-            raise Diverged(f"step {self.steps + 1}: the ridge system has no solution ({problem})")
+            raise Diverged(f"step {self.steps + 1}: the ridge regression has no solution ({problem})")
         return edits
 
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:
-        """Add one micro-batch's gradient to that of the edited weights, with at most `size` items in the model at once.
+        """Add a micro-batch's gradient to that of the edited weights, with at most `size` items in the model at once.
 
-        The loss depends on all items of a micro-batch together, because the curriculum weighs them by their SS.
+        The loss depends on all items of a micro-batch together, because their SS sets the curriculum's weight.
         """
         unrelated_p = self.prepared.unedited(items)[0][:, 2]
         distributions = self.prepared.reference(items) if self.config.grpo.weight > 0 else ()
@@ -308,10 +308,10 @@ class Trainer:
     def _backward_in_parts(
         self, parts: Sequence[Sequence[int]], backward: Callable[[SentenceScores], dict[str, float]]
     ) -> dict[str, float]:
-        """Backpropagate the loss of all items, in the parts of all ranks, through each part on this rank.
+        """Backpropagate the loss of the parts of all ranks through each part of this rank.
 
-        Where memory does not suffice for all parts at once they are scored twice, first without a graph (GradCache,
-        arXiv 2101.06983).
+        Several parts do not fit into memory at once, so they are scored twice, first without a graph (GradCache, arXiv
+        2101.06983).
         """
         at_once = len(parts) == 1
         with torch.set_grad_enabled(at_once):
@@ -327,9 +327,9 @@ class Trainer:
         return metrics
 
     def _clip_gradients(self) -> float:
-        """Sum the gradients over ranks and clip them; return their norm before clipping."""
+        """Add up the gradients of all ranks and clip the sum; return its norm before clipping."""
         parameters = list(self.hypernetwork.parameters())
-        if self.ranks.size > 1:  # each knows what its modules say
+        if self.ranks.size > 1:  # each rank has the gradients of its modules only
             for parameter in parameters:
                 if parameter.grad is None:  # a rank without modules
                     parameter.grad = torch.zeros_like(parameter)
@@ -338,11 +338,11 @@ class Trainer:
         return float(torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
     def development(self) -> dict[str, float]:
-        """Return the metrics `edit/...` of the development items."""
+        """Return the metrics `edit/...`, measured on the development items."""
         return development(self.model, self.prepared, self.hypernetwork, self.config, self.ranks)
 
     def keep_if_best(self, metrics: Mapping[str, float]) -> None:
-        """Keep this epoch's hypernetwork if the watched metric, for which lower is better, is the lowest so far."""
+        """Keep this epoch's hypernetwork if its watched metric is the lowest so far, or if no metric is watched."""
         progress, settings = self.progress, self.config.early_stop
         if settings is not None:
             value = metrics[settings.key]
@@ -354,7 +354,7 @@ class Trainer:
 
     @property
     def stopped(self) -> bool:
-        """Return whether `patience` epochs have passed without improvement."""
+        """Return whether early stopping is set and `patience` epochs have passed without improvement."""
         settings, progress = self.config.early_stop, self.progress
         return settings is not None and progress.epoch - 1 - progress.best_epoch >= settings.patience
 
@@ -364,13 +364,14 @@ class Trainer:
                 raise Diverged(f"step {self.steps + 1}: {name} is {value}")
 
     def save(self) -> None:
-        """Write the hypernetwork of the best epoch, and the summary of its weights."""
+        """Write the hypernetwork of the best epoch, and a summary of its weights."""
         best = {name: tensor.cpu() for name, tensor in self.best.state_dict().items()}
         with replacing(self.stage.out / WEIGHTS_FILE) as temporary:
             save_file(best, temporary)
         start = dict(self._fresh().named_parameters())
         write_weights(self.stage.out, start, {name: best[name] for name in start})
-        self.stage.log.info("of %d epochs, epoch %d was best", self.progress.epoch, self.progress.best_epoch + 1)
+        progress = self.progress
+        self.stage.log.info("the hypernetwork of epoch %d of %d is kept", progress.best_epoch + 1, progress.epoch)
 
 
 def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Stage `candidates` of study `demonstrations`: propose sequences for the training queries and score them.
 
-Sequences come from beam search, sampling and uniform draws; none repeats a candidate. The proposal policy chooses
-candidate k with probability softmax(scale * cosine / temperature) among the free candidates (Plackett-Luce). It needs
-only the embeddings, so that the offline data is the same for every variant.
+Sequences come from beam search, sampling and uniform draws; none of them repeats a candidate. The proposal policy draws
+the next candidate with probabilities softmax(scale * cosine / temperature) over those not yet chosen (Plackett-Luce).
+It reads only the embeddings, so all variants have the same sequences.
 """
 
 import torch
@@ -18,7 +18,7 @@ RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:
-    """Write `candidates.parquet` with one row per query and sequence, and log statistics of the sequences."""
+    """Write a row per query and sequence to `candidates.parquet`, and log statistics of the sequences."""
     config, prepared = stage.config, load_prepared(stage.inputs["embed"])
     model, work = load_in_context_model(stage), Resumable(stage)
     numbers = prepared.numbers("train")
@@ -45,7 +45,6 @@ def run(stage: Stage) -> None:
 
 
 def _log(stage: Stage, correct: Tensor, methods: list[str], zero_shot: float) -> None:
-    """Log the share of right answers by method, and the shares of queries with only wrong or only right ones."""
     figures = {"candidates/zero_shot": zero_shot, "candidates/correct": correct.mean().item()}
     figures["candidates/all_wrong"] = (correct.sum(1) == 0).float().mean().item()
     figures["candidates/all_right"] = (correct.sum(1) == correct.shape[1]).float().mean().item()
@@ -61,9 +60,9 @@ def similarities(query: Tensor, candidates: Tensor) -> Tensor:
 
 
 def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
-    """Return the `width` most probable sequences that beam search finds, in decreasing order: (Q, width, shots).
+    """Return the `width` most probable sequences that beam search finds, the most probable first: (Q, width, shots).
 
-    Raises ValueError if the pool has fewer sequences than `width`.
+    logits: (Q, K), of a query's candidates. Raises ValueError if `width` exceeds the number of possible sequences.
     """
     count, size = logits.shape
     expanded = logits[:, None].expand(count, 1, size)
@@ -77,19 +76,20 @@ def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
         expanded = expanded.gather(1, origin[..., None].expand(-1, -1, size)).scatter(-1, pick[..., None], -torch.inf)
     if beams.shape[1] < width:
         raise ValueError(
-            f"proposals.beam {width} exceeds the {beams.shape[1]} sequences of {size} candidates; lower the beam"
+            f"proposals.beam {width} exceeds {beams.shape[1]}, the number of sequences that beam search finds among "
+            f"{size} candidates; lower proposals.beam"
         )
     return beams
 
 
 def sample(logits: Tensor, shots: int, generator: torch.Generator) -> Tensor:
-    """Draw one sequence (Q, shots) per query without replacement, by the Gumbel trick (arXiv 1903.06059)."""
+    """Return a sequence (Q, shots) per query, drawn without replacement by the Gumbel trick (arXiv 1903.06059)."""
     uniform = torch.rand(logits.shape, generator=generator).clamp(min=1e-12)
     return (logits - (-uniform.log()).log()).topk(shots, dim=1).indices
 
 
 def propose(cosines: Tensor, shots: int, settings: Proposals, seed: int) -> tuple[Tensor, list[str]]:
-    """Return proposed sequences (Q, N, shots) for cosines (Q, K), and the names of the N methods."""
+    """Return N sequences per query, (Q, N, shots), for cosines (Q, K), and the method that proposed each of the N."""
     generator = torch.Generator().manual_seed(seed)
     logits = settings.scale * cosines
     sequences, methods = [], []

@@ -16,29 +16,26 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Sizes(Strict):
-    """Queries per split.
+    """Numbers of queries, with which selectors are trained, compared (`per_shot`) and finally tested."""
 
-    Selectors learn on train, `per_shot` compares them on validation, and results are from test.
-    """
-
-    train: int = Field(default=1600, ge=1, description="Training queries.")
-    validation: int = Field(default=1000, ge=1, description="Validation queries.")
-    test: int = Field(default=2000, ge=1, description="Test queries.")
+    train: int = Field(default=1600, ge=1, description="Number of training queries.")
+    validation: int = Field(default=1000, ge=1, description="Number of validation queries.")
+    test: int = Field(default=2000, ge=1, description="Number of test queries.")
 
 
 class Concepts(Strict):
-    """Pairs of words of one concept, with the concept's label; only demonstrations show a query's mapping to labels."""
+    """Label a pair of words by their concept; each query has its own labels, which only the demonstrations show."""
 
     name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Number of concepts.")
     words: int = Field(default=8, ge=2, description="Words per concept.")
     labels: int = Field(default=8, ge=2, description="Number of labels, and of concepts in a query's pool.")
-    word_noise: Fraction = Field(default=0.15, description="Share of replaced words.")
-    label_noise: Fraction = Field(default=0.15, description="Share of random labels.")
-    concept_share: float = Field(default=0.1, ge=0, le=1, description="Cosine of two words of one concept.")
-    d_embedding: int = Field(default=64, ge=2, description="Embedding size.")
+    word_noise: Fraction = Field(default=0.15, description="Share of a demonstration's words that are drawn at random.")
+    label_noise: Fraction = Field(default=0.15, description="Share of demonstrations whose label is drawn at random.")
+    concept_share: float = Field(default=0.1, ge=0, le=1, description="Expected cosine of two words of one concept.")
+    d_embedding: int = Field(default=64, ge=2, description="Size of the embeddings that the selector reads.")
     sizes: Sizes = Field(default=Sizes(), description="Queries per split.")
-    candidates: int = Field(default=16, ge=2, description="Size of a query's pool.")
+    candidates: int = Field(default=16, ge=2, description="Number of demonstrations to choose from for each query.")
     seed: int = Field(default=0, ge=0, description="Seed of the queries, shared by all training seeds.")
 
     @model_validator(mode="after")
@@ -55,98 +52,104 @@ class TextQuestions(Strict):
     """
 
     name: Literal["text"]
-    sizes: Sizes = Field(default=Sizes(), description="Queries per split; the rest are demonstrations.")
-    candidates: int = Field(default=32, ge=2, description="Size of a query's pool.")
-    seed: int = Field(default=0, ge=0, description="Seed of split and pools.")
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; all other questions are demonstrations.")
+    candidates: int = Field(default=32, ge=2, description="Number of demonstrations to choose from for each query.")
+    seed: int = Field(default=0, ge=0, description="Seed of splits and demonstrations, shared by all training seeds.")
 
 
 class VisualQuestions(Strict):
     """Questions about images (OK-VQA, VQAv2), answered by an image-text model.
 
-    The asset `data` (kind vqa) is a folder with the official files. Demonstrations and the queries for training and
-    validation come from the training split; the test queries are the first of the evaluation split. Accuracy is the
-    official one: min(matches / 3, 1) over left-out annotators, after the official normalisation of answers.
+    The asset `data` (kind vqa) is a folder with the official files. Training queries, validation queries and
+    demonstrations are questions of the training split; the test queries are the first questions of the evaluation
+    split. Accuracy is the official VQA accuracy (`vqa_data.vqa_accuracy`).
     """
 
     name: Literal["vision"]
-    images: str = Field(default=".", min_length=1, description="Folder with the images, or with train2014, ...")
+    images: str = Field(default=".", min_length=1, description="Folder with the images, or with a subfolder per split.")
     instruction: str = Field(
         default="You answer questions about images with a single word or a short phrase.",
-        description="System turn; prepended to the first question if the template has none.",
+        description="System message; it precedes the first question if the chat template has no system message.",
     )
-    sizes: Sizes = Field(default=Sizes(), description="Queries per split; the rest are demonstrations.")
-    candidates: int = Field(default=64, ge=2, description="Size of a query's pool.")
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; other training questions are demonstrations.")
+    candidates: int = Field(default=64, ge=2, description="Number of demonstrations to choose from for each query.")
     max_new_tokens: int = Field(default=10, ge=1, description="Longest answer, in tokens.")
-    max_pixels: int = Field(default=200704, ge=784, description="Larger images are scaled down.")
-    correct_from: float = Field(default=0.5, gt=0, le=1, description="Accuracy from which `correct` is 1.")
+    max_pixels: int = Field(default=200704, ge=784, description="Number of pixels to which larger images are scaled.")
+    correct_from: float = Field(default=0.5, gt=0, le=1, description="Lowest VQA accuracy of a right answer.")
     dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Precision of the frozen models.")
-    seed: int = Field(default=0, ge=0, description="Seed of split and pools.")
+    seed: int = Field(default=0, ge=0, description="Seed of splits and demonstrations, shared by all training seeds.")
 
 
 class Learner(Strict):
-    """Small in-context learner of the task `concepts`, with one convolution and one attention block (Lfm2)."""
+    """Small in-context model of the task `concepts`: an Lfm2 with one convolution block and one attention block."""
 
     hidden: int = Field(default=64, ge=8, multiple_of=4, description="Hidden size.")
     feed_forward: int = Field(default=128, ge=8, description="Hidden size of the feed-forward layers.")
-    demonstrations: int = Field(default=12, ge=2, description="Demonstrations per training sequence.")
+    demonstrations: int = Field(default=12, ge=2, description="Number of word pairs in a training sequence.")
     steps: int = Field(default=500, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
-    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak learning rate.")
-    clean_share: Fraction = Field(default=0.6, description="Share of initial steps without noise.")
+    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak learning rate, reached after a tenth of the steps.")
+    clean_share: Fraction = Field(default=0.6, description="Share of the steps, from the first on, that have no noise.")
 
 
 class Proposals(Strict):
-    """Candidate sequences per query, drawn by similarity of the embeddings, without repeating a demonstration."""
+    """Sequences of demonstrations to score for each training query: by similarity to the query, and at random."""
 
-    beam: int = Field(default=1, ge=0, description="Number of most probable sequences, by beam search.")
+    beam: int = Field(default=1, ge=0, description="Number of sequences from beam search, the most probable ones.")
     temperatures: list[Annotated[float, Field(gt=0)]] = Field(
-        default=[2.0, 4.0, 8.0], description="One sampled sequence per temperature."
+        default=[2.0, 4.0, 8.0], description="Temperatures; one sequence is sampled at each."
     )
-    random: int = Field(default=4, ge=0, description="Number of uniformly drawn sequences.")
-    scale: float = Field(default=5.0, gt=0, description="Factor that turns the cosine into logits.")
+    random: int = Field(default=4, ge=0, description="Number of sequences that are drawn uniformly.")
+    scale: float = Field(default=5.0, gt=0, description="Factor by which cosine similarities become logits.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:
         number = self.beam + len(self.temperatures) + self.random
         if number < 2:
-            raise ValueError(f"a query gets {number} sequences instead of at least 2; raise beam or random")
+            raise ValueError(f"a query gets fewer than 2 sequences ({number}); raise beam or random")
         return self
 
 
 class Selector(Strict):
-    """The network that chooses the demonstrations."""
+    """Selector of a query's demonstrations."""
 
     kind: Literal["pointer", "random", "nearest"] = Field(
-        default="pointer", description="pointer is trained; random and nearest are baselines."
+        default="pointer", description="How to choose: by a trained network (pointer), at random, or by similarity."
     )
-    hidden: int = Field(default=48, ge=4, description="Hidden size.")
+    hidden: int = Field(default=48, ge=4, description="Hidden size; a multiple of heads.")
     layers: int = Field(default=1, ge=1, le=3, description="Number of cross-attention layers.")
-    heads: int = Field(default=4, ge=1, description="Number of attention heads; must divide hidden.")
+    heads: int = Field(default=4, ge=1, description="Number of attention heads.")
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.hidden % self.heads:
-            raise ValueError(f"heads {self.heads} does not divide hidden {self.hidden}; change one of them")
+            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}; change one of them")
         return self
 
 
 class Reward(Strict):
-    """Reward of a candidate sequence from correct, acc_score and the gain (docs/studies/demonstrations.md)."""
+    """Reward of a sequence for correctness (0 or 1), soft accuracy (0 to 1) and the answer's gain over zero-shot."""
 
-    mode: Mode = Field(default="legacy", description="Formula of the reward.")
+    mode: Mode = Field(default="legacy", description="Formula of the reward (docs/studies/demonstrations.md).")
     gain: Literal["probability", "nats"] = Field(
         default="probability",
-        description="Unit of the right answer's gain over zero-shot: probability (geometric mean over tokens) or mean "
-        "log-probability.",
+        description="Gain of the right answer over zero-shot: in its probability (geometric mean over tokens), or in "
+        "its mean log-probability (nats).",
     )
     info_weight: float = Field(default=1.0, ge=0, le=100, description="legacy: weight of the gain.")
-    correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of `correct`.")
-    hard_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `correct`.")
-    soft_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `acc_score`.")
-    alpha: Fraction = Field(default=0.5, description="hybrid, hybrid_separated: share of the gain.")
-    info_scale: float = Field(default=10.0, gt=0, description="hybrid: scale of the gain, min(1, info_scale * gain).")
+    correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of correctness.")
+    hard_weight: float = Field(
+        default=1.0, ge=0, le=100, description="Weight of correctness; twice that in hard_plus_soft_v2 and separated."
+    )
+    soft_weight: float = Field(
+        default=1.0, ge=0, le=100, description="Weight of soft accuracy, except in legacy, hybrid and hybrid_separated."
+    )
+    alpha: Fraction = Field(
+        default=0.5, description="hybrid, hybrid_separated: weight of the gain; correctness has 1 - alpha."
+    )
+    info_scale: float = Field(default=10.0, gt=0, description="hybrid: factor of the gain, which is then cut off at 1.")
     info_floor: float | None = Field(
-        default=None, le=0, description="hybrid: lower bound of the scaled gain; null: no bound."
+        default=None, le=0, description="hybrid: lower bound of the gain after info_scale; null: no bound."
     )
 
     @model_validator(mode="after")
@@ -156,7 +159,7 @@ class Reward(Strict):
         return self
 
     def without_effect(self) -> dict[str, str]:
-        """Return the keys that the formula of the reward mode does not use, with the reason."""
+        """Return {key: reason} of the keys without effect on the reward."""
         used = {
             "legacy": {"gain", "info_weight", "correct_weight"},
             "hybrid": {"gain", "alpha", "info_scale", "info_floor"},
@@ -171,33 +174,35 @@ class Reward(Strict):
 class Rce(Strict):
     """Reward-weighted cross-entropy, with weights `softmax(reward / tau)` over a query's sequences."""
 
-    epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the training queries, after best_epochs.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
     weights: Literal["reward", "position", "best"] = Field(
         default="reward",
-        description="Weights by reward; position: by rank in the query, ties broken by place; best: only the best "
-        "sequence counts, without tau.",
+        description="Weights by reward, by the reward's rank in the query with ties broken by position (position), or "
+        "for the best sequence alone (best), for which tau has no effect.",
     )
     best_epochs: Annotated[int, Absent(0)] = Field(
-        default=0, ge=0, description="Number of first epochs, which imitate only the best sequence."
+        default=0, ge=0, description="Number of additional epochs at the start that imitate only the best sequence."
     )
-    tau_start: float = Field(default=2.0, gt=0, description="First temperature of the weights.")
-    tau_end: float = Field(default=0.5, gt=0, description="Last temperature; it changes linearly.")
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the remaining candidates.")
+    tau_start: float = Field(default=2.0, gt=0, description="Temperature tau at the first step.")
+    tau_end: float = Field(default=0.5, gt=0, description="Temperature tau at the last step; it changes linearly.")
+    label_smoothing: float = Field(
+        default=0.1, ge=0, lt=1, description="Share of a target that is spread over all candidates not chosen before."
+    )
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
 
 class Grpo(Strict):
     """Clipped policy gradient on the sequences that RCE imitates, with a KL to the RCE policy."""
 
-    enabled: bool = Field(default=True, description="Whether the stage runs; false: training stops after RCE.")
+    enabled: bool = Field(default=True, description="Whether GRPO runs; false: training stops after RCE.")
     advantage: Literal["zscore", "centred", "rank", "position"] = Field(
         default="zscore",
-        description="Within a query: z-scores, differences from the mean (centred), or ranks with ties shared (rank) "
-        "or broken by place (position).",
+        description="Advantage of a sequence within its query: the reward's z-score (zscore), its difference from the "
+        "mean (centred), or its rank, where equal rewards share a rank (rank) or are ranked by position (position).",
     )
-    epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the training queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=1e-3, gt=0, le=1, description="Learning rate.")
     clip_low: float = Field(
@@ -207,12 +212,12 @@ class Grpo(Strict):
         default=0.2, gt=0, lt=1, description="How far above 1 the ratio to the old policy may go before it is clipped."
     )
     kl_coef: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL to the RCE policy.")
-    advantage_clip: float = Field(default=5.0, gt=0, description="Bound of the advantages.")
+    advantage_clip: float = Field(default=5.0, gt=0, description="Magnitude to which larger advantages are clipped.")
     min_positive_ratio: Fraction | None = Field(
-        default=None, description="Queries with a smaller share of positives give no loss; null: all queries do."
+        default=None, description="Smallest share of positive sequences at which a query is used; null: all are used."
     )
     positive_threshold: float | None = Field(
-        default=None, description="Reward above which a sequence is positive; null: right sequences are positive."
+        default=None, description="Reward above which a sequence is positive; null: sequences with a right answer are."
     )
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
@@ -221,27 +226,28 @@ class DemonstrationsConfig(Strict):
     """Everything that a variant of `demonstrations` may change."""
 
     task: Annotated[Concepts | TextQuestions | VisualQuestions, Field(discriminator="name")] = Field(
-        default=Concepts(name="concepts"), description="Questions and in-context model."
+        default=Concepts(name="concepts"), description="Questions, and the in-context model that answers them."
     )
-    model: Asset | None = Field(default=None, description="(Vision-)language model; null for concepts.")
-    embedder: Asset | None = Field(default=None, description="CLIP model for task vision.")
-    data: Asset | None = Field(default=None, description="File of questions; null for the task `concepts`.")
-    learner: Learner = Field(default=Learner(), description="In-context model of task concepts.")
-    shots: int = Field(default=4, ge=1, le=32, description="Largest number of shots evaluated.")
+    model: Asset | None = Field(default=None, description="In-context model of task text or vision; otherwise null.")
+    embedder: Asset | None = Field(default=None, description="CLIP model of task vision; null for other tasks.")
+    data: Asset | None = Field(default=None, description="Questions (task text) or VQA folder (vision); or else null.")
+    learner: Learner = Field(default=Learner(), description="In-context model of task concepts, which is trained.")
+    shots: int = Field(default=4, ge=1, le=32, description="Largest number of demonstrations in the evaluation.")
     train_shots: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=1, le=32, description="Length of training sequences; null: `shots`."
+        default=None, ge=1, le=32, description="Number of demonstrations in a training sequence; null: `shots`."
     )
-    proposals: Proposals = Field(default=Proposals(), description="Candidate sequences.")
+    proposals: Proposals = Field(default=Proposals(), description="Sequences to score for each training query.")
     score_batch: int = Field(default=512, ge=1, description="Prompts per batch of the in-context model.")
-    selector: Selector = Field(default=Selector(), description="The network that chooses the demonstrations.")
-    reward: Reward = Field(default=Reward(), description="Reward of a candidate sequence.")
-    rce: Rce = Field(default=Rce(), description="First training stage.")
-    grpo: Grpo = Field(default=Grpo(), description="Second training stage.")
+    selector: Selector = Field(default=Selector(), description="Selector, which chooses the demonstrations.")
+    reward: Reward = Field(default=Reward(), description="Reward of a sequence.")
+    rce: Rce = Field(default=Rce(), description="First training stage of the selector, imitation.")
+    grpo: Grpo = Field(default=Grpo(), description="Second training stage of the selector, reinforcement.")
     per_shot: list[Mode] = Field(
         default=[],
-        description="Modes with one selector each; for each number of shots, the best selector on validation is used.",
+        description="Reward modes that each train a selector; for each number of shots, the evaluation uses the one "
+        "that is best on validation. Empty: reward.mode alone.",
     )
-    checkpoint_every: int = Field(default=2, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
+    checkpoint_every: int = Field(default=2, ge=1, description="Epochs between checkpoints (`learner`: tens of steps).")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -269,7 +275,7 @@ class DemonstrationsConfig(Strict):
                 self.rce.weights == "best" and self.rce.best_epochs > 0,
                 "rce.best_epochs has no effect with rce.weights best; set rce.best_epochs to 0 and raise rce.epochs",
             ),
-            (len(self.per_shot) == 1, "per_shot compares modes; list at least two modes, or none"),
+            (len(self.per_shot) == 1, "per_shot has only one mode; list at least two, or none"),
             (len(set(self.per_shot)) != len(self.per_shot), "a mode occurs twice in per_shot; list each mode once"),
             (
                 bool(self.per_shot) and self.selector.kind != "pointer",
@@ -277,8 +283,8 @@ class DemonstrationsConfig(Strict):
             ),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
-                "reward has no effect with per_shot, whose modes have default weights, or without a trained selector; "
-                "leave reward out",
+                "reward cannot be combined with per_shot, whose modes have default weights, or with an untrained "
+                "selector; leave reward out",
             ),
         ]
         for wrong, problem in problems:
@@ -299,7 +305,7 @@ class DemonstrationsConfig(Strict):
             keys |= dict.fromkeys(others, "grpo.enabled is false")
         if self.selector.kind != "pointer":
             others = [f"selector.{field}" for field in Selector.model_fields if field != "kind"]
-            keys |= dict.fromkeys(others, f"selector.kind {self.selector.kind} is not trained")
+            keys |= dict.fromkeys(others, f"selector.kind is {self.selector.kind}, which is not trained")
         if self.task.name != "concepts":
-            keys["learner"] = "the in-context model is `model`"
+            keys["learner"] = f"the task {self.task.name} has a pretrained model"
         return keys

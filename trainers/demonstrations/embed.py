@@ -12,7 +12,7 @@ RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:
-    """Write embeddings, pools, names and splits in the form of `prepared.py`."""
+    """Write embeddings, pools, names and splits to the files that `load_prepared` reads."""
     model = load_in_context_model(stage)
     division = model.divide()
     names = [model.names[item] for item in division.queries]
@@ -32,4 +32,5 @@ def run(stage: Stage) -> None:
         division.splits,
     )
     save_prepared(stage.out, prepared)
-    stage.log.info("%d queries, %d demonstrations, pools of %d", len(queries), len(demonstrations), prepared.candidates)
+    numbers = len(queries), len(demonstrations), prepared.candidates
+    stage.log.info("queries: %d, demonstrations: %d, candidates per query: %d", *numbers)

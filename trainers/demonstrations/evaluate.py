@@ -1,7 +1,7 @@
 """Stage `evaluate` of study `demonstrations`: accuracy after 1 to S chosen demonstrations.
 
-The first k choices of a selector are its k-shot choice. Selectors are compared on the validation split; the test split
-is used only for the final results. docs/studies/metrics/demonstrations.md defines the metrics.
+With k shots, the demonstrations are a selector's first k choices. Selectors are compared on the validation split; only
+the final results are from the test split. docs/studies/metrics/demonstrations.md defines the metrics.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def run(stage: Stage) -> None:
     chosen = {k: max(selectors, key=lambda mode: accuracy[mode][k]) for k in shots}  # the first of equals
     if len(selectors) > 1:
         write_json(stage.out / CHOICES, {"chosen": chosen, "validation": accuracy})
-        stage.log.info("the best modes on the validation split by number of shots are %s", chosen)
+        stage.log.info("best reward mode on the validation split for each number of shots: %s", chosen)
     _report(stage, {k: validation[chosen[k]][k] for k in shots}, "validation")
     choices = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
     test = {k: measure(choices[chosen[k]][:, :k], "test", f"test {k}") for k in shots}
@@ -60,7 +60,7 @@ def run(stage: Stage) -> None:
 def _samples(
     model: InContextModel, prepared: Prepared, scores: dict[int, Scores], choices: dict[int, Tensor]
 ) -> Iterator[Row]:
-    """Yield test queries with their chosen demonstrations, in the chosen order, and the model's answers."""
+    """Yield a row per quoted test query and number of shots, with the chosen demonstrations and the model's answer."""
     numbers = prepared.numbers("test")
     names = [prepared.names[number] for number in prepared.splits["test"]]
     kept = some_items(names, MOST_ITEMS // 2)  # every query occurs in every subset
@@ -88,7 +88,7 @@ def _samples(
 
 
 def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
-    """Return the choices (N, S) of the variant's selector, trained with `mode`, for the N queries of a split."""
+    """Return the choices (N, S) for the N queries of a split. mode: reward mode of the selector, if it is trained."""
     config, numbers = stage.config, prepared.numbers(split)
     if config.selector.kind == "random":
         generator = torch.Generator().manual_seed(2 * (stage.seed or 0) + (split == "test"))
@@ -114,8 +114,8 @@ def _report(stage: Stage, scores: dict[int, Scores], split: str) -> None:
 def _save_items(stage: Stage, prepared: Prepared, scores: dict[int, Scores], clusters: Sequence[str] | None) -> None:
     """Write the test queries' values by number of shots to `items.parquet`.
 
-    clusters: cluster of each item of the in-context model; None: each query is a cluster, because its values at all
-    numbers of shots share their noise.
+    clusters: cluster of each item of the in-context model; None: each query is a cluster, which holds its values for
+    all numbers of shots.
     """
     queries = [prepared.names[number] for number in prepared.splits["test"]]
     items = prepared.query_items[prepared.numbers("test")].tolist()

@@ -1,4 +1,4 @@
-"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the sequences of RCE, without transformers."""
+"""Stage `grpo` of study `demonstrations`: train the RCE policy further on the same sequences."""
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ def run(stage: Stage) -> None:
     """Train the selectors of the stage `rce` further, or copy them unchanged if GRPO is not enabled."""
     config, modes = stage.config, trained_on(stage.config)
     if not modes:
-        stage.log.info("the selector %s is a baseline, so nothing is trained", config.selector.kind)
+        stage.log.info("selector.kind is %s, a baseline, so nothing is trained", config.selector.kind)
         return
     data = load_training_data(stage)
 
@@ -48,17 +48,13 @@ def run(stage: Stage) -> None:
 
 
 def _advantages(stage: Stage, rewards: Tensor) -> Tensor:
-    """Return the clipped advantages (Q, N) of all sequences."""
     bound = stage.config.grpo.advantage_clip
     advantages: Tensor = stage.parts["advantages"](rewards)
     return advantages.clamp(-bound, bound)
 
 
 class _Loss:
-    """GRPO loss of a batch of queries.
-
-    The reference is the RCE policy; the old policy is the policy before the epoch.
-    """
+    """GRPO loss of a batch of queries; the reference is the RCE policy, and the old policy is that before the epoch."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data

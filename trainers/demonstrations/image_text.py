@@ -1,6 +1,6 @@
 """Image-text models of transformers: prompts in their chat template, generated answers and log-probabilities.
 
-The code does not depend on the family of models: the processor makes the tokens of images, the template those of turns.
+The code works for any model family, because the model's processor encodes images and its chat template encodes turns.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from trainers.models.causal import refuse_pickles
 
 @dataclass(frozen=True)
 class Turn:
-    """One question about an image with its answer, which is empty in the last turn of a prompt."""
+    """Question about an image, with its answer, which is empty in the last turn of a prompt."""
 
     image: Image.Image
     question: str
@@ -43,10 +43,7 @@ class ImageTextModel:
         self.keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def _takes_system(self) -> bool:
-        """Return whether the template renders a system turn.
-
-        If not, the system text is put before the first question.
-        """
+        """Return whether the template renders a system message; otherwise its text precedes the first question."""
         messages = self._messages([("?", "")], system_turn=True)
         try:
             return self.system in self._rendered(messages, open_answer=True)
@@ -54,7 +51,7 @@ class ImageTextModel:
             return False
 
     def _ends(self) -> list[int]:
-        """Return the tokens that end an answer: the model's, and the special token that the template puts after it."""
+        """Return the tokens that end an answer: the model's end tokens, and a special token of the template if any."""
         ends = self.model.generation_config.eos_token_id
         tokens = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
         _, rest = self._gold("answer")
@@ -63,7 +60,7 @@ class ImageTextModel:
         return sorted(number for number in tokens if number is not None)
 
     def _messages(self, turns: Sequence[tuple[str, str]], *, system_turn: bool) -> list[dict[str, Any]]:
-        """Return (question, answer) turns as a chat; empty answers are left out."""
+        """Return (question, answer) turns as a chat, without the empty answers."""
         messages: list[dict[str, Any]] = []
         if system_turn:
             messages.append({"role": "system", "content": [{"type": "text", "text": self.system}]})
@@ -76,18 +73,17 @@ class ImageTextModel:
         return messages
 
     def prompt(self, turns: Sequence[tuple[str, str]]) -> str:
-        """Return the text of a prompt, up to the start of the last answer."""
+        """Return the text of a chat up to the start of the answer to the last question."""
         return self._rendered(self._messages(turns, system_turn=self.system_turn), open_answer=True)
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]], *, open_answer: bool) -> str:
-        """Return the text of a chat in the processor's template."""
         template = self.processor.chat_template
         return self.tokenizer.apply_chat_template(
             messages, chat_template=template, add_generation_prompt=open_answer, tokenize=False
         )
 
     def _gold(self, answer: str) -> tuple[str, str]:
-        """Return an answer as the template renders it after the prompt, with its spaces, and the text that follows."""
+        """Return an answer as rendered after the prompt, with leading spaces, and the template's text that follows."""
         messages = self._messages([("?", answer)], system_turn=self.system_turn)
         rendered = self._rendered(messages, open_answer=False)
         start = self.prompt([("?", "")])
@@ -98,7 +94,7 @@ class ImageTextModel:
         return rest[:end], rest[end:]
 
     def inputs(self, chats: Sequence[Sequence[Turn]]) -> dict[str, Tensor]:
-        """Return the model's inputs for a batch of chats that end in a question, padded on the left."""
+        """Return the model's inputs for a batch of chats, each of which ends in a question; padding is on the left."""
         texts = [self.prompt([(turn.question, turn.answer) for turn in chat]) for chat in chats]
         images = [[turn.image for turn in chat] for chat in chats]
         # If the template writes the first token itself, the tokenizer must not add another one.
@@ -112,7 +108,7 @@ class ImageTextModel:
 
     @torch.no_grad()
     def answers(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> list[str]:
-        """Return the first lines of the greedy answers to a batch of inputs."""
+        """Return the first line of each greedy answer to a batch of inputs."""
         output = self.model.generate(
             **inputs,
             max_new_tokens=max_new_tokens,
@@ -125,7 +121,7 @@ class ImageTextModel:
 
     @torch.no_grad()
     def gold_logps(self, inputs: Mapping[str, Tensor], answers: Sequence[str]) -> Tensor:
-        """Return the mean log-probability per token (B,), in nats, of each right answer after its prompt."""
+        """Return the mean log-probability per token (B,), in nats, of B answers, each after its prompt in `inputs`."""
         rows = [self.tokenizer(self._gold(text)[0], add_special_tokens=False)["input_ids"] for text in answers]
         longest = max(map(len, rows))
         device, pad = self.model.device, self.tokenizer.pad_token_id
@@ -140,7 +136,7 @@ class ImageTextModel:
 
 
 def _extended(name: str, value: Tensor, tokens: Tensor, kept: Tensor, start: int) -> Tensor:
-    """Return the model input `name` of prompts, which have `start` tokens, extended by the answers' tokens."""
+    """Return the model input `name` of prompts, which have `start` tokens, extended for the answers' tokens."""
     if name == "input_ids":
         return torch.cat([value, tokens], dim=1)
     if name == "attention_mask":
@@ -154,7 +150,7 @@ def _extended(name: str, value: Tensor, tokens: Tensor, kept: Tensor, start: int
 def load_image_text(folder: Path, *, dtype: torch.dtype, device: str, system: str) -> ImageTextModel:
     """Return the frozen image-text model in a folder.
 
-    Raises ValueError if its weights are pickled, if it is not an image-text model, or if it has no chat template.
+    Raises ValueError if its weights are pickled, or if it has no image-text processor or no chat template.
     """
     refuse_pickles(folder)
     processor = load_processor(folder)
@@ -167,7 +163,10 @@ def load_image_text(folder: Path, *, dtype: torch.dtype, device: str, system: st
 
 
 def load_processor(folder: Path) -> Any:
-    """Return the processor in a folder, without its video processor if torchvision is not installed."""
+    """Return the processor in a folder, without its video processor if torchvision is not installed.
+
+    Raises ValueError if the model has no image-text processor.
+    """
     if is_torchvision_available():
         return AutoProcessor.from_pretrained(folder)
     config = AutoConfig.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Interface of in-context models, and batched passes over their items; modules `in_context_<task>` implement it."""
+"""Interface of in-context models, which the modules `in_context_<task>` implement, and batched passes over items."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,17 +20,17 @@ Results = tuple[Tensor, Sequence[str]]  # numbers (B, C) of B rows, and a text f
 
 @dataclass(frozen=True)
 class Division:
-    """Division of an in-context model's items, which are numbers, into queries and candidate demonstrations."""
+    """Division of an in-context model's items into queries and demonstrations; items are numbers."""
 
     queries: Sequence[int]  # (Q,) items
     splits: Mapping[str, range]  # indices into `queries` of train, validation and test
     demonstrations: Sequence[int]  # (D,) items
-    pools: Tensor  # (Q, K) int64: pointer p of query q stands for demonstrations[pools[q, p]]
+    pools: Tensor  # (Q, K) int64; pointer p of query q is demonstrations[pools[q, p]]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of a batch of queries, each answered after some demonstrations; all tensors are (B,) float32."""
+    """Scores of the answers to B queries, each given after some demonstrations; all tensors are (B,) float32."""
 
     correct: Tensor  # 1 or 0
     acc_score: Tensor  # soft accuracy in [0, 1]
@@ -43,7 +43,7 @@ _NUMBERS = ("correct", "acc_score", "gold_logp", "accuracy")
 
 
 class InContextModel(Protocol):
-    """Frozen model that answers queries after demonstrations; queries and demonstrations are numbers of items."""
+    """Frozen model that answers queries after demonstrations, both of which are given as numbers of items."""
 
     names: Sequence[str]  # names of the items
     clusters: Sequence[str] | None  # cluster of each item, whose items tend to be right or wrong together
@@ -53,19 +53,19 @@ class InContextModel(Protocol):
         ...
 
     def embed(self, items: Tensor) -> Tensor:
-        """Return embeddings (B, d) of the inputs, without answers, of items (B,)."""
+        """Return the embeddings (B, d) of items (B,), without their answers."""
         ...
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Return the scores of answers to queries (B,) after demonstrations (B, S); S = 0 is zero-shot."""
+        """Return the scores of the answers to queries (B,) after demonstrations (B, S); S may be 0 (zero-shot)."""
         ...
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the question and answer of each item as text, as demonstrations show them."""
+        """Return (question, answer) of each item as text, with the answer that demonstrations show."""
         ...
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the right answers to queries as texts."""
+        """Return the right answer to each query as text."""
         ...
 
 
@@ -77,7 +77,7 @@ def load_in_context_model(stage: Stage) -> InContextModel:
 
 
 def consecutive_splits(sizes: Sizes) -> dict[str, range]:
-    """Return consecutive ranges for train, validation and test."""
+    """Return {split: range} with consecutive ranges for train, validation and test."""
     splits, start = {}, 0
     for name in SPLITS:
         length = getattr(sizes, name)
@@ -89,11 +89,11 @@ def consecutive_splits(sizes: Sizes) -> dict[str, range]:
 def divide_questions(
     training: Sequence[int], test: Sequence[int] | None, *, sizes: Sizes, candidates: int, seed: int
 ) -> Division:
-    """Draw training and validation queries from the items `training`; the other items become demonstrations.
+    """Draw training and validation queries from the items `training`, whose other items become demonstrations.
 
-    Each query has its own pool of `candidates` (K) distinct demonstrations, drawn uniformly. The test queries are the
-    first `sizes.test` items of `test`; if it is None, they are drawn from `training` as well. Raises ValueError, with
-    the key to change, if there are too few questions.
+    The test queries are the first items of `test`; if that is None, they are drawn from `training` too. Each query gets
+    its own pool of `candidates` (K) distinct demonstrations, drawn uniformly. Raises ValueError if there are too few
+    questions.
     """
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(seed)).tolist()
     drawn = [training[place] for place in order]
@@ -102,12 +102,12 @@ def divide_questions(
     if len(rest) < candidates:
         raise ValueError(
             f"data: task.sizes leaves {len(rest)} of {len(drawn)} questions as demonstrations, fewer than "
-            f"task.candidates {candidates}; lower one of them"
+            f"task.candidates {candidates}; lower task.sizes or task.candidates"
         )
     if test is not None:
         if len(test) < sizes.test:
             raise ValueError(
-                f"data: task.sizes.test {sizes.test} exceeds the {len(test)} test questions; lower the size"
+                f"data: task.sizes.test {sizes.test} exceeds {len(test)}, the number of test questions; lower the size"
             )
         queries = [*queries, *test[: sizes.test]]
     generator = torch.Generator().manual_seed(seed)
@@ -116,10 +116,10 @@ def divide_questions(
 
 
 class Resumable:
-    """Runs passes over many rows in batches; a checkpoint holds the finished rows of each pass by its name.
+    """Passes over many rows in batches, which continue from a checkpoint after the stage is killed.
 
-    Batches begin at multiples of the batch size, also after a kill, so that padding, and with it every bit, is the
-    same. Ranks have whole models and take turns with the batches.
+    Batches begin at multiples of the batch size after a restart too, so that padding, and with it every result, is
+    bit-identical. Each rank has the whole model and runs some of the batches.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -132,13 +132,11 @@ class Resumable:
         self.saved = time.monotonic()
 
     def rows(self, name: str, count: int, work: Callable[[Tensor], Results]) -> Tensor:
-        """Return the results (count, C), float32, of `work` for the rows 0 to count - 1, with a last column for texts.
+        """Return the results of `work` for the rows 0 to count - 1 as a float32 table of `count` rows.
 
-        That column has indices into `self.texts`, which is in the checkpoint too; there are far fewer texts than the 16
-        million whole numbers of float32.
-
-        name: name of the pass, unique in the stage. work: takes row numbers (B,), returns numbers (B, C) on the CPU and
-        texts. If memory runs out, it is called again with fewer rows.
+        name: name of the pass, unique in the stage. work: takes row numbers (B,) and returns numbers (B, C) on the CPU,
+        and a text per row or none. If memory runs out, it is called again with fewer rows. With texts, the table has an
+        additional last column with their indices in `self.texts`, which float32 holds exactly up to 16 million.
         """
         ranks = self.stage.ranks
         tables = [self.done[name]] if name in self.done else []
@@ -165,7 +163,7 @@ class Resumable:
         return self.done[name]
 
     def _table(self, values: Tensor, texts: Sequence[str]) -> Tensor:
-        """Return values (B, C); if there are texts, their indices are appended as a last column."""
+        """Return values (B, C), with the indices of the texts as an additional last column if there are texts."""
         if not texts:
             return values
         for text in texts:
@@ -178,9 +176,9 @@ class Resumable:
 def score_pointers(
     model: InContextModel, prepared: Prepared, queries: Tensor, pointers: Tensor, *, work: Resumable, name: str
 ) -> Scores:
-    """Return the scores of pointer sequences (B, S) into the pools of the queries (B,) of `prepared`.
+    """Return the scores of queries (B,) of `prepared` after the demonstrations at `pointers` (B, S) in their pools.
 
-    name: name of this pass in the checkpoint and the progress.
+    name: name of this pass in the checkpoint and in the progress messages.
     """
     demonstrations = prepared.demonstration_items[prepared.pools[queries[:, None], pointers]]
     items = prepared.query_items[queries]

@@ -15,7 +15,7 @@ from trainers.demonstrations.in_context import Division, Scores, consecutive_spl
 
 @dataclass(frozen=True)
 class Sequences:
-    """N sequences of T word pairs: words (N, T, 2); shown label, right label (gold) and concept, (N, T) each."""
+    """N sequences of T word pairs: words (N, T, 2), and shown label, right label (gold) and concept, (N, T) each."""
 
     words: Tensor
     shown: Tensor
@@ -24,20 +24,20 @@ class Sequences:
 
 
 def vocabulary(task: Concepts) -> int:
-    """Return the size of the vocabulary of words and labels."""
+    """Return the number of tokens: one for each word and label."""
     return task.concepts * task.words + task.labels
 
 
 def first_label(task: Concepts) -> int:
-    """Return the token of label 0, the first after the words."""
+    """Return the token of label 0; the tokens of words come first."""
     return task.concepts * task.words
 
 
 def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *, clean: int = 0) -> Sequences:
     """Return random sequences of word pairs, each with its own random mapping of concepts to labels.
 
-    places: (N, T) int64, the index among the sequence's concepts of each pair. clean: number of first pairs without
-    word noise.
+    places: (N, T) int64, each pair's concept as an index into the concepts of its sequence. clean: number of pairs at
+    the start of a sequence that have no word noise.
     """
     count, length = places.shape
     order = torch.rand(count, task.concepts, generator=generator).argsort(1)[:, : task.labels]
@@ -54,7 +54,7 @@ def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *
 
 
 def draw_queries(task: Concepts) -> Sequences:
-    """Return all queries with their pools: pair 0 is the query, and pairs 1 to K are the query's candidates."""
+    """Return a sequence for each query: pair 0 is the query, and pairs 1 to K are its candidate demonstrations."""
     generator = torch.Generator().manual_seed(task.seed)
     count = task.sizes.train + task.sizes.validation + task.sizes.test
     places = torch.arange(task.candidates) % task.labels
@@ -64,7 +64,7 @@ def draw_queries(task: Concepts) -> Sequences:
 
 
 def word_embeddings(task: Concepts) -> Tensor:
-    """Return random embeddings (words, d) with expected cosine `concept_share` between words of one concept."""
+    """Return random embeddings (words, d); two words of a concept have the expected cosine `concept_share`."""
     generator = torch.Generator().manual_seed(task.seed + 1)
     centres = torch.randn(task.concepts, task.d_embedding, generator=generator).repeat_interleave(task.words, 0)
     vectors = torch.randn(task.concepts * task.words, task.d_embedding, generator=generator)
@@ -75,7 +75,7 @@ FOLDER = "learner"  # subfolder of the stage `learner` with its weights
 
 
 class ConceptModel:
-    """In-context model of the task `concepts`: the trained learner and the task's queries."""
+    """In-context model of the task `concepts`: the trained Lfm2 and the task's queries."""
 
     def __init__(self, task: Concepts, model: Lfm2ForCausalLM, device: str) -> None:
         self.task, self.model, self.device = task, model.to(device).eval().requires_grad_(False), device
@@ -86,22 +86,19 @@ class ConceptModel:
         self.clusters = None  # the task has no other concepts than these, so they are not a sample
 
     def divide(self) -> Division:
-        """Return all queries, each with its own candidates."""
+        """Return the queries of all splits, each with its own candidates."""
         pools = torch.arange(self.count * self.task.candidates).view(self.count, self.task.candidates)
         splits = consecutive_splits(self.task.sizes)
         return Division(range(self.count), splits, range(self.count, len(self.names)), pools)
 
     def embed(self, items: Tensor) -> Tensor:
-        """Return the mean word embeddings (B, d) of queries and demonstrations, without labels.
-
-        They are independent of the learner, as CLIP's are of a language model.
-        """
+        """Return the mean embedding of each item's two words, (B, d), which does not depend on the trained model."""
         words = self.queries.words
         rows = torch.cat([words[:, 0], words[:, 1:].flatten(0, 1)])
         return word_embeddings(self.task)[rows[items]].mean(1)
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Return the scores of queries (B,) after demonstrations (B, S); acc_score is the right label's probability."""
+        """Return the scores of the answers; acc_score is the right label's probability."""
         first, drawn = first_label(self.task), self.queries
         words, shown = drawn.words[:, 1:].flatten(0, 1), drawn.shown[:, 1:].flatten(0, 1)
         demonstrations = demonstrations - self.count
@@ -118,7 +115,7 @@ class ConceptModel:
         return Scores(correct, gold_logp.exp(), gold_logp, correct, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the two words of each item, by concept and number, and the shown label."""
+        """Return the two words of each item, such as `concept 3 word 5`, and the shown label."""
         numbers = torch.tensor(items, dtype=torch.int64)
         candidates = (numbers - self.count).clamp(min=0)  # of the demonstrations, each a candidate of one query
         is_query = numbers < self.count
@@ -134,11 +131,11 @@ class ConceptModel:
         ]
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the right labels of queries."""
+        """Return the right label of each query."""
         return [f"label {label}" for label in self.queries.gold[torch.tensor(queries), 0].tolist()]
 
 
 def load(task: Concepts, assets: Mapping[str, Path], learner: Path, device: str) -> ConceptModel:
-    """Return the in-context model with the weights in the folder `learner`."""
+    """Return the model with the weights that the stage `learner` wrote to the folder `learner`."""
     disable_progress_bar()
     return ConceptModel(task, Lfm2ForCausalLM.from_pretrained(learner / FOLDER, use_safetensors=True), device)

@@ -1,7 +1,7 @@
 """The in-context model of task `text`: any causal language model on multiple-choice questions.
 
-A prompt is the demonstrations, each with its right option in words, then the question; an option is the answer when its
-text has the highest mean log-probability per token (as `acc_norm` of lm-evaluation-harness, but per token).
+A prompt is the demonstrations, each with the text of its right option, and then the question. The answer is the option
+whose text has the highest mean log-probability per token (like `acc_norm` of lm-evaluation-harness, but per token).
 """
 
 import inspect
@@ -33,11 +33,11 @@ class Question:
     answer: int
 
     def demonstration(self) -> str:
-        """Return the text of the question with its answer."""
+        """Return the question with its answer, as it is shown before other questions."""
         return f"{self.prompt()} {self.options[self.answer]}\n\n"
 
     def prompt(self) -> str:
-        """Return the text of the question without its answer."""
+        """Return the question up to the start of the answer."""
         return f"Question: {self.text}\nAnswer:"
 
 
@@ -57,23 +57,20 @@ class TextModel:
         self.last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
     def divide(self) -> Division:
-        """Return the queries of all splits; all other questions in the file are demonstrations."""
+        """Return the queries of all splits; the other questions of the file are demonstrations."""
         task, items = self.task, range(len(self.questions))
         return divide_questions(items, None, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
     @torch.no_grad()
     def embed(self, items: Tensor) -> Tensor:
-        """Return the mean last hidden states (B, d) of the questions without their answers."""
+        """Return each question's mean last hidden state, (B, d)."""
         tokens, mask = self._padded([self._tokens(self.questions[item].text) for item in items.tolist()], left=True)
         inputs = self._inputs(tokens, mask)
         hidden = self.model.base_model(**inputs, use_cache=False).last_hidden_state.float()
         return ((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).cpu()
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Return the scores of queries (B,) after demonstrations (B, S).
-
-        acc_score is the right option's share of exp(mean log-probability).
-        """
+        """Return the scores of the answers; acc_score is a softmax of the options' mean log-probabilities."""
         questions = [self.questions[item] for item in queries.tolist()]
         prompts = [
             "".join(self.questions[item].demonstration() for item in chosen) + question.prompt()
@@ -90,20 +87,20 @@ class TextModel:
         return Scores(correct, acc_score, gold_logp, accuracy, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the questions with their options, and the right options."""
+        """Return each question with its options, and its right option."""
         questions = [self.questions[item] for item in items]
         prompts = ["\n".join([one.text, *(f"- {option}" for option in one.options)]) for one in questions]
         return list(zip(prompts, self.right_answers(items), strict=True))
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the right options of queries."""
+        """Return the right option of each query."""
         return [self.questions[item].options[self.questions[item].answer] for item in queries]
 
     @torch.no_grad()
     def option_logps(self, prompts: Sequence[str], options: Sequence[Sequence[str]]) -> list[Tensor]:
-        """Return a tensor (options,) per prompt, with the mean log-probability per token of each option.
+        """Return a tensor (options,) per prompt: the mean log-probability per token of each option, in nats.
 
-        The model reads each prompt once, padded on the left; the caches are then repeated for the options.
+        The model reads each prompt once; its cache is then repeated for the options.
         """
         tokens, mask = self._padded([self._tokens(prompt) for prompt in prompts], left=True)
         texts = [
@@ -126,7 +123,7 @@ class TextModel:
         return list(((logps * kept).sum(1) / kept.sum(1)).cpu().split(counts))
 
     def _inputs(self, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Return the model's arguments for tokens (B, T), the last T of the positions in `mask` (B, L)."""
+        """Return the model's arguments for tokens (B, T), which are at the last T positions of `mask` (B, L)."""
         inputs = {"input_ids": tokens, "attention_mask": mask}
         if self.positions:
             inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
@@ -143,9 +140,10 @@ class TextModel:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Return the questions of a JSON-lines file with question, options (one per line, "A. ...") and answer.
+    """Return the questions of a JSON-lines file whose lines have the texts `question`, `options` and `answer`.
 
-    Raises ValueError, with file and line, if a key is missing or the answer is not an option.
+    `options` has a line for each option, which may begin with a letter as in "A. ...". Raises ValueError, with file and
+    line, if a text is missing or the answer is not an option.
     """
     questions = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -157,8 +155,8 @@ def read_questions(path: Path) -> list[Question]:
             answer = options.index(_LETTER.sub("", row["answer"].strip()))
             questions.append(Question(" ".join(row["question"].split()), options, answer))
         except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-            problem = f"question, options or answer is missing ({error!r})"
-            raise ValueError(f"{path}, line {number}: {problem}; add it as text") from None
+            problem = f"the line is not an object with the texts question, options and answer ({error!r})"
+            raise ValueError(f"{path}, line {number}: {problem}; correct it") from None
         except ValueError:
             problem = f"the answer {row['answer']!r} is not one of the options"
             raise ValueError(f"{path}, line {number}: {problem}; choose from {', '.join(options)}") from None
@@ -166,6 +164,6 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def load(task: TextQuestions, assets: Mapping[str, Path], learner: Path, device: str) -> TextModel:
-    """Return the language model of the asset `model` with the questions of the asset `data`."""
+    """Return the in-context model of the assets `model` (language model) and `data` (questions)."""
     model = load_model(assets["model"], device=device)
     return TextModel(task, model, load_tokenizer(assets["model"]), only_file(assets["data"]))

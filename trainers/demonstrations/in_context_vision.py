@@ -1,7 +1,7 @@
 """The in-context model of task `vision`: an image-text model on questions about images, with CLIP embeddings.
 
-A prompt is a chat in the model's template: each demonstration is a turn with image, question and the annotators' most
-frequent answer, and the query is the last turn. Images are read when they are needed.
+A prompt is a chat in the model's template. Each demonstration is a turn with an image, a question and the annotators'
+most frequent answer; the query is the last turn. Images are read when they are needed.
 """
 
 from collections import Counter
@@ -35,21 +35,18 @@ class VisionModel:
         self.clusters = [question.image.name for question in self.questions]
 
     def divide(self) -> Division:
-        """Return queries and demonstrations; the test queries are the first questions of the evaluation file."""
+        """Return queries and demonstrations; the test queries are the first questions of the evaluation split."""
         task, first = self.task, len(self.data.training)
         evaluation = range(first, len(self.questions))
         return divide_questions(range(first), evaluation, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
     def embed(self, items: Tensor) -> Tensor:
-        """Return CLIP's embeddings (B, 2 * p) of images and questions, normalised and concatenated."""
+        """Return the embeddings (B, 2 * p): CLIP's of image and question, normalised and concatenated."""
         questions = [self.questions[item] for item in items.tolist()]
         return self.embedder.embed([self._open(question) for question in questions], [q.question for q in questions])
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Return the scores of queries (B,) after demonstrations (B, S).
-
-        acc_score and accuracy are the VQA accuracy of the generated answers.
-        """
+        """Return the scores of the answers; acc_score and accuracy are the VQA accuracy of the generated answer."""
         questions = [self.questions[item] for item in queries.tolist()]
         inputs = self.model.inputs(self.chats(questions, demonstrations))
         answers = self.model.answers(inputs, self.task.max_new_tokens)
@@ -60,17 +57,17 @@ class VisionModel:
         return Scores(right, accuracy, gold_logps, accuracy, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the questions with the names of their images, and the annotators' most frequent answers."""
+        """Return each question with the name of its image, and the annotators' most frequent answer."""
         questions = [self.questions[item] for item in items]
         return [(f"{question.question}\n(image {question.image.name})", question.answer) for question in questions]
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
-        """Return the annotators' answers to each query, the most frequent first."""
+        """Return the annotators' answers to each query with their counts, the most frequent first."""
         counts = [Counter(self.questions[item].answers).most_common() for item in queries]
         return [", ".join(f"{word} ({count})" if count > 1 else word for word, count in answers) for answers in counts]
 
     def chats(self, queries: Sequence[VisualQuestion], demonstrations: Tensor) -> list[list[Turn]]:
-        """Return the turns of the prompts for queries (B) after demonstrations (B, S)."""
+        """Return the turns of each prompt: demonstrations (B, S), then the query. queries: B questions."""
         chats = []
         for query, chosen in zip(queries, demonstrations.tolist(), strict=True):
             shown = [self.questions[item] for item in chosen]
@@ -79,7 +76,7 @@ class VisionModel:
         return chats
 
     def _open(self, question: VisualQuestion) -> Image.Image:
-        """Return the question's image, scaled down to at most `max_pixels`."""
+        """Return the question's image, which is scaled down if it has more than `max_pixels`."""
         with Image.open(question.image) as opened:
             image = opened.convert("RGB")
         scale = (self.task.max_pixels / (image.width * image.height)) ** 0.5
@@ -89,14 +86,14 @@ class VisionModel:
 
 
 class ClipEmbedder:
-    """CLIP's encoders of images and texts (arXiv 2103.00020)."""
+    """CLIP's encoders of images and of texts (arXiv 2103.00020)."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, images: CLIPImageProcessorPil) -> None:
         self.model, self.tokenizer, self.images = model, tokenizer, images
 
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image], texts: Sequence[str]) -> Tensor:
-        """Return the normalised embeddings of images and texts, concatenated to (B, 2 * p)."""
+        """Return the embeddings of B images and B texts, each normalised, concatenated to (B, 2 * p)."""
         longest, device = self.model.config.text_config.max_position_embeddings, self.model.device
         pixels = self.images(images=list(images), return_tensors="pt")["pixel_values"]
         read = self.tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt")
@@ -106,13 +103,13 @@ class ClipEmbedder:
 
 
 def _unit(output: Any) -> Tensor:
-    """Return the normalised features (B, p) of an output of CLIP, a tensor or an object with a pooled output."""
+    """Return the normalised features (B, p) in an output of CLIP, which is a tensor or an object that holds them."""
     features = output if isinstance(output, Tensor) else output.pooler_output
     return torch.nn.functional.normalize(features.float(), dim=-1)
 
 
 def load(task: VisualQuestions, assets: Mapping[str, Path], learner: Path, device: str) -> VisionModel:
-    """Return the image-text model of the asset `model` with the questions of the asset `data`."""
+    """Return the in-context model of the assets `model` (image-text), `embedder` (CLIP) and `data` (questions)."""
     disable_progress_bar()
     dtype = getattr(torch, task.dtype)
     data = read_data(assets["data"], Path(task.images))

@@ -13,7 +13,7 @@ EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # weights of a concept's centre an
 
 
 def build(task: Concepts, settings: Learner, seed: int) -> Lfm2ForCausalLM:
-    """Return an untrained learner; words of one concept have similar embeddings, which helps attention."""
+    """Return an untrained Lfm2 in which words of one concept have similar embeddings, which makes training easier."""
     config = Lfm2Config(
         vocab_size=vocabulary(task),
         hidden_size=settings.hidden,
@@ -41,7 +41,7 @@ def build(task: Concepts, settings: Learner, seed: int) -> Lfm2ForCausalLM:
 
 
 def run(stage: Stage) -> None:
-    """Train the learner on random sequences and save it; do nothing for a task with a pretrained model."""
+    """Train the model on random sequences and save it; do nothing for a task with a pretrained model."""
     task, settings, seed = stage.config.task, stage.config.learner, run_seed(stage.seed)
     if task.name != "concepts":
         stage.log.info("the task %s has a pretrained model, so nothing is trained", task.name)
@@ -71,7 +71,7 @@ def run(stage: Stage) -> None:
 def _loss(
     task: Concepts, settings: Learner, model: Lfm2ForCausalLM, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy of all labels of a new batch, and the accuracy of each sequence's last label."""
+    """Return the mean cross-entropy of all labels of a new batch, and the accuracy at the sequences' last labels."""
     shape = (settings.batch_size, settings.demonstrations)
     batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)
     first, device = first_label(task), model.device
@@ -83,6 +83,6 @@ def _loss(
 
 
 def _rate(step: int, steps: int) -> float:
-    """Return a step's share of the peak rate, which rises over a tenth of the steps and then falls to 0.1."""
+    """Return a step's share of the peak rate: it rises linearly over a tenth of the steps, and then falls to 0.1."""
     warm = max(1, steps // 10)
     return (step + 1) / warm if step < warm else 1.0 - 0.9 * (step - warm) / max(1, steps - warm)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 def parts(config: "DemonstrationsConfig", stage: str) -> dict[str, str]:
     """Return {slot: dotted name} of the code that `stage` uses; slots that the variant does not use are absent.
 
-    in_context: loads the in-context model of the task. <mode>_rewards: takes correctness, 0 or 1, soft accuracy in
-    [0, 1], the gain over zero-shot in the unit of `reward.gain`, all (Q, N), and the settings; returns rewards (Q, N).
-    advantages: takes rewards, returns advantages (Q, N). positives: returns a mask (Q, N) of positive sequences.
-    trained_queries: returns a mask (Q,) of queries with enough of them.
+    in_context: loads the in-context model of the task. <mode>_rewards: takes correctness (0 or 1), soft accuracy (in
+    [0, 1]) and the gain over zero-shot (in the unit of `reward.gain`), (Q, N) each, and the settings; returns rewards
+    (Q, N). advantages: takes rewards, returns advantages (Q, N). positives: returns a mask (Q, N) of positive
+    sequences. trained_queries: returns a mask (Q,) of the queries with enough positive sequences.
     """
     if stage not in ("learner", "rce", "grpo"):
         return {"in_context": f"trainers.demonstrations.in_context_{config.task.name}.load"}

@@ -1,4 +1,4 @@
-"""Files of the stages `embed` and `candidates` that later stages read: queries with pools, and scored sequences."""
+"""Files that the stages `embed` and `candidates` leave for later stages: queries with pools, and scored sequences."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ SCORES = ("correct", "acc_score", "info_score", "logp_gain")
 
 @dataclass(frozen=True)
 class Prepared:
-    """Embeddings and item numbers of queries and demonstrations, and the queries' pools, names and splits."""
+    """Queries and demonstrations as embeddings and item numbers, with the queries' pools, names and splits."""
 
     queries: Tensor  # (Q, d)
     demonstrations: Tensor  # (D, d)
-    query_items: Tensor  # (Q,) int64, the in-context model's numbers of the queries
+    query_items: Tensor  # (Q,) int64, numbers of the queries as items of the in-context model
     demonstration_items: Tensor  # (D,)
     pools: Tensor  # (Q, K) int64, rows of `demonstrations`
     names: list[str]
@@ -49,14 +49,14 @@ class Prepared:
         return self.queries[numbers], self.demonstrations[self.pools[numbers]]
 
     def scaled(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of queries and candidates, scaled to mean 0 and deviation 1 of the demonstrations."""
+        """Return what `of` returns, minus the demonstrations' mean (d,) and divided by their deviation (a scalar)."""
         mean, std = self.demonstrations.mean(0), self.demonstrations.std()
         query, candidates = self.of(numbers)
         return (query - mean) / std, (candidates - mean) / std
 
 
 def save_prepared(folder: Path, prepared: Prepared) -> None:
-    """Write embeddings, pools, names and splits to two files in `folder`."""
+    """Write the content of `prepared` to two files in `folder`."""
     tensors = {name: value.contiguous() for name, value in vars(prepared).items() if isinstance(value, Tensor)}
     with replacing(folder / TENSORS) as temporary:
         save_file(tensors, temporary)
@@ -84,13 +84,13 @@ class OfflineData:
 
 
 def write_candidates(folder: Path, columns: Mapping[str, Sequence[object]]) -> None:
-    """Write one row per sequence, query by query: query, pointer, scores and the method that proposed the sequence."""
+    """Write `candidates.parquet` to `folder`, with one row per sequence, query by query."""
     with replacing(folder / CANDIDATES) as temporary:
         pq.write_table(pa.table(dict(columns)), temporary)
 
 
 def read_candidates(folder: Path) -> OfflineData:
-    """Return the sequences that `write_candidates` wrote to `folder`; all queries have the same number of them."""
+    """Return the sequences that `write_candidates` wrote to `folder`; each query has the same number of sequences."""
     table = pq.read_table(folder / CANDIDATES)
     queries = list(dict.fromkeys(table["query"].to_pylist()))
     scores = {name: torch.tensor(table[name].to_numpy()).float().view(len(queries), -1) for name in SCORES}

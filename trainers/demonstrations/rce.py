@@ -1,4 +1,4 @@
-"""Stage `rce` of study `demonstrations`: imitate scored sequences, weighted by reward, without transformers."""
+"""Stage `rce` of study `demonstrations`: imitate scored sequences, weighted by their rewards."""
 
 import torch
 from torch import Tensor
@@ -26,10 +26,10 @@ from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:
-    """Train a selector for each of the variant's reward modes; a baseline has no reward mode."""
+    """Train a selector for each reward mode of the variant; do nothing if the selector is a baseline."""
     config, modes = stage.config, trained_on(stage.config)
     if not modes:
-        stage.log.info("the selector %s is a baseline, so nothing is trained", config.selector.kind)
+        stage.log.info("selector.kind is %s, a baseline, so nothing is trained", config.selector.kind)
         return
     data = load_training_data(stage)
 
@@ -45,14 +45,14 @@ def run(stage: Stage) -> None:
 
 
 def free_candidates(pointers: Tensor, candidates: int) -> Tensor:
-    """Return a mask (Q, N, S, K) of the candidates not chosen before each step of sequences `pointers` (Q, N, S)."""
+    """Return a mask (Q, N, S, K) of the candidates that are not chosen before a step of `pointers` (Q, N, S)."""
     chosen = torch.nn.functional.one_hot(pointers, candidates).bool()
     before = chosen.long().cumsum(2) - chosen.long()
     return before == 0
 
 
 class _Loss:
-    """RCE loss of a batch of queries at a step."""
+    """RCE loss of a batch of queries, whose temperature depends on the step."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.rce, model, data

@@ -14,10 +14,7 @@ SIMILARITY_SCALE = 5.0  # initial weight of the cosine
 
 
 class CrossAttention(nn.Module):
-    """Layer in which the query attends to the candidates, followed by a feed-forward layer.
-
-    Both are residual and pre-norm.
-    """
+    """Residual pre-norm layer in which the query attends to the candidates, followed by a feed-forward layer."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
@@ -28,7 +25,7 @@ class CrossAttention(nn.Module):
         )
 
     def forward(self, query: Tensor, candidates: Tensor) -> Tensor:
-        """Return the query (B, h) after attending to the candidates (B, K, h)."""
+        """Return the query's new state (B, h) from its state (B, h) and the candidates (B, K, h)."""
         attended, _ = self.attention(self.norm(query)[:, None], candidates, candidates, need_weights=False)
         query = query + attended.squeeze(1)
         return query + self.feed_forward(query)
@@ -53,7 +50,7 @@ class PointerSelector(nn.Module):
             self.candidate_projection.load_state_dict(self.query_projection.state_dict())
 
     def encode(self, query: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return states (B, h), candidates (B, K, h) and similarities (B, K) of the two encoders' outputs.
+        """Return the initial states (B, h), the encoded candidates (B, K, h) and their cosines with the query (B, K).
 
         query: embeddings (B, d). candidates: embeddings (B, K, d).
         """
@@ -105,10 +102,7 @@ class PointerSelector(nn.Module):
 
     @torch.no_grad()
     def select(self, query: Tensor, candidates: Tensor, shots: int) -> Tensor:
-        """Return the most probable candidates (B, shots), int64, step by step.
-
-        The first k of them are the k-shot choice.
-        """
+        """Return the most probable candidate at each step, (B, shots) int64. query: (B, d). candidates: (B, K, d)."""
         pointers = torch.zeros(len(query), 1, 0, dtype=torch.int64, device=query.device)
         state, encoded, similarity = self.encode(query, candidates)
         states, inputs = state, self.first_input.expand_as(state)
@@ -123,12 +117,12 @@ class PointerSelector(nn.Module):
 
 
 def build_selector(settings: Selector, d_embedding: int, seed: int) -> PointerSelector:
-    """Return a selector with initial weights drawn by `seed`."""
+    """Return a selector with initial weights drawn with `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return PointerSelector(d_embedding, hidden=settings.hidden, layers=settings.layers, heads=settings.heads)
 
 
 def sequence_logps(step_logps: Tensor, pointers: Tensor) -> Tensor:
-    """Return the log-probability (B, N, S) of each choice in `pointers` (B, N, S) from `step_logps` (B, N, S, K)."""
+    """Return the log-probabilities (B, N, S) of the choices `pointers` (B, N, S), from those of all candidates."""
     return step_logps.gather(-1, pointers[..., None]).squeeze(-1)

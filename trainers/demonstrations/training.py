@@ -1,4 +1,4 @@
-"""Training of selectors, shared by the stages `rce` and `grpo`: data, loop over epochs, files of selectors."""
+"""Training of selectors in the stages `rce` and `grpo`: their data, the loop over epochs, and the selectors' files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Loss = Callable[[Tensor, int], tuple[Tensor, Figures]]  # (query numbers (B,), s
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Scored sequences of the training queries, and the embeddings that selectors read."""
+    """Scored sequences of the training queries, with the embeddings of queries and candidates."""
 
     offline: OfflineData
     query: Tensor  # (Q, d)
@@ -33,7 +33,7 @@ class TrainingData:
 
 
 def load_training_data(stage: Stage) -> TrainingData:
-    """Return the data of the inputs `embed` and `candidates` on the stage's first device."""
+    """Return the data in the stage's inputs `embed` and `candidates`, on the stage's first device."""
     prepared, offline = load_prepared(stage.inputs["embed"]), read_candidates(stage.inputs["candidates"])
     numbers = {name: number for number, name in enumerate(prepared.names)}
     query, candidates = prepared.scaled(torch.tensor([numbers[name] for name in offline.queries]))
@@ -43,23 +43,23 @@ def load_training_data(stage: Stage) -> TrainingData:
 
 
 def trained_on(config: DemonstrationsConfig) -> list[Reward]:
-    """Return the rewards that train one selector each: those of `per_shot`, or the only one; none for a baseline."""
+    """Return the settings of the rewards, each of which trains a selector; none if the selector is a baseline."""
     if config.selector.kind != "pointer":
         return []
     return [config.reward.model_copy(update={"mode": mode}) for mode in config.per_shot] or [config.reward]
 
 
 def rewards_of(parts: Mapping[str, Callable[..., Any]], offline: OfflineData, reward: Reward) -> Tensor:
-    """Return the rewards (Q, N) of all sequences, computed by the stage's `parts`.
+    """Return the rewards (Q, N) of all sequences, by the formula in the stage's `parts`.
 
-    Raises ValueError if all sequences have the same reward, from which nothing can be learnt.
+    Raises ValueError if all sequences have the same reward, because nothing can be learnt from it.
     """
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
     rewards: Tensor = parts[f"{reward.mode}_rewards"](offline.correct, offline.acc_score, gain, reward)
     if (rewards == rewards[0, 0]).all():
         raise ValueError(
             f"reward.mode {reward.mode} gives all {rewards.numel()} sequences the reward {float(rewards[0, 0]):g}; "
-            "choose another mode, or change proposals"
+            "set another reward.mode, or change proposals"
         )
     return rewards
 
@@ -72,9 +72,9 @@ def train_selectors(
     *,
     epochs: int,
 ) -> None:
-    """Train and save one selector for each reward; a resumed stage gives the same bits.
+    """Train and save one selector for each reward; a resumed stage gives bit-identical selectors.
 
-    start: takes a reward and its values (Q, N), and returns the initial selector and its loss.
+    start: takes the settings of a reward and the rewards (Q, N), and returns the initial selector and its loss.
     """
     rewards, saved = trained_on(stage.config), stage.load_checkpoint()
     prefix, total = stage.id.rpartition(".")[2], len(rewards) * epochs
@@ -111,7 +111,7 @@ def _epoch(
     settings: Rce | Grpo,
     epoch: int,
 ) -> Figures:
-    """Take a step on each batch of queries in the given order; return means of loss, gradient norm and figures."""
+    """Take a step on each batch of queries in the given order, and return the means of all metrics."""
     sums: Figures = {}
     batches = order.split(settings.batch_size)
     for number, rows in enumerate(batches):
@@ -121,7 +121,7 @@ def _epoch(
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
 
-        # Batches are weighed by their queries, as the last one may have fewer.
+        # Batches are weighted by their numbers of queries, because the last one may have fewer.
         figures = figures | {"loss": float(loss.detach()), "grad_norm": float(norm)}
         for name, value in figures.items():
             sums[name] = sums.get(name, 0.0) + value * len(rows) / len(order)
@@ -129,7 +129,7 @@ def _epoch(
 
 
 def save_sequences(stage: Stage, data: TrainingData, name: str, values: Tensor, subsets: list[list[str]]) -> None:
-    """Write one value (Q, N) of each sequence, in its subset, as an item of the protocol `data`."""
+    """Write `values` (Q, N), one per sequence, as items of the protocol `data`. subsets: of each query's sequences."""
     rows = [
         (f"{query}/{number}", subset, "data", name, value)
         for query, row, row_subsets in zip(data.offline.queries, values.tolist(), subsets, strict=True)
@@ -139,18 +139,18 @@ def save_sequences(stage: Stage, data: TrainingData, name: str, values: Tensor, 
 
 
 def selector_file(folder: Path, mode: str) -> Path:
-    """Return the path of the selector that is trained with a reward mode."""
+    """Return the path of the selector of a reward mode."""
     return folder / f"selector-{mode}.safetensors"
 
 
 def save_selector(folder: Path, mode: str, model: PointerSelector) -> None:
-    """Write the weights of the selector that is trained with a reward mode."""
+    """Write the weights of the selector of a reward mode."""
     with replacing(selector_file(folder, mode)) as temporary:
         save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, temporary)
 
 
 def load_selector(folder: Path, mode: str, settings: Selector, d_embedding: int, device: str) -> PointerSelector:
-    """Return the selector that was trained with a reward mode, in evaluation mode."""
+    """Return the selector that `save_selector` wrote, in evaluation mode on `device`."""
     model = build_selector(settings, d_embedding, seed=0)
     model.load_state_dict(load_file(selector_file(folder, mode)))
     return model.to(device).eval()

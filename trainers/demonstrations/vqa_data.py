@@ -14,7 +14,7 @@ QUESTIONS, ANNOTATIONS = "_questions.json", "_annotations.json"
 
 @dataclass(frozen=True)
 class VisualQuestion:
-    """One question about an image, with the answers of its annotators."""
+    """Question about an image, with the answers of its annotators."""
 
     id: str
     question: str
@@ -36,20 +36,22 @@ class VisualData:
 
 
 def read_data(folder: Path, images: Path) -> VisualData:
-    """Return the questions in the files `*mscoco_<split>_questions.json` and `..._annotations.json` of a folder.
+    """Return the questions in a folder with the official files of a training split and an evaluation split.
 
-    The splits are train2014 and an evaluation split (val2014). Images are `COCO_<split>_<12 digits>.jpg`, in `images`
-    or in its subfolder named by the split. Raises ValueError, with the file or question, if a file is missing or wrong.
+    Their names end in `mscoco_<split>_questions.json` and `mscoco_<split>_annotations.json`. An image is
+    `COCO_<split>_<12 digits>.jpg` in `images` or in its subfolder `<split>`. Raises ValueError, with the file or the
+    question, if something is missing or wrong.
     """
     splits = {_split(path): path for path in sorted(folder.glob(f"*{QUESTIONS}"))}
     training = [split for split in splits if split.startswith("train")]
     others = [split for split in splits if not split.startswith("train")]
     if len(training) != 1 or len(others) != 1:
-        problem = f"there must be questions of train and of one other split, not of {', '.join(splits) or 'none'}"
+        found = ", ".join(splits) or "none"
+        problem = f"there must be *{QUESTIONS} of a training split and of one other split, not of {found}"
         raise ValueError(f"{folder}: {problem}; add or remove files")
     first, second = (read_official(splits[split], images, split) for split in (training[0], others[0]))
     if twice := {question.id for question in first} & {question.id for question in second}:
-        raise ValueError(f"{folder}: question {min(twice)} is in both splits; remove it from one")
+        raise ValueError(f"{folder}: question {min(twice)} is in both splits; remove it from one of them")
     return VisualData(first, second)
 
 
@@ -57,34 +59,35 @@ def _split(path: Path) -> str:
     """Return the split in an official file name, such as train2014 in `OpenEnded_mscoco_train2014_questions.json`."""
     match = re.search(r"mscoco_([a-z0-9-]+)_(questions|annotations)\.json$", path.name)
     if match is None:
-        raise ValueError(f"{path}: the file name is not official; end it in mscoco_<split>{QUESTIONS}")
+        problem = "the file name is not an official one"
+        raise ValueError(f"{path}: {problem}; end it in mscoco_<split>{QUESTIONS} or mscoco_<split>{ANNOTATIONS}")
     return match[1]
 
 
 def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
-    """Return the questions of an official file in its order, with the answers in the annotations beside it.
+    """Return the questions of an official file in its order, with the answers from the annotations in the same folder.
 
     Raises ValueError, with file and question, if annotations or an image are missing or a question occurs twice.
     """
     annotations = [other for other in path.parent.glob(f"*{ANNOTATIONS}") if _split(other) == split]
     if len(annotations) != 1:
         name = f"*mscoco_{split}{ANNOTATIONS}"
-        raise ValueError(f"{path}: there are {len(annotations)} files {name} beside it; leave exactly one")
+        raise ValueError(f"{path.parent} has {len(annotations)} files {name}; leave exactly one for {path.name}")
     answers = {str(row["question_id"]): row for row in _rows(annotations[0], "annotations", ("question_id", "answers"))}
     questions: dict[str, VisualQuestion] = {}
     for row in _rows(path, "questions", ("question_id", "image_id", "question")):
         number = str(row["question_id"])
         where = f"{path}, question {number}"
         if number in questions:
-            raise ValueError(f"{where}: the question occurs twice; remove it once")
+            raise ValueError(f"{where}: the question occurs twice; remove one of the two")
         if number not in answers:
             raise ValueError(
-                f"{where}: its annotation is missing in {annotations[0].name}; remove the question, or add it"
+                f"{where}: the annotation is missing in {annotations[0].name}; add it, or remove the question"
             )
         annotated = [str(answer["answer"]) for answer in answers[number]["answers"]]
         image = _image(images, split, int(row["image_id"]), where)
         if not annotated:
-            raise ValueError(f"{where}: its answers are missing; remove the question, or add them")
+            raise ValueError(f"{where}: the annotation has no answers; add them, or remove the question")
         questions[number] = VisualQuestion(number, row["question"], image, annotated)
     return list(questions.values())
 
@@ -97,7 +100,7 @@ def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[Mapping[str, An
                 row[name]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path}: {key}: [{{{', '.join(needed)}, ...}}] is missing ({error!r}); use the official file"
+            f"{path} has no list {key!r} of objects with {', '.join(needed)} ({error!r}); use the official file"
         ) from None
     return rows
 
@@ -120,7 +123,7 @@ _DIGITS = {
     for number, word in enumerate("zero one two three four five six seven eight nine ten".split())  # noqa: SIM905
 } | {"none": "0"}
 _ARTICLES = frozenset({"a", "an", "the"})
-# Annotators write these without their apostrophes. Those that are other words without them (its, were, ill) are absent.
+# Annotators often write these without apostrophes. Contractions that are then another word (its, were, ill) are absent.
 _CONTRACTIONS = """
 ain't aren't can't couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd've he's how'd how's
 i'm i've isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock oughtn't
@@ -145,13 +148,13 @@ _RESTORED = {spelling: word for word in _CONTRACTIONS.split() for spelling in _w
 
 
 def normalise(answer: str) -> str:
-    """Return an answer normalised by the official steps: first punctuation, then words."""
+    """Return an answer after the official normalisation, first of punctuation, then of words."""
     text = answer.replace("\n", " ").replace("\t", " ").strip()
     return _words(_punctuation(text))
 
 
 def _punctuation(text: str) -> str:
-    """Remove punctuation that touches a space, or all if there is a number like 1,000; replace the rest by spaces."""
+    """Remove marks that touch a space, or all if there is a number like 1,000; replace other marks by spaces."""
     result = text
     for mark in _PUNCTUATION:
         touches = f"{mark} " in text or f" {mark}" in text or _COMMA_IN_NUMBER.search(text) is not None
@@ -165,9 +168,9 @@ def _words(text: str) -> str:
 
 
 def vqa_accuracy(answer: str, annotators: Sequence[str]) -> float:
-    """Return the official accuracy of an answer: the mean of `min(matches / 3, 1)` with each annotator left out once.
+    """Return the official accuracy of an answer: `min(matches / 3, 1)`, averaged over leaving out each annotator once.
 
-    Answers are normalised. With ten annotators 1, 2, 3 and 4 matches give 0.3, 0.6, 0.9 and 1.
+    Answers are normalised. With ten annotators, 1, 2, 3 and 4 matches give 0.3, 0.6, 0.9 and 1.
     """
     normalised = normalise(answer)
     matches = [normalised == normalise(other) for other in annotators]

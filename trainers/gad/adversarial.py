@@ -1,8 +1,8 @@
-"""Stages `warmup` and `gad`: sample responses, score them, update student and critic (GAD, arXiv 2511.10643).
+"""Stages `warmup` and `gad` of study `gad`: sample responses, score them, update student and critic (arXiv 2511.10643).
 
 `Trainer.step` is one step. The student learns by GSPO, or by cross-entropy on the teacher's responses. In the first
-`critic_warmup` steps of a stage (0 by default in `gad`) only the critic learns. docs/studies/metrics/gad.md defines the
-metrics.
+`critic_warmup` steps of a stage (by default 10 in `warmup` and 0 in `gad`) only the critic learns.
+docs/studies/metrics/gad.md defines the metrics.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ ACTOR_METRICS = {
 
 
 def run(stage: Stage) -> None:
-    """Run an adversarial stage and save its student and critic; a stage that is not enabled saves nothing."""
+    """Run the stage `warmup` or `gad` and save its student and critic; do nothing if the stage is not enabled."""
     name = stage.id.rpartition(".")[2]
     if not getattr(stage.config, name).enabled:
         stage.log.info("%s.enabled is false, so nothing is trained", name)
@@ -72,7 +72,8 @@ def run(stage: Stage) -> None:
     measured = measured_steps(trainer.steps, stage.config.evaluate.checkpoints)[:-1] if name == "gad" else []
     if any(number < 1 for number in measured):
         raise ValueError(
-            f"evaluate.checkpoints is {len(measured) + 1}, but the stage has {trainer.steps} steps; lower the number"
+            f"evaluate.checkpoints {len(measured) + 1} exceeds the stage's {trainer.steps} steps; lower "
+            "evaluate.checkpoints"
         )
     if first == 0:
         stage.log_metrics(trainer.first_step, trainer.before())
@@ -101,13 +102,13 @@ def run(stage: Stage) -> None:
 
 @dataclass
 class Progress:
-    """State that a checkpoint holds in addition to models and optimisers."""
+    """What a checkpoint holds in addition to models and optimisers."""
 
     student_steps: int = 0  # steps that the student's optimiser has taken
 
 
 class Trainer:
-    """Models, optimisers and data of one adversarial stage; `step` trains them."""
+    """Training of a student and a critic in one stage."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.name = stage, stage.id.rpartition(".")[2]
@@ -171,18 +172,18 @@ class Trainer:
         )
 
     def restore(self) -> int:
-        """Restore the last checkpoint, if one exists; return the number of steps done."""
+        """Restore the last checkpoint, if there is one, and return the number of finished steps."""
         done = self.state.restore(self.stage)
         self.student.get_buffer(_BUFFER).fill_(self.progress.student_steps)
         return done
 
     def before(self) -> dict[str, float]:
-        """Return the metrics that are known before the first step; warn if the stage is too short for its critic."""
+        """Return the metrics that are known before the first step; warn if `critic_warmup` exceeds the steps."""
         missing = max(0, self.settings.critic_warmup - self.steps)
         if missing:
             self.stage.log.warning(
                 "the student does not learn in %s, because critic_warmup %d exceeds the stage's %d steps; "
-                "lower critic_warmup",
+                "lower critic_warmup, or train longer",
                 self.name,
                 self.settings.critic_warmup,
                 self.steps,
@@ -242,7 +243,7 @@ class Trainer:
         )
 
     def measure(self, rows: list[Problem]) -> dict[str, float]:
-        """Return the mean of each value on rows of the development split, which serves to choose between variants."""
+        """Return the metrics `dev/<protocol>_<name>`: the means of the evaluation's values over development rows."""
         frame = measure(
             self.student,
             self.tokenizer,
@@ -258,7 +259,6 @@ class Trainer:
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
 
     def _actor(self, reference: nn.Module | None) -> Actor:
-        """Return the student with its optimiser and its GSPO loss."""
         config, update = self.config, self.config.update
         surrogate = partial(self.stage.parts["surrogate"], **config.clip.model_dump())
         return Actor(
@@ -286,7 +286,6 @@ class Trainer:
         return made.with_adapters(memory_settings, seed)
 
     def _respond(self, indices: Sequence[int], step: int) -> tuple[Sequences, list[str]]:
-        """Return the student's responses to the prompts of a step, and their texts."""
         respond, temperature = self.engine or self.responder, self.config.sampling.temperature
         return respond(
             [self.student_examples.prompts[index] for index in indices],
@@ -305,7 +304,7 @@ class Trainer:
         return {logged: figures[name] for name, logged in ACTOR_METRICS.items() if name in figures} | gap
 
     def _imitate_teacher(self, indices: Sequence[int], step: int) -> dict[str, float]:
-        """Update the student on the teacher's responses, with as many minibatches as for its own responses."""
+        """Update the student on the teacher's responses, in as many minibatches as on its own; return metrics."""
         teacher, learner, step_metrics = self.student_examples.batch(indices), self.actor.learner, StepMetrics()
         teacher = teacher.to(self.placement.device)
         with learner.training():
@@ -346,13 +345,13 @@ class Trainer:
         return generator(f"{self.name} {purpose}", self.stage.seed or 0, step)
 
 
-# A buffer of the model counts the optimiser steps that its weights have seen. A copy of the weights keeps the count of
-# the time of copying, so a difference between the counts shows stale weights.
+# A buffer of the model counts the optimizer steps of its weights. A copy of the weights keeps the count at the time of
+# copying, so a difference between the counts shows that the copy is stale.
 _BUFFER = "optimizer_steps"
 
 
 def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Count the steps of `optimizer` in a buffer of `model`, starting at 0."""
+    """Make a buffer of `model` count the steps of `optimizer`, starting at 0."""
     model.register_buffer(_BUFFER, torch.tensor(0), persistent=False)  # saved models do not have it
 
     def add_one(*_: object) -> None:
@@ -362,5 +361,5 @@ def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def steps_taken(model: nn.Module) -> int:
-    """Return the number of optimiser steps that the weights of `model` have seen, as counted in a buffer."""
+    """Return the number of optimizer steps that `count_steps` has counted for the weights of `model`."""
     return int(model.get_buffer(_BUFFER))

@@ -1,4 +1,4 @@
-"""Stage `base`: train a small model from scratch on flawed worked responses, if there is no pretrained model."""
+"""Stage `base` of study `gad`: train a small model from scratch on flawed responses, if `model` is null."""
 
 from functools import partial
 
@@ -17,10 +17,10 @@ RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:
-    """Train a model from scratch on worked responses; do nothing if the asset `model` is set."""
+    """Train a model from scratch on worked responses and save it; do nothing if the asset `model` is set."""
     config: GadConfig = stage.config
     if asset_files(stage, "model") is not None:
-        stage.log.info("`model` is the base model, so nothing is trained")
+        stage.log.info("the asset `model` is the base model, so nothing is trained")
         return
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     task, settings = load_task(stage), config.base

@@ -2,7 +2,7 @@
 
 The defaults are those of the GAD notes, as far as they state them. `_study.yaml` names `GadConfig`; this module imports
 only pydantic, so that validating and planning do not need torch. Every field has a default, because a stage gets only
-the keys that it reads. Settings that `innovations` and `gspo` share are in `trainers.policy.config`.
+the keys that it reads. Settings that are shared with `innovations` and `gspo` are in `trainers.policy.config`.
 """
 
 import math
@@ -22,7 +22,7 @@ from trainers.policy.config import (
 )
 from trainers.tasks.settings import TemplatedLists
 
-# Keys that only the two adversarial stages use.
+# Keys that only the stages `warmup` and `gad` use.
 ADVERSARIAL = (
     *("sampling", "rollout", "pooling", "advantage", "ratio", "clip", "update"),
     *("critic", "reward_model", "discriminator", "memory"),
@@ -30,29 +30,29 @@ ADVERSARIAL = (
 
 
 class Data(Strict):
-    """Prompts per split. Choices are made on the development split; only the last stage reads the test split."""
+    """Prompts per split. Choices are made on the development split; only the evaluation reads the test split."""
 
-    train: int | None = Field(default=2000, ge=1, description="Training prompts; null: the rest of a file.")
-    dev: int | float = Field(default=200, gt=0, description="Development prompts; below 1: share of a file's rows.")
-    test: int | float = Field(default=200, gt=0, description="Test prompts; below 1: share of a file's rows.")
-    base: int = Field(default=2000, ge=1, description="Worked responses for a model from scratch.")
+    train: int | None = Field(default=2000, ge=1, description="Number of training prompts; null: the rest of a file.")
+    dev: int | float = Field(default=200, gt=0, description="Number of development prompts; below 1, a share of rows.")
+    test: int | float = Field(default=200, gt=0, description="Number of test prompts; below 1, a share of rows.")
+    base: int = Field(default=2000, ge=1, description="Number of worked responses, for a model from scratch.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
-        default=None, ge=1, description="Longest prompt, in tokens; rows with longer ones are left out and counted."
+        default=None, ge=1, description="Longest prompt, in tokens; rows with longer ones are left out; null: no limit."
     )
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
         for name, size in (("dev", self.dev), ("test", self.test)):
             if size >= 1 and size != int(size):
-                raise ValueError(f"{name} {size} is not valid; use a whole number of rows, or a share below 1")
+                raise ValueError(f"{name} {size} is not valid; set a whole number of rows, or a share below 1")
         if self.dev < 1 and self.test < 1 and self.dev + self.test > 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} exceed the whole file; lower one of them")
+            raise ValueError(f"the shares dev {self.dev} and test {self.test} add up to more than 1; lower one of them")
         return self
 
 
 class Base(Strict):
-    """Training of a small base model on flawed worked responses, used if `model` is null."""
+    """Training of a small model from scratch on flawed worked responses, if `model` is null."""
 
     steps: int = Field(default=300, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=48, ge=1, description="Responses per step.")
@@ -68,30 +68,31 @@ class Base(Strict):
 class SeqKD(Strict):
     """Stage 1: supervised training on the teacher's responses, shared by all variants of a seed."""
 
-    enabled: bool = Field(default=True, description="Whether the stage runs; false: the base model is used.")
+    enabled: bool = Field(default=True, description="Whether the stage runs; false: the base model is the student.")
     epochs: int = Field(default=4, ge=1, description="Passes over the training prompts.")
-    max_steps: int | None = Field(default=None, ge=1, description="Largest number of steps; null: all epochs.")
+    max_steps: int | None = Field(default=None, ge=1, description="Largest number of steps; null: no limit.")
     batch_size: int = Field(default=256, ge=1, description="Prompts per step.")
     micro_batch: int | None = Field(
-        default=None, ge=1, description="Prompts per forward and backward pass; null: a batch."
+        default=None, ge=1, description="Prompts per forward and backward pass; null: batch_size."
     )
     lr: float = Field(default=5e-6, gt=0, le=1, description="Constant learning rate.")
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory.")
 
 
 class Adversarial(Strict):
-    """An adversarial stage: each step samples and scores responses, then updates student and critic."""
+    """Adversarial stage, each step of which samples and scores responses and then updates student and critic."""
 
     enabled: bool = Field(default=True, description="Whether the stage runs.")
     epochs: int = Field(default=2, ge=1, description="Passes over the training prompts.")
-    max_steps: int | None = Field(default=None, ge=1, description="Largest number of steps; null: all epochs.")
-    critic_warmup: int = Field(default=0, ge=0, description="Number of first steps in which only the critic learns.")
+    max_steps: int | None = Field(default=None, ge=1, description="Largest number of steps; null: no limit.")
+    critic_warmup: int = Field(default=0, ge=0, description="Number of initial steps in which only the critic learns.")
     actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the student.")
     critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the critic.")
-    kl_coef: float = Field(default=0.001, ge=0, description="Weight of the k3 KL to the stage's first student.")
+    kl_coef: float = Field(default=0.001, ge=0, description="Weight of the k3 KL to the stage's initial student.")
     student: Literal["gspo", "cross_entropy"] = Field(
         default="gspo",
-        description="Student's objective: gspo, with the critic's scores, or cross_entropy, on teacher responses.",
+        description="Objective of the student. gspo: policy optimisation with the critic's scores as rewards; "
+        "cross_entropy: supervised training on the teacher's responses.",
     )
 
 
@@ -102,72 +103,74 @@ class Sampling(Strict):
     max_response_length: int | None = Field(
         default=None, ge=1, description="Longest response, in tokens; null: the teacher's 99th percentile."
     )
-    length_factor: float = Field(default=1.0, gt=0, description="Factor by which the limit is multiplied.")
+    length_factor: float = Field(default=1.0, gt=0, description="Factor by which max_response_length is multiplied.")
 
 
 class Rollout(Sampled):
-    """Responses per step, of which there are `prompts * group_size`."""
+    """Responses of a step, `prompts * group_size` in all."""
 
     prompts: int = Field(default=256, ge=1, description="Prompts per step.")
     group_size: int = Field(default=8, ge=2, description="Responses per prompt.")
 
 
 class Update(UpdateSettings):
-    """Update of the student by a batch of responses; the critic takes the same number of steps."""
+    """Updates of the student on a step's responses; the critic takes `minibatches` optimizer steps per pass, too."""
 
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
 
 
 class Critic(Strict):
-    """The discriminator's network: a body, and a head that gives each response token a score."""
+    """Critic: a language model's body, with a head that gives each response token a score."""
 
     init: Literal["student", "reward_model"] = Field(
         default="student",
-        description="Initial critic: a copy of the first student with a new head, or the asset `reward_model`.",
+        description="Initial critic: a copy of the initial student with a new head, or the asset `reward_model`.",
     )
-    head_std: float = Field(default=0.02, ge=0, description="Standard deviation of a new head.")
-    micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward pass; null: all.")
-    end_token: bool = Field(default=True, description="Whether teacher responses end with the end token.")
+    head_std: float = Field(default=0.02, ge=0, description="Standard deviation of the weights of a new head.")
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="Prompts per forward and backward pass; null: a minibatch."
+    )
+    end_token: bool = Field(default=True, description="Whether the teacher's responses have an end token.")
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
 
 class Original(Strict):
-    """d-original, whose loss is only the ranking loss of raw scores."""
+    """d-original: the ranking loss of raw scores alone."""
 
     kind: Literal["original"] = "original"
 
 
 class Hinge(Strict):
-    """Loss that d-v1 and d-v2 share: `relu(margin - diff) + ranking_weight * ranking`."""
+    """Loss of d-v1: `relu(margin - diff) + ranking_weight * ranking`."""
 
-    margin: float = Field(default=1.0, description="Lower bound of the score difference.")
+    margin: float = Field(default=1.0, description="Score difference below which the lower hinge acts.")
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
     ranking_weight: float = Field(default=0.5, ge=0, description="Weight of the ranking loss.")
 
 
 class LowerHinge(Hinge):
-    """d-v1, with the loss `relu(margin - diff) + ranking_weight * ranking`."""
+    """d-v1: `relu(margin - diff) + ranking_weight * ranking`, where diff is the teacher's score minus the student's."""
 
     kind: Literal["v1"] = "v1"
 
 
 class TwoHinges(Hinge):
-    """d-v2, with the loss of d-v1 plus `relu(diff - max_margin)`."""
+    """d-v2: the loss of d-v1, plus `relu(diff - max_margin)`."""
 
     kind: Literal["v2"] = "v2"
-    max_margin: float = Field(default=5.0, description="Upper bound of the score difference.")
-    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores to which the upper bound applies.")
+    max_margin: float = Field(default=5.0, description="Score difference above which the upper hinge acts.")
+    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores that the upper hinge compares.")
 
 
 class Balanced(Strict):
-    """d-final, with the loss `ranking_weight * ranking + score_reg * raw^2`, plus a penalty on over-confidence."""
+    """d-final: `ranking_weight * ranking`, plus penalties on large raw scores and on large differences of scores."""
 
     kind: Literal["final"] = "final"
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
     ranking_weight: float = Field(default=1.5, ge=0, description="Weight of the ranking loss.")
     score_reg: float = Field(default=0.005, ge=0, description="Weight of the squared raw scores.")
-    penalty_threshold: float = Field(default=1.5, description="Difference above which over-confidence is penalised.")
+    penalty_threshold: float = Field(default=1.5, description="Score difference above which the penalty acts.")
     penalty_weight: float = Field(default=0.5, ge=0, description="Weight of relu(diff - penalty_threshold)^2.")
 
 
@@ -175,13 +178,13 @@ Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(di
 
 
 class Evaluate(Strict):
-    """Evaluation of a student, with its own sampling settings for all variants."""
+    """Evaluation of a student, whose sampling settings do not depend on those of training."""
 
-    checkpoints: int = Field(default=1, ge=1, description="Number of last checkpoints over which results are averaged.")
+    checkpoints: int = Field(default=1, ge=1, description="Results are averaged over this many of the last students.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
     length_factor: float = Field(
-        default=1.5, gt=0, description="Response limit, as a multiple of the teacher's 99th percentile."
+        default=1.5, gt=0, description="Longest response, as a multiple of the teacher's 99th percentile."
     )
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
@@ -191,47 +194,51 @@ class GadConfig(Strict):
     """Everything that a variant of `gad` may change."""
 
     task: TemplatedLists | None = Field(
-        default=TemplatedLists(), description="Generated prompts and teacher responses; null: `data_source`."
+        default=TemplatedLists(), description="Task that generates prompts and teacher responses; null: `data_source`."
     )
     data: Data = Field(default=Data(), description="Prompts per split.")
-    data_source: Asset | None = Field(default=None, description="Rows of {content, teacher_response}.")
+    data_source: Asset | None = Field(default=None, description="File of prompts with the teacher's responses.")
     validation_source: Asset | None = Field(
-        default=None, description="Development and test rows; null: part of `data_source`."
+        default=None, description="File of the development and test rows; null: they are taken from `data_source`."
     )
-    model: Asset | None = Field(default=None, description="Initial student; null: `scratch` and `base`.")
+    model: Asset | None = Field(default=None, description="Initial student; null: the model of the stage `base`.")
     reward_model: Asset | None = Field(
-        default=None,
-        description="For critic.init reward_model: a classifier or language model of any size.",
+        default=None, description="Initial critic for critic.init reward_model: a classifier or a language model."
     )
     scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
     base: Base = Field(default=Base(), description="Training of a model from scratch.")
-    seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1: supervised training.")
+    seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1: supervised training on the teacher's responses.")
     warmup: Adversarial = Field(
         default=Adversarial(critic_warmup=10, critic_lr=5e-6),
-        description="Stage 2: first the critic learns, then both do.",
+        description="Stage 2: the critic learns, and after critic_warmup steps the student too.",
     )
     gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: critic and student learn.")
-    sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
-    rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
+    sampling: Sampling = Field(default=Sampling(), description="Sampling of the student's responses in training.")
+    rollout: Rollout = Field(default=Rollout(), description="How the responses of a step are sampled.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
-        default="last", description="Response score from token scores; last_per_token: the last, divided by the length."
+        default="last", description="Score of a response from its tokens' scores; last_per_token: last / length."
     )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized",
-        description="Reward minus the group's mean; normalized: divided by the group's standard deviation.",
+        description="Advantage: the reward minus the group's mean (relative), which normalized divides by the group's "
+        "standard deviation.",
     )
-    ratio: Literal["token", "gspo", "gspo_token"] = Field(default="gspo", description="Importance ratio.")
+    ratio: Literal["token", "gspo", "gspo_token"] = Field(
+        default="gspo",
+        description="Importance ratio: of each token (token), or of a response, a geometric mean (gspo; gspo_token: "
+        "with each token's own gradient).",
+    )
     clip: ClipRange = Field(default=ClipRange(clip_low=0.1, clip_high=0.1), description="Clip range of the ratio.")
-    update: Update = Field(default=Update(), description="Student update.")
-    critic: Critic = Field(default=Critic(), description="Discriminator network and updates.")
-    discriminator: Discriminator = Field(default=Balanced(), description="Discriminator loss.")
-    precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
+    update: Update = Field(default=Update(), description="Updates of the student.")
+    critic: Critic = Field(default=Critic(), description="The critic's network and its updates.")
+    discriminator: Discriminator = Field(default=Balanced(), description="The critic's loss.")
+    precision: Precision = Field(default=Precision(), description="Precision and activation checkpointing.")
     memory: Annotated[Memory, Absent({})] = Field(
         default=Memory(), description="Ways to save memory in stages 2 and 3."
     )
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int | None = Field(
-        default=None, ge=1, description="Steps between models kept for `export --step`; null: none."
+        default=None, ge=1, description="Steps between models that are kept for `export --step`; null: none is kept."
     )
     evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
 
@@ -241,12 +248,12 @@ class GadConfig(Strict):
             return self
         refused = self.rollout._refused(self.memory, self.sampling.temperature or 1.0, None)
         problems = [
-            (self.task is None and self.data_source is None, "with task null there is no data; set data_source"),
+            (self.task is None and self.data_source is None, "task null needs data; set data_source"),
             *((True, problem) for problem in refused),
             (self.task is None and self.model is None, "task null needs a pretrained model; set `model`"),
             (
                 self.task is not None and self.data.train is None,
-                "data.train is null, but a generated task needs a number; set it to 1 or more",
+                "data.train is null, but a generated task needs a number; set data.train to 1 or more",
             ),
             (
                 self.task is not None and min(self.data.dev, self.data.test) < 1,
@@ -261,20 +268,21 @@ class GadConfig(Strict):
                 "data.max_prompt_length has no effect on a generated task; set it to null",
             ),
             *(
-                (self.task is not None and getattr(self, name) is not None, f"{name} is not used; set task to null")
+                (self.task is not None and getattr(self, name) is not None, f"{name} has no effect; set task to null")
                 for name in ("data_source", "validation_source")
             ),
             (
                 self.critic.init == "reward_model" and self.reward_model is None,
-                "critic.init reward_model needs the asset `reward_model`; set it, or set another critic.init",
+                "critic.init reward_model needs the asset `reward_model`; set it, or set critic.init to student",
             ),
             (
                 self.critic.init == "student" and self.reward_model is not None,
-                "reward_model is not used; set critic.init to reward_model",
+                "reward_model has no effect with critic.init student; set critic.init to reward_model",
             ),
             (
                 self.gad.enabled and self.evaluate.checkpoints > (self.gad.max_steps or math.inf),
-                f"evaluate.checkpoints {self.evaluate.checkpoints} exceeds gad.max_steps {self.gad.max_steps}",
+                f"evaluate.checkpoints {self.evaluate.checkpoints} exceeds gad.max_steps {self.gad.max_steps}; lower "
+                "evaluate.checkpoints",
             ),
         ]
         for wrong, problem in problems:
@@ -298,7 +306,7 @@ class GadConfig(Strict):
         if self.rollout.engine != "vllm":
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if self.model is not None:
-            keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
+            keys |= dict.fromkeys(("scratch", "base"), "`model` is the initial student")
         if not (self.warmup.enabled or self.gad.enabled):
             keys |= dict.fromkeys(ADVERSARIAL, "warmup.enabled and gad.enabled are false")
         return keys

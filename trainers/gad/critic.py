@@ -22,14 +22,14 @@ Loss = Callable[[Scores, Scores], tuple[Tensor, PairDiagnostics]]
 
 
 def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
-    """Return the loss function of the variant's discriminator, bound to the settings of the discriminator."""
+    """Return the function `discriminator`, bound to the settings under `discriminator` of the configuration."""
     return partial(discriminator, **config.discriminator.model_dump(exclude={"kind"}))
 
 
 def difference_limit(config: GadConfig) -> float:
-    """Return the score difference above which the critic is too confident.
+    """Return the score difference (teacher - student) above which the critic is too confident.
 
-    It is 1 (section 19 of the GAD notes), but max_margin for v2 (5 in section 12.4) and 5 for v1, which has no bound.
+    It is 1 (section 19 of the GAD notes), but max_margin for d-v2 (5 in section 12.4), and 5 for d-v1.
     """
     settings = config.discriminator
     return getattr(settings, "max_margin", 5.0) if isinstance(settings, Hinge) else 1.0
@@ -38,7 +38,10 @@ def difference_limit(config: GadConfig) -> float:
 def new_critic(
     settings: Settings, student: Path, reward_model: Path | None, placement: Placement, generator: torch.Generator
 ) -> ValueModel:
-    """Return a new critic: the reward model, or a new head on the student's body or on a separate body."""
+    """Return a new critic: a classifier as it is, or a new head on the body of the student or of a language model.
+
+    student: folder of the student. reward_model: folder of the classifier or language model; None for init `student`.
+    """
     if settings.init == "reward_model":
         assert reward_model is not None  # `GadConfig` checks it
         if not is_language_model(reward_model):
@@ -54,9 +57,9 @@ def new_critic(
 
 @torch.no_grad()
 def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, pooling: Pooling) -> Scores:
-    """Return the scores of N responses. Equal responses to one prompt are scored once, so that their scores are equal.
+    """Return the scores of N responses; equal responses to a prompt are scored once, so that their scores are equal.
 
-    Scores of equal rows may differ by rounding, which normalised advantages would amplify.
+    Otherwise they could differ by rounding, which normalised advantages would amplify.
     """
     everything = torch.cat([sequences.prompt_ids, sequences.completion_ids, sequences.completion_mask], 1)
     _, inverse = everything.unique(dim=0, return_inverse=True)
@@ -69,11 +72,11 @@ def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, poo
 def teacher_scores_of(
     teacher: Sequences, scores_by_prompt: Scores, student: Sequences, student_scores: Scores, prompts: Tensor
 ) -> Scores:
-    """Return the scores (N,) of the teacher's responses to the prompts of N responses of the student.
+    """Return the scores (N,) of the teacher's responses to the prompts of the student's N responses.
 
-    teacher: responses to B prompts, with scores `scores_by_prompt` (B,). prompts: (N,), the prompt's index, below B, of
-    each student response. If student and teacher wrote the same, both get the student's score, because scores from
-    different batches may differ by rounding.
+    teacher: responses to B prompts, with scores `scores_by_prompt` (B,). prompts: (N,), the index of each student
+    response's prompt, below B. If both responses of a pair are equal, the teacher's gets the student's score, because
+    scores from different batches may differ by rounding.
     """
     width = min(teacher.completion_mask.shape[1], student.completion_mask.shape[1])
     student_ids, teacher_ids = student.completion_ids[:, :width], teacher.completion_ids[prompts, :width]
@@ -84,14 +87,14 @@ def teacher_scores_of(
 
 
 def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the critic's mean metrics on the pairs (N,) of a step, before its update."""
+    """Return the means of the loss and of the diagnostics over a step's N pairs, before the critic's update."""
     losses, diagnostics = loss(teacher, student)
     values = {"critic/d_loss": losses, **pair_diagnostics(teacher, student), **diagnostics}
     return {name: value.mean().item() for name, value in values.items()}
 
 
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the mean score difference of those among N pairs whose texts are equal; no metric if there are none.
+    """Return the mean absolute score difference of pairs with equal texts; empty if no pair has equal texts.
 
     It is 0 unless the responses differ in tokens that the text does not show.
     """
@@ -110,10 +113,10 @@ def update_critic(
     pooling: Pooling,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Minimise the loss on B teacher and B * G student responses in minibatches of prompts; return the gradient norm.
+    """Update the critic on B teacher and B * G student responses, in minibatches of prompts, and return metrics.
 
-    The losses of micro-batches are divided by the number of pairs in their minibatch, so that accumulation does not
-    change the gradient. The norm is that before clipping, averaged over minibatches.
+    The metric is the gradient norm before clipping, averaged over minibatches. The losses of a micro-batch are divided
+    by the number of pairs in the minibatch, so that accumulation does not change the gradient.
     """
     step_metrics, group = StepMetrics(), len(student) // len(teacher)
     with learner.training():
@@ -132,7 +135,7 @@ def update_critic(
 def pair_scores(
     critic: nn.Module, teacher: Sequences, student: Sequences, prompts: Tensor, group: int, *, pooling: Pooling
 ) -> tuple[Scores, Scores]:
-    """Return the scores of all pairs of some prompts: the teacher's scores, repeated per pair, and the student's."""
+    """Return teacher's and student's scores of all pairs of some prompts; the teacher's are repeated for each pair."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
     teacher_scores = _pooled(critic, teacher.select(prompts), pooling)
     repeated = Scores(*(values.repeat_interleave(group, 0) for values in teacher_scores))

@@ -1,4 +1,4 @@
-"""Stage `data`: prompts and teacher responses of all splits and their lengths, once for all variants and seeds."""
+"""Stage `data` of study `gad`: prompts, teacher responses and their lengths, once for all variants and seeds."""
 
 import math
 from pathlib import Path
@@ -20,9 +20,9 @@ from trainers.running.stage import Stage
 from trainers.tasks.interface import Problem, bucket, write_problems
 
 
-# Random numbers and rows depend on the step alone, so checkpoints do not need generators' states.
+# Random numbers and rows depend on the step alone, so that checkpoints do not need the states of generators.
 def generator(purpose: str, seed: int, step: int) -> torch.Generator:
-    """Return a random generator for one purpose at one step."""
+    """Return a random generator whose seed depends on the three arguments."""
     return torch.Generator().manual_seed(bucket(f"{purpose} {seed} {step}", 2**62))
 
 
@@ -49,7 +49,7 @@ LENGTHS = "teacher_lengths.json"
 
 
 def run(stage: Stage) -> None:
-    """Write train.jsonl, dev.jsonl, test.jsonl and the length statistics of the teacher's responses."""
+    """Write the rows of each split, and the length statistics of the teacher's responses in the training split."""
     config: GadConfig = stage.config
     model = asset_files(stage, "model")
     words = () if model is not None else load_task(stage).words
@@ -59,28 +59,28 @@ def run(stage: Stage) -> None:
         write_problems(stage.out / f"{split}.jsonl", rows)
         stage.log_metrics(0, {f"rows/{split}": len(rows)})
     lengths = length_statistics([len(response_tokens(tokenizer, row.answer)) for row in splits["train"]])
-    stage.log.info("teacher responses have these numbers of tokens: %s", lengths)
+    stage.log.info("lengths of the teacher's responses in tokens: %s", lengths)
     write_json(stage.out / LENGTHS, lengths)
     stage.log_metrics(0, {f"teacher/length_{name}": value for name, value in lengths.items()})
 
 
 def length_statistics(lengths: list[int]) -> dict[str, float]:
-    """Return mean, p50, p95, p99 and max of response lengths in tokens, including end-of-sequence tokens."""
+    """Return mean, p50, p95, p99 and max of response lengths in tokens."""
     values = np.array(lengths)
     percentiles = {f"p{q}": float(np.percentile(values, q)) for q in (50, 95, 99)}
     return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
 
 
 def teacher_lengths(folder: Path) -> dict[str, float]:
-    """Return the length statistics of the teacher's training responses that the stage `data` wrote to `folder`."""
+    """Return the length statistics that the stage `data` wrote to `folder`, in tokens with the end token."""
     lengths: dict[str, float] = read_json(folder / LENGTHS)
     return lengths
 
 
 def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
-    """Return the longest response in tokens: `length_factor * max_response_length`, rounded up.
+    """Return the length of the longest response in training, in tokens, from the settings under `sampling`.
 
-    If max_response_length is null, the teacher's 99th percentile takes its place.
+    lengths: statistics of the teacher's responses; p99 is the limit if max_response_length is null.
     """
     configured = config.sampling.max_response_length
     return math.ceil((lengths["p99"] if configured is None else configured) * config.sampling.length_factor)
@@ -95,7 +95,7 @@ def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Problem]]:
 
 
 def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Problem]]:
-    """Return the rows of the data sources by split; no chat of the dev or test split is in the training split."""
+    """Return the rows of the data sources by split, and log how many are left out."""
     data, counts = stage.config.data, {"duplicates": 0, "too_long": 0}
     rows = _usable(stage, tokenizer, stage.inputs["data_source"], counts)
     validation = None
@@ -110,7 +110,7 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
         ("held_out", "their chats are in the development or test split"),
     ):
         if counts[name]:
-            stage.log.warning("left out %d rows, because %s", counts[name], problem)
+            stage.log.warning("rows are left out (%d), because %s", counts[name], problem)
     stage.log_metrics(0, {f"rows/{name}": count for name, count in counts.items()})
     return splits
 

@@ -1,7 +1,7 @@
-"""Stages `evaluate_start` and `evaluate`: measure students on the test split; items.parquet has a row per prompt.
+"""Stages `evaluate_start` and `evaluate` of study `gad`: measure the student on the test split.
 
-If `evaluate.checkpoints` asks for earlier students of the stage `gad` as well, the values of `sampled` are means over
-all of them. The samples quote the last student.
+If `evaluate.checkpoints` is above 1, the values of the protocol `sampled` are means over that many of the last students
+of the stage `gad`. The samples quote the last student.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ RANKS = join  # several devices: a process for each, with all of the student and
 
 
 def run(stage: Stage) -> None:
-    """Measure the latest student among the inputs; add the rows of an input `start` as protocols `start_...`."""
+    """Measure the latest student among the inputs; add the results of the input `start` as protocols `start_...`."""
     config: GadConfig = stage.config
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]

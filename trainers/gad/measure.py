@@ -1,4 +1,4 @@
-"""Metrics of responses: similarity to the teacher (chrF2, ROUGE-L), the task's rule, the critic's verdict, length."""
+"""Metrics of responses: similarity to the teacher (chrF2, ROUGE-L), the rule's reward, wins by the critic, length."""
 
 import math
 import re
@@ -31,7 +31,7 @@ _WORDS = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
 
 
 def chrf(responses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Return the chrF2 of each response in [0, 1]: 1 if it equals the reference, 0 if the two share no character."""
+    """Return the chrF2 of each response with its reference, in [0, 1]; it is 1 if the two are equal."""
     return [_sentence_chrf(*pair) for pair in zip(responses, references, strict=True)]
 
 
@@ -41,9 +41,9 @@ def _sentence_chrf(response: str, reference: str) -> float:
 
 
 def rouge_l(responses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Return the ROUGE-L (Lin 2004) of each response in [0, 1]: the F1 of the longest common subsequence of words.
+    """Return the ROUGE-L (Lin 2004) of each response, in [0, 1]: F1 by the longest common subsequence of words.
 
-    A word is a lower-case run of letters and digits, or one Chinese or Japanese character.
+    A word is a run of letters and digits, in lower case, or one Chinese or Japanese character.
     """
     pairs = zip(responses, references, strict=True)
     return [_f1(_WORDS.findall(one.lower()), _WORDS.findall(other.lower())) for one, other in pairs]
@@ -59,14 +59,14 @@ def _f1(words: Sequence[str], others: Sequence[str]) -> float:
 
 
 def rule_of(stage: Stage) -> Task | None:
-    """Return the task, whose rule rewards responses; None if the rows come from a file."""
+    """Return the task whose rule rewards responses; None if the rows come from a file."""
     return None if stage.config.task is None else load_task(stage)
 
 
 def qualities(
     task: Task | None, rows: Sequence[Problem], texts: Sequence[str], ended: Sequence[bool]
 ) -> dict[str, list[float]]:
-    """Return `chrf` of N responses, and `rule` if there is a task; text i responds to row i."""
+    """Return `chrf` of N responses to N rows and, if there is a task, its rule's reward as `rule`."""
     values = {"chrf": chrf(texts, [row.answer for row in rows])}
     if task is not None:
         values["rule"], _ = by_rule(task, rows, texts, ended)
@@ -74,7 +74,7 @@ def qualities(
 
 
 def quality_metrics(quality: Mapping[str, Sequence[float]], scores: Tensor, group_size: int) -> dict[str, float]:
-    """Return the mean of each quality (N,), and its within-group correlation with scores (N,) if that is defined."""
+    """Return the mean of each quality (N,), and its correlation with scores (N,) within groups, if that is defined."""
     metrics = {f"quality/{name}": sum(values) / len(values) for name, values in quality.items()}
     for name, values in quality.items():
         correlation = within_group_correlation(scores.cpu(), torch.tensor(values), group_size)
@@ -97,13 +97,15 @@ def measure(
     greedily: bool = True,
     keep: Keep | None = None,
 ) -> pd.DataFrame:
-    """Return one row per prompt and value for the protocols `greedy` (most likely response) and `sampled` (means).
+    """Return one row per prompt and value for the protocols `greedy` and `sampled` (means over samples).
 
-    The values are chrf, rule (with a task) or rouge_l, win (with a critic) and length. Samples are spread evenly over a
-    prompt's responses (`policy/systematic_sampling.py`), with one sampling seed for all variants and training seeds, so
-    that sampling noise largely cancels in their differences. lengths: statistics of the teacher's training responses;
-    the 99th percentile sets the response limit. micro_batch: number of responses sampled or scored at once. greedily:
-    whether to measure the protocol `greedy`. keep: called with the responses of each protocol.
+    The values are chrf, rule (with a task) or rouge_l (without), win (with a critic) and length. Samples are spread
+    evenly over a prompt's responses (`policy/systematic_sampling.py`). All variants and training seeds have the same
+    sampling seed, so sampling noise largely cancels in their differences.
+
+    lengths: statistics of the teacher's training responses, whose 99th percentile sets the response limit. micro_batch:
+    number of responses sampled or scored at once. greedily: whether to measure the protocol `greedy`. keep: called with
+    the responses of each protocol.
     """
     settings = config.evaluate
     limit = math.ceil(settings.length_factor * lengths["p99"])

@@ -15,9 +15,10 @@ ENGINES = {"own_without_end": "trainers.gad.without_end.WithoutEnd", "vllm": VLL
 def parts(config: "GadConfig", stage: str) -> dict[str, str]:
     """Return {slot: dotted name} of the code that `stage` uses; slots that the variant does not use are absent.
 
-    task: absent if the rows come from a file. engine: samples in place of the student. discriminator: takes scores of N
-    pairs, returns losses (N,). advantages: takes rewards (N,) and the group size, returns advantages (N,). ratio: takes
-    log-probabilities (N, T), returns importance ratios (N, T). surrogate: returns PPO's losses (N, T).
+    task: creates the task. adapters: low-rank adapters. engine: samples in place of the student. discriminator: takes
+    the scores of N pairs, returns losses (N,). advantages: takes rewards (N,) and the group size, returns advantages
+    (N,). ratio: takes log-probabilities (N, T), returns importance ratios (N, T). surrogate: returns PPO's losses
+    (N, T).
     """
     used = {} if config.task is None else {"task": task_of(config.task)}
     if stage == "seqkd" and config.seqkd.memory.lora is not None:

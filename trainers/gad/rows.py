@@ -1,4 +1,4 @@
-"""Prompts with teacher responses, which are read from Parquet or JSON lines, checked and split."""
+"""Prompts with teacher responses: reading them from Parquet or JSON lines, checking and splitting them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ Text = Annotated[str, StringConstraints(strict=True, pattern=r"\S")]  # not blan
 
 
 class Message(BaseModel):
-    """One message of a chat, of which additional fields are ignored."""
+    """One message of a chat; additional fields are ignored."""
 
     role: Literal["system", "user", "assistant"]
     content: Text
 
 
 class TeacherRow(BaseModel):
-    """One row of a file, of which additional fields are ignored."""
+    """One row of a file; additional fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -31,10 +31,10 @@ class TeacherRow(BaseModel):
 
 
 def read_teacher_rows(path: Path) -> tuple[list[Problem], int]:
-    """Return the rows of a .parquet, .jsonl or .json (lines) file, and the number of duplicates that are left out.
+    """Return the rows of a Parquet or JSON-lines file, and the number of rows that are left out as duplicates.
 
-    Of rows with the same chat only the first is kept. Raises ValueError, with the file, the row's number from 1, the
-    field and the problem, for the first row that cannot be used.
+    Only the first of several rows with the same chat is kept. Raises ValueError, with the number of the first wrong row
+    (counted from 1) and its problem, or if there are no rows.
     """
     rows: dict[str, Problem] = {}
     read = 0
@@ -59,11 +59,10 @@ def split_rows(
     seed: int,
     validation: Sequence[Problem] | None = None,
 ) -> dict[str, list[Problem]]:
-    """Return disjoint train, dev and test rows in an order set by `seed`.
+    """Return the rows of the splits train, dev and test, in an order set by `seed`; no chat is in two splits.
 
-    train: number of rows; None: all that are left. dev, test: numbers of rows, or shares below 1, at least one row.
-    validation: source of the dev and test rows; None: `rows`. Chats of dev and test are not used for training. Raises
-    ValueError if there are too few rows.
+    train: number of rows; None: all that are left. dev, test: numbers of rows, or shares below 1 (at least one row).
+    validation: rows from which dev and test are taken; None: `rows`. Raises ValueError if there are too few rows.
     """
 
     def ordered(unordered: Sequence[Problem]) -> list[Problem]:
@@ -75,10 +74,10 @@ def split_rows(
     taken = {row.id for split in splits.values() for row in split}
     rest = [row for row in ordered(rows) if row.id not in taken]
     if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
-        others = "" if validation is None else f" and {len(held_out)} different validation rows"
+        others = "" if validation is None else f" in data_source and {len(held_out)} in validation_source"
         raise ValueError(
-            f"data: there are only {len(rows)} different rows{others}, too few for {n_dev} dev, {n_test} test and "
-            f"{train or 'at least 1'} train rows; lower data.train, data.dev or data.test"
+            f"data: train {train or 'at least 1'}, dev {n_dev} and test {n_test} exceed the number of different rows, "
+            f"{len(rows)}{others}; lower data.train, data.dev or data.test"
         )
     return {**splits, "train": rest if train is None else rest[:train]}
 
@@ -109,10 +108,10 @@ def _row(raw: Any) -> Problem:
         field = ".".join(map(str, first["loc"])) or "the row"
         if first["type"] == "missing":
             raise ValueError(f"the field {field} is missing; add it to the row") from None
-        raise ValueError(f"{field}: {first['msg']}, not {first['input']!r:.200}; correct it") from None
+        raise ValueError(f"{field} is {first['input']!r:.200} ({first['msg']}); correct it") from None
     messages = [message.model_dump() for message in row.content]
     *earlier, last = messages
     if last["role"] != "user":
-        raise ValueError(f"the last message of `content` has the role {last['role']!r}; end with a message of the user")
+        raise ValueError(f"the last message of `content` has the role {last['role']!r}; end with the role 'user'")
     text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
     return Problem(f"row-{bucket(text, 16**12):012x}", last["content"], row.teacher_response, earlier=earlier)

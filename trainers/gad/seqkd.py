@@ -1,6 +1,6 @@
-"""Stage `seqkd`: supervised training on the teacher's responses (sequence-level distillation, arXiv 1606.07947).
+"""Stage `seqkd` of study `gad`: supervised training on the teacher's responses.
 
-docs/studies/metrics/gad.md defines the metrics.
+This is sequence-level distillation (arXiv 1606.07947). docs/studies/metrics/gad.md defines the metrics.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:
-    """Train the base model on the teacher's responses, once per seed for all variants."""
+    """Train the base model on the teacher's responses and save it as the student; do nothing if not enabled."""
     config: GadConfig = stage.config
     settings = config.seqkd
     if not settings.enabled:

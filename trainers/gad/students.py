@@ -1,4 +1,4 @@
-"""Folders of students and critics: those that a stage starts from, and those that it saves."""
+"""Folders of students and critics, from which a stage starts, and which it saves."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def save_models(
     *,
     ranks: Ranks = ALONE,
 ) -> None:
-    """Write the student, and the critic if there is one, into subfolders of `folder`."""
+    """Write the student, and the critic if there is one, each with its tokenizer, into subfolders of `folder`."""
     save_policy(folder / STUDENT, student, tokenizer, ranks)
     if critic is not None:
         critic.save(folder / CRITIC)
@@ -39,29 +39,32 @@ def keep_models(
     *,
     among: str = KEPT,
 ) -> None:
-    """Save a copy of the models in the stage's subfolder `among`, in a folder named by the step."""
+    """Save the models after a step in the stage's subfolder `among`, in a folder named after the step."""
     with keeping(stage.out / among, step) as folder:
         save_models(folder, student, tokenizer, critic, ranks=stage.ranks)
 
 
 def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
-    """Return the folder of the first student among the inputs `earlier`, else of the asset `model`."""
+    """Return the folder of the first student in the inputs `earlier`, or else of the asset `model`.
+
+    Raises ValueError if there is neither.
+    """
     for name in earlier:
         folder = stage.inputs[name] / STUDENT
         if folder.is_dir():
-            stage.log.info("the student is the one that the stage %s left in %s", name, folder)
+            stage.log.info("the student is from the stage %s: %s", name, folder)
             return folder
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError(f"no stage ({', '.join(earlier)}) left a student, and `model` is null; set `model`")
-    stage.log.info("the student is the asset `model` in %s", model)
+        raise ValueError(f"no student is saved by {', '.join(earlier)}, and `model` is null; set `model`")
+    stage.log.info("the student is the asset `model`: %s", model)
     return model
 
 
 def measured_models(stage: Stage) -> list[Path]:
     """Return the folders of the earlier models that the stage `gad` kept for the evaluation, the latest first.
 
-    Raises ValueError if they are not those that `evaluate.checkpoints` asks for.
+    Raises ValueError if their number is not `evaluate.checkpoints` - 1.
     """
     folder = stage.inputs.get("gad")
     if folder is None or not (folder / STUDENT).is_dir():  # this evaluation precedes `gad`, or `gad` is not enabled
@@ -70,6 +73,6 @@ def measured_models(stage: Stage) -> list[Path]:
 
 
 def latest_critic(stage: Stage, earlier: Sequence[str]) -> Path | None:
-    """Return the folder of the first critic among the inputs `earlier`; None if none of them has a critic."""
+    """Return the folder of the first critic in the inputs `earlier`; None if there is none."""
     folders = [stage.inputs[name] / CRITIC for name in earlier if (stage.inputs[name] / CRITIC).is_dir()]
     return folders[0] if folders else None

@@ -4,5 +4,5 @@ from typing import Any
 
 
 def task_of(settings: Any) -> str:
-    """Return the dotted name of the function `create(settings, source)` of the task that the settings name."""
+    """Return the dotted name of the function `create(settings, source)` of the task `settings.name`."""
     return f"{__name__}.{settings.name}.create"

@@ -36,7 +36,7 @@ class Sums:
         return None if self.settings.form == "compact" else INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct problems by split; the text of a problem decides its split."""
+        """Return {split: distinct problems}; the text of a problem decides between training, dev and test."""
         rng = random.Random(f"arithmetic-{seed}")
 
         def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
@@ -72,7 +72,7 @@ class Sums:
         return rule_reward(response, None if predicted is None else predicted == int(problem.answer))
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the response has the right number as its answer."""
+        """Return whether the response has the right form and the right number as its answer."""
         return _number(response) == int(problem.answer)
 
 

@@ -18,12 +18,12 @@ _PATIENCE = 5_000  # number of useless random problems in a row after which no o
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: its prompt, its expected answer, and a worked response for the warm start.
+    """Problem with its prompt and its expected answer.
 
-    answer: empty if only a reward model judges responses; for rows of a teacher, its whole response. cluster: name of a
-    group of similar problems in the same split, which a policy tends to answer all rightly or all wrongly; None: the
-    problem was drawn independently, or its cluster is unknown. earlier: messages of the chat before the prompt, each
-    with role and content.
+    answer: a teacher's whole response in study `gad`; empty if only a reward model judges responses. demonstration: a
+    worked response for the warm start. cluster: name of a group of similar problems in the same split, which a policy
+    tends to answer all rightly or all wrongly; None: the problem was drawn independently, or its cluster is unknown.
+    earlier: messages of the chat before the prompt, each with role and content.
     """
 
     id: str
@@ -43,20 +43,20 @@ class Problem:
 
 
 class Task(Protocol):
-    """Source of problems whose answers a rule can check.
+    """Source of problems, with a rule that checks responses.
 
-    words: the whole vocabulary, separated by white space, if a small model with a word-level tokenizer can do the task;
-    None if it needs a pretrained tokenizer. instruction: system message of the chat; None for no such message.
+    words: the whole vocabulary, if a small model with a word-level tokenizer can do the task; None if the task needs a
+    pretrained tokenizer. instruction: system message of the chat; None for no system message.
     """
 
     words: tuple[str, ...] | None
     instruction: str | None
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return the problems of the splits warm (with demonstrations), train, dev and test, which share no problem."""
+        """Return {split: problems} for warm (with demonstrations), train, dev and test, which share no problem."""
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the rule's reward of a response, which depends on the problem and the response alone."""
+        """Return the rule's reward of a response, which must depend only on the problem and the response."""
 
     def correct(self, problem: Problem, response: str) -> bool:
         """Return whether the response has the right answer in the right form."""
@@ -65,9 +65,9 @@ class Task(Protocol):
 def by_rule(
     task: Task, problems: Iterable[Problem], responses: Iterable[str], ended: Iterable[bool]
 ) -> tuple[list[float], list[float]]:
-    """Return the rule's rewards of responses and their correctness, 0 or 1; response i answers problem i.
+    """Return the rule's rewards of responses, and their correctness, 0 or 1.
 
-    A truncated response, for which `ended` is false, is judged like an empty one.
+    Response i answers problem i. A truncated response, for which `ended` is false, is judged like an empty one.
     """
     rows = [
         (problem, text if finished else "") for problem, text, finished in zip(problems, responses, ended, strict=True)
@@ -82,10 +82,10 @@ def bucket(text: str, buckets: int) -> int:
 
 
 def places(text: str) -> list[str]:
-    """Return the splits for which a problem's text may be used, by a hash of the text.
+    """Return the splits that may have the problem with this text, which depend on a hash of the text.
 
-    So no seed trains on a test problem of another seed. A fifth of all texts is for test, a tenth for dev, and the rest
-    for warm and train.
+    No seed therefore trains on a test problem of another seed. A fifth of all texts is for test, a tenth for dev, and
+    the rest for warm and train.
     """
     return {0: ["test"], 1: ["test"], 2: ["dev"]}.get(bucket(text, 10), ["warm", "train"])
 
@@ -93,10 +93,11 @@ def places(text: str) -> list[str]:
 def draw_splits(
     sizes: Mapping[str, int], draw: Callable[[list[str], Container[str]], tuple[str, Problem] | None], advice: str
 ) -> dict[str, list[Problem]]:
-    """Return random problems with distinct prompts, as many for each split as `sizes` says.
+    """Return {split: random problems} with distinct prompts, `sizes[split]` of them.
 
     draw: takes the splits that lack problems and the prompts in use; returns one of these splits and a random problem
-    for it, or None if the drawn problem cannot be used. advice: remedy in the error for too few distinct problems.
+    for it, or None if the drawn problem cannot be used. advice: remedy in the error message. Raises ValueError if there
+    are too few distinct problems.
     """
     splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
     taken: set[str] = set()
@@ -104,7 +105,7 @@ def draw_splits(
     while missing := [split for split in SPLITS if len(splits[split]) < sizes[split]]:
         idle += 1
         if idle > _PATIENCE:
-            raise ValueError(f"data: the task has too few distinct problems for {dict(sizes)}; {advice}")
+            raise ValueError(f"data: the task has too few distinct problems for the sizes {dict(sizes)}; {advice}")
         drawn = draw(missing, taken)
         if drawn is None or drawn[1].prompt in taken:
             continue
@@ -116,7 +117,7 @@ def draw_splits(
 
 
 def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
-    """Return {problem id: cluster} for `Stage.save_items`; None if a problem has no cluster."""
+    """Return {problem id: cluster}; None if a problem has no cluster."""
     clusters = {problem.id: problem.cluster for problem in problems}
     named = {id: cluster for id, cluster in clusters.items() if cluster is not None}
     return named if len(named) == len(clusters) else None
@@ -137,15 +138,16 @@ def read_problems(path: Path) -> list[Problem]:
 FORMAT_REWARD = 1.0
 RIGHT, WRONG, UNREADABLE = 2.0, -1.5, -2.0
 
-# At most two characters of white space around the tags, else a policy could fill its length limit at full reward.
+# With more than two characters of white space around the tags, a policy could fill its length limit at full reward.
 _FORM = re.compile(r"\s{0,2}<think>(.*?)</think>\s{0,2}<answer>(.*?)</answer>\s{0,2}", re.DOTALL)
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def tagged_answer(response: str) -> str | None:
-    """Return the text between the answer tags; None unless each tag occurs once, in order, without text around them.
+    """Return the text between the answer tags; None if the response does not have the form of thinking and answer.
 
-    At most two characters of white space may surround the tags.
+    The form is `<think>...</think><answer>...</answer>`, with each tag once, and with at most two characters of white
+    space before, between and after the two parts.
     """
     match = _FORM.fullmatch(response)
     if match is None or any(response.count(tag) != 1 for tag in _TAGS):
@@ -154,7 +156,7 @@ def tagged_answer(response: str) -> str | None:
 
 
 def rule_reward(response: str, right: bool | None) -> float:
-    """Return the sum of the format reward and the answer reward; `right` is None if the answer cannot be read."""
+    """Return the sum of format reward and answer reward, from -3 to 3. right: None if the answer cannot be read."""
     if tagged_answer(response) is None:
         return -FORMAT_REWARD + UNREADABLE
     return FORMAT_REWARD + (UNREADABLE if right is None else RIGHT if right else WRONG)

@@ -1,8 +1,8 @@
 """Task `knights_knaves`: puzzles about knights, who always tell the truth, and knaves, who always lie.
 
 The textual form follows the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv 2502.14768);
-generator and checker are this project's own. As in Logic-RL, no puzzle is in two splits. Puzzles are drawn
-independently, so they have no clusters.
+the generator and the checker are new. As in Logic-RL, no puzzle is in two splits. Puzzles are drawn independently, so
+they have no clusters.
 """
 
 import itertools
@@ -34,7 +34,7 @@ INSTRUCTION = (
 
 @dataclass(frozen=True)
 class Atom:
-    """Claim that the person with the number `person` is a knight, or is a knave."""
+    """Claim that the person with this number is a knight, or a knave if `knight` is false."""
 
     person: int
     knight: bool
@@ -42,7 +42,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class Statement:
-    """One atom (connective None), or two joined by `and`, `or`, `iff` or `if` (`left` implies `right`)."""
+    """One atom (connective None), or two that are joined by `and`, `or`, `iff` or `if` (`left` implies `right`)."""
 
     connective: str | None
     left: Atom
@@ -53,7 +53,7 @@ Structure = tuple[Statement, ...]  # person i makes statement i
 
 
 def holds(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Return whether a statement is true, given for each person whether that person is a knight."""
+    """Return whether a statement is true. knights: whether each person is a knight."""
     left = knights[statement.left.person] == statement.left.knight
     if statement.right is None:
         return left
@@ -69,7 +69,7 @@ def holds(statement: Statement, knights: Sequence[bool]) -> bool:
 
 
 def solutions(structure: Structure) -> list[tuple[bool, ...]]:
-    """Return all assignments, found by brute force, in which knights' statements are true and knaves' are false."""
+    """Return all assignments in which the statements of knights are true and those of knaves are false."""
     hypotheses = itertools.product((True, False), repeat=len(structure))
     return [knights for knights in hypotheses if all(_verdicts(structure, knights))]
 
@@ -107,7 +107,7 @@ class Puzzles:
         return None if self.settings.form == "compact" else INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct puzzles with exactly one solution, by split."""
+        """Return {split: distinct puzzles}, each with exactly one solution."""
         rng = random.Random(f"knights-knaves-{seed}")
 
         def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
@@ -140,9 +140,9 @@ class Puzzles:
         sloppy: bool,
         rng: random.Random,
     ) -> str:
-        """Return a worked response: a trace that tests hypotheses up to the first consistent one, and the answer.
+        """Return a worked response: a trace that tests hypotheses until one is consistent, and the answer.
 
-        A sloppy trace has one random hypothesis and accepts every statement.
+        A sloppy trace accepts a random hypothesis without a test.
         """
         hypotheses = list(itertools.product((True, False), repeat=len(structure)))
         if sloppy:
@@ -165,16 +165,16 @@ class Puzzles:
         return f"<think> {trace} </think> <answer> {answer} </answer>"
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the Logic-RL reward, from -3 to 3."""
+        """Return the sum of format reward and answer reward of Logic-RL, from -3 to 3."""
         predicted = self._given(problem, response)
         return rule_reward(response, None if predicted is None else predicted == _roles(problem.answer))
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the response states the right role of every person."""
+        """Return whether the response has the right form and states the right role of every person."""
         return self._given(problem, response) == _roles(problem.answer)
 
     def _given(self, problem: Problem, response: str) -> dict[str, str] | None:
-        """Return {person: role} as a response states it, or None unless each person has exactly one role."""
+        """Return {person: role} as the response states it; None unless it states exactly one role for each person."""
         answer = tagged_answer(response)
         if answer is None:
             return None

@@ -1,7 +1,8 @@
 """Task `question_answer`: questions with numeric or short answers from a file in the form of GSM8K (arXiv 2110.14168).
 
 The file is JSON lines or Parquet with a question and an answer field. If an answer contains `#### x`, x is the answer
-and the text before it is the worked response for the warm start. Without an answer field the questions are prompts.
+and the text before it is the worked response for the warm start. Without an answer field the questions are prompts,
+whose responses only a reward model can judge.
 """
 
 import re
@@ -30,7 +31,7 @@ class Questions:
     instruction: str | None = INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct questions by split, in an order set by `seed`; the text of a question decides its split."""
+        """Return {split: distinct questions} in an order set by `seed`; texts decide between training, dev and test."""
         splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         problems = {problem.prompt: problem for problem in self._problems()}
         for prompt in sorted(problems, key=lambda text: bucket(f"{seed} {text}", 2**60)):
@@ -40,7 +41,7 @@ class Questions:
         short = {split: len(splits[split]) for split in SPLITS if len(splits[split]) < sizes[split]}
         if short:
             raise ValueError(
-                f"data: {self.source} has too few questions: {short} instead of {dict(sizes)}; request fewer"
+                f"data: {self.source} has too few questions, {short} instead of {dict(sizes)}; lower the sizes in data"
             )
         return splits
 
@@ -56,8 +57,8 @@ class Questions:
         answers = table[self.settings.answer]
         if missing := int((answers.isna() | (answers.astype(str).str.strip() == "")).sum()):
             raise ValueError(
-                f"{self.source}: {missing} of {len(table)} rows have no {self.settings.answer!r}; fill them "
-                "in, or set task.answer to null and reward.rule to 0 and use a reward model"
+                f"{self.source}: {missing} of {len(table)} rows have no {self.settings.answer!r}; fill it in, or use a "
+                "reward model (set task.answer to null and reward.rule to 0)"
             )
         problems = []
         for question, text in zip(table[self.settings.question], table[self.settings.answer], strict=True):
@@ -73,7 +74,7 @@ class Questions:
         return rule_reward(response, None if not predicted else _canonical(predicted) == problem.answer)
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the answer is right, apart from spaces, case, thousands separators, units and `.0`."""
+        """Return whether form and answer are right, apart from spaces, case, thousands separators, units and `.0`."""
         predicted = tagged_answer(response)
         return predicted is not None and _canonical(predicted) == problem.answer
 
@@ -84,7 +85,7 @@ def create(settings: QuestionAnswer, source: Path | None = None) -> Questions:
         raise ValueError("the task question_answer needs data; set data_source")
     files = [source] if source.is_file() else sorted(p for p in source.iterdir() if p.suffix in (".jsonl", ".parquet"))
     if len(files) != 1:
-        raise ValueError(f"{source} has {len(files)} .jsonl or .parquet files; leave exactly one")
+        raise ValueError(f"{source} has {len(files)} .jsonl or .parquet files, but must have one; add or remove files")
     return Questions(settings, files[0], instruction=None if settings.answer is None else INSTRUCTION)
 
 
@@ -97,7 +98,7 @@ def _id(question: object) -> str:
 
 
 def _canonical(text: str) -> str:
-    """Return the number in `text` in plain digits if there is exactly one, else the text in lower case."""
+    """Return the number in `text` in plain digits if it has exactly one number, and else the text in lower case."""
     text = " ".join(text.split())
     number = re.fullmatch(r"[^\d\-+.]*([-+]?[\d,]*\.?\d+)\s*[^\d]*", text)
     if number is None:

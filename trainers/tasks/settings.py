@@ -8,7 +8,7 @@ from trainers.assets_config import Strict
 
 
 class TaskBase(Strict):
-    """Settings of a task; `name` is the name of the task's module, as a Literal.
+    """Settings of a task. A subclass declares `name` as a Literal, the name of the task's module.
 
     reads_source: whether the task reads the asset `data_source`; it is not a configuration key.
     """
@@ -18,19 +18,21 @@ class TaskBase(Strict):
 
 
 class Arithmetic(TaskBase):
-    """Sums, differences and products of whole numbers, digit by digit."""
+    """Sums, differences and products of whole numbers."""
 
     name: Literal["arithmetic"] = "arithmetic"
     form: Literal["compact", "textual"] = Field(
-        default="compact", description="compact: a vocabulary of 18 words; textual: English."
+        default="compact", description="compact: a vocabulary of 18 words, for small models; textual: English."
     )
     digits: int = Field(default=2, ge=1, le=6, description="Largest number of digits of an operand.")
-    operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="Operations.")
-    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with a wrong digit.")
+    operations: list[Literal["+", "-", "*"]] = Field(
+        default=["+", "-"], min_length=1, description="Operations that problems may have."
+    )
+    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of worked responses with a random digit.")
 
 
 class KnightsKnaves(TaskBase):
-    """Puzzles about who tells the truth, with exactly one solution; generated and checked by brute force."""
+    """Puzzles about who tells the truth, each with exactly one solution."""
 
     name: Literal["knights_knaves"] = "knights_knaves"
     form: Literal["compact", "textual"] = Field(
@@ -42,7 +44,7 @@ class KnightsKnaves(TaskBase):
         default=0.6,
         ge=0,
         le=1,
-        description="Share of careless warm-start traces, which accept a random hypothesis.",
+        description="Share of worked responses that accept a random hypothesis without a test.",
     )
 
 
@@ -54,20 +56,20 @@ class QuestionAnswer(TaskBase):
     question: str = Field(default="question", description="Name of the field with the question.")
     answer: str | None = Field(
         default="answer",
-        description="Name of the field with the answer, of which only the part after `####` counts if the field has "
-        "that mark; null: prompts without answers.",
+        description="Name of the field with the answer; if the field contains `####`, only the part after it counts. "
+        "null: there are no answers, and a reward model judges responses.",
     )
 
 
 class TemplatedLists(TaskBase):
-    """Lists of three or four things to sort in a given style. Each of four parts of a response is right or wrong."""
+    """Lists of three or four things to sort in a given style; a response has four parts, each of which has a reward."""
 
     name: Literal["templated_lists"] = "templated_lists"
     form: Literal["compact"] = Field(
         default="compact", description="compact: a vocabulary of 52 words, for small models."
     )
     sloppy: float = Field(
-        default=0.55, ge=0, le=1, description="For each of four flaws, the share of worked responses that have it."
+        default=0.55, ge=0, le=1, description="Share of worked responses that have a flaw, for each of four flaws."
     )
 
 

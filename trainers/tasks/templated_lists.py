@@ -3,9 +3,9 @@
     casual list these fruit : plum apple mango ?
     hey , your sorted fruit : 1 apple 2 mango 3 plum . total 3 . cheers
 
-A response has four parts, so it can be partly right. The expected answer is the whole response, which a student can
-imitate (study `gad`). Worked responses have independent flaws: another style's opening or closing, a wrong order, a
-wrong total.
+A response has four parts (opening, list, total, closing), so it can be partly right. The expected answer is the whole
+response, which a student can imitate (study `gad`). Worked responses have independent flaws: the opening or the closing
+of another style, a wrong order, or a wrong total.
 """
 
 import random
@@ -47,10 +47,7 @@ class Lists:
     instruction: None = None
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct problems by split.
-
-        The set of things decides the split, so no set in the test split is trained on.
-        """
+        """Return {split: distinct problems}; the set of things decides between training, dev and test."""
         rng = random.Random(f"templated lists {seed}")
 
         def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
@@ -73,7 +70,7 @@ class Lists:
         return sum(self.parts(problem, response).values()) / 4
 
     def parts(self, problem: Problem, response: str) -> dict[str, float]:
-        """Return the reward in [0, 1] of each part: opening, list, total, closing; all are 0 for another form."""
+        """Return {part: reward in [0, 1]}; all rewards are 0 if the response does not have the four parts."""
         style, category, things = _read(problem.prompt)
         match = _RESPONSE.fullmatch(" ".join(response.split()))
         if match is None:
@@ -91,7 +88,7 @@ class Lists:
         }
 
     def correct(self, problem: Problem, response: str) -> bool:
-        """Return whether the response equals the expected one word for word."""
+        """Return whether the response equals the expected one, apart from white space."""
         return response.split() == problem.answer.split()
 
     def _flawed(self, style: str, category: str, things: list[str], rng: random.Random) -> str:
@@ -116,5 +113,5 @@ def _write(opening: str, category: str, things: list[str], total: int, closing: 
 def _read(prompt: str) -> tuple[str, str, list[str]]:
     match = _PROMPT.fullmatch(prompt)
     if match is None:
-        raise ValueError(f"{prompt!r} is not a prompt of this task")
+        raise ValueError(f"{prompt!r} is not a prompt of the task templated_lists")
     return match[1], match[2], match[3].split()

@@ -16,7 +16,8 @@ def unseen_changes(change, batch_size=32, n_edits=128, parent=V8, n_epochs=100):
 def test_thresholds_between_the_same_steps_of_ss_cannot_matter():
     # SS of 32 items moves by 1/32: |SS - 0.5| is 0, 0.031, 0.063, ...; both pairs lie in the same gaps
     assert list(unseen_changes({"thresholds": [0.015, 0.04]})) == ["rcs.thresholds"]
-    assert "32 items is one of 0, 0.03125, 0.0625" in unseen_changes({"thresholds": [0.015, 0.04]})["rcs.thresholds"]
+    reason = unseen_changes({"thresholds": [0.015, 0.04]})["rcs.thresholds"]
+    assert "32 items can only be 0, 0.03125, 0.0625" in reason
     assert unseen_changes({"thresholds": [0.02, 0.07]}) == {}  # 0.0625 becomes moderate
     assert unseen_changes({"thresholds": [0.015, 0.04]}, batch_size=128) == {}  # 2/128 lies between 0.015 and 0.02
     assert unseen_changes({"thresholds": [0.015, 0.04]}, batch_size=31) == {}  # 15/31 is 0.016 away
@@ -35,7 +36,7 @@ def test_a_phase_that_never_begins_cannot_matter():
     assert unseen_changes(later, n_epochs=3) == {}  # the third at 0.667
     assert list(unseen_changes(later, n_epochs=2)) == ["rcs.schedule"]  # at 0 and 0.5
     assert list(unseen_changes(later, n_epochs=1)) == ["rcs.schedule"]
-    assert "epochs begin at 0, 0.5" in unseen_changes(later, n_epochs=2)["rcs.schedule"]
+    assert "epochs begin only at 0, 0.5" in unseen_changes(later, n_epochs=2)["rcs.schedule"]
 
 
 def test_a_phase_that_acts_as_the_one_before_cannot_matter():

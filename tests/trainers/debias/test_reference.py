@@ -98,7 +98,7 @@ def test_a_model_that_overlooks_mask_or_positions_is_refused(prepared_stage, ove
 
     monkeypatch.setattr(SuffixModel, "_attention", without)
     stage = debias_stage(tmp_path, "prepare", config(), {**inputs, "data": inputs["model"].parent / "data"})
-    with pytest.raises(ValueError, match="ignored the attention mask or the positions"):
+    with pytest.raises(ValueError, match="ignore the attention mask or the positions"):
         prepare.run(stage)
 
 

@@ -263,7 +263,7 @@ TRAIN, GIVEN = "OpenEnded_mscoco_train2014_questions.json", "mscoco_train2014_an
         (
             GIVEN,
             lambda c: {**c, "annotations": [{**row, "answers": []} for row in c["annotations"]]},
-            "its answers are missing",
+            "the annotation has no answers",
         ),
         (TRAIN, lambda c: {**c, "questions": c["questions"] * 2}, r"train2014_questions\.json, question 109: .* twice"),
         (
@@ -271,7 +271,7 @@ TRAIN, GIVEN = "OpenEnded_mscoco_train2014_questions.json", "mscoco_train2014_an
             lambda c: {**c, "annotations": c["annotations"][1:]},
             r"question 101: .* missing in mscoco_train2014_annotations",
         ),
-        (GIVEN, lambda c: {"rows": []}, r"train2014_annotations\.json: annotations: .* is missing"),
+        (GIVEN, lambda c: {"rows": []}, r"train2014_annotations\.json has no list 'annotations'"),
         (
             TRAIN,
             lambda c: {**c, "questions": [{**c["questions"][0], "image_id": 77}]},

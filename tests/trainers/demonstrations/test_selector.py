@@ -118,7 +118,7 @@ def test_the_beam_finds_the_most_probable_sequences():
         order = sorted(expected, key=expected.get, reverse=True)
         assert [tuple(s) for s in everything[row].tolist()] == order
     assert torch.equal(beam_search(logits, 3, 1)[:, 0], logits.argsort(1, descending=True)[:, :3])
-    with pytest.raises(ValueError, match=r"proposals\.beam 61 exceeds the 60 sequences of 5 candidates"):
+    with pytest.raises(ValueError, match=r"proposals\.beam 61 exceeds 60, the number of sequences"):
         beam_search(logits, 3, 61)
 
 

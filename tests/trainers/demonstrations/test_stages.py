@@ -159,7 +159,7 @@ def test_per_shot_trains_the_selectors_of_its_modes_and_chooses_on_validation(fo
 def test_sequences_without_any_difference_are_refused(folders, tmp_path):
     inputs = with_candidates(folders, tmp_path / "candidates", lambda table: table.assign(logp_gain=0.0))
     with pytest.raises(
-        ValueError, match=r"reward\.mode legacy gives all 160 sequences the reward 0; choose another mode"
+        ValueError, match=r"reward\.mode legacy gives all 160 sequences the reward 0; set another reward\.mode"
     ):
         run("rce", config(reward={"gain": "nats"}), inputs, tmp_path / "rce")
 

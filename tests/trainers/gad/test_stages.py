@@ -163,7 +163,7 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
         ({"data": {"dev": 0.1}}, "data.dev and data.test must be numbers, not shares"),
         ({"data": {"max_prompt_length": 9}}, "max_prompt_length has no effect"),
         ({"data": {"dev": 1.5}}, "whole number of rows"),
-        ({"data": {"dev": 0.5, "test": 0.6}}, "dev 0.5 and test 0.6 exceed the whole file"),
+        ({"data": {"dev": 0.5, "test": 0.6}}, "dev 0.5 and test 0.6 add up to more than 1"),
         ({"evaluate": {"checkpoints": 5}}, "evaluate.checkpoints 5 exceeds gad.max_steps 4"),
     ],
 )
