@@ -273,7 +273,11 @@ ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
 @pytest.mark.parametrize(
     ("collect", "program", "reason"),
     [
-        ({"reader": "metrics"}, "", "output = 'metrics': does not exist; let the program write one of metrics.csv"),
+        (
+            {"reader": "metrics"},
+            "",
+            "output: holds none of metrics.csv, metrics.jsonl, metrics.parquet; let",
+        ),
         ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': contains nothing to read"),
         (
             {"reader": "items"},

@@ -460,7 +460,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["trainer_stat", "x", "--study", "s"], "'trainer_stat': is not a format; did you mean 'trainer_state'?"),
+        (["trainer_stat", "x", "--study", "s"], "'trainer_stat': is not a known format; did you mean 'trainer_state'?"),
         (["verl", "nowhere it's", "--study", "s"], "nowhere it's: the file or folder does not exist"),
         ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged the metric; did you mean 'eval_loss'?"),
         ([*HF, "--items", "a/b/c", *EVAL[2:]], "no run has these items"),
