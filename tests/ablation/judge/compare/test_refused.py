@@ -201,7 +201,7 @@ def test_the_latest_is_by_the_date_in_any_writers_name_and_a_tie_is_refused(tmp_
     assert read(capsys, base.parent, "--with", new.parent, "--latest")["effect"] == 1
     (new.parent / "again").mkdir()
     new.rename(new.parent / "again" / old.name)
-    assert "so neither is the newest" in refused(capsys, base.parent, "--with", new.parent, "--latest")
+    assert "is exactly as new as" in refused(capsys, base.parent, "--with", new.parent, "--latest")
 
 
 def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(groups, capsys):
