@@ -66,7 +66,7 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table of items in memory, with the columns of a plain table."""
+    """A table of items in memory, with the columns that `table` describes."""
 
     rows: pa.Table
     paths: Sequence[Path] = ()  # none, unlike files

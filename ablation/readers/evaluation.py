@@ -122,8 +122,8 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         if tables:
             remedy = f"name a folder with {patterns}, or with tables ({', '.join(_TABLES)}) of items and values"
         else:
-            patterns, remedy = f"{patterns}, or a table", "name files, a folder, or a pattern in quotes"
-        raise ConfigError(folder, "", None, f"holds no evaluation ({patterns})", remedy)
+            remedy = f"name files, a pattern in quotes, or a folder with any of {patterns}, or with a table"
+        raise ConfigError(folder, "", None, "holds no evaluation", remedy)
     return evaluations
 
 
@@ -141,7 +141,7 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the files without Inspect's logs that a later try replaced or that are copies, which are reported."""
+    """Return the files without Inspect's logs that a later try replaced, or that are copies; these are reported."""
     tries: dict[str, list[tuple[str, Path, str]]] = {}
     for file, tried in _tries(files).items():
         tries.setdefault(tried.task_id, []).append((tried.created, file, tried.status))
@@ -159,9 +159,10 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) -> list[Path]:
-    """Return the files without those unfinished logs of Inspect that have a finished log of the same run and task.
+    """Return the files without unfinished logs of Inspect for which there is a finished log of the same run and task.
 
-    Each is reported to `problem`, or to `doubt` if it began after all finished logs, which may then be out of date.
+    Each log that is left out is reported to `problem`, or to `doubt` if it began after all finished logs of the task,
+    which may then be out of date.
     """
     tries = _tries(files)
     last: dict[tuple[Path, str, str, str], str] = {}  # when the newest evaluation that ended began, by run and task
@@ -279,7 +280,7 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
-    """Return pairs (source of the run, file); of lm-eval, the source is the folder, with the last file of each task."""
+    """Return pairs (source of the run, file). For lm-eval, the source is a folder with the last file of each task."""
     newest: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")

@@ -197,7 +197,7 @@ def _number(value: Any) -> Any:
 
 
 def _words(text: Any) -> str:
-    """Return the text of an input or target: a string, or messages and lists of strings."""
+    """Return the text of an input or target, which is a string, or a list of messages or strings."""
     if isinstance(text, list):
         return "\n".join(_words(part) for part in text)
     if isinstance(text, dict):

@@ -35,9 +35,9 @@ def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
 
 
 def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
-    """Return the step of the best evaluation if, by the configuration, the model of that step was kept; else None.
+    """Return the step of the best evaluation if the configuration keeps the model of that step, else None.
 
-    If the configuration leaves open which model was kept, the second value names the settings that do so.
+    Also return the names of the settings that leave open which model was kept; "" if none do.
     """
     settings = {key.rpartition(".")[2].lower(): value for key, value in dotted.leaves(config)}
     keeps = [name for name in _KEEP if settings.get(name) not in _OFF]

@@ -196,7 +196,7 @@ def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, A
     """Return the filter of each row.
 
     Rows of lm-eval 0.4.3 to 0.4.6 do not name their filter, so it is taken from the results. Raises ConfigError if
-    unnamed rows belong to several filters.
+    these rows belong to several filters.
     """
     if named:
         return rows["filter"]

@@ -159,8 +159,8 @@ class Window:
 
     Attributes:
         text: `last` or `last:N`.
-        at: the step: a number, `last`, `best` (of the first metric), or None for the step of the model that the run
-            kept, which is the last step if the run does not record it.
+        at: the last step that counts: a number, `last`, `best` (of the first metric), or None for the step of the model
+            that the run kept, which is the last step if the run does not record it.
         smaller: whether a smaller value of the first metric is better.
     """
 

@@ -138,7 +138,7 @@ def as_text(name: str) -> str:
 
 
 def as_step(value: Any) -> int | None:
-    """Return a value that can be a step, a whole number of 64 bits; None for anything else."""
+    """Return the value if it can be a step, a whole number of at most 64 bits; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
@@ -188,7 +188,7 @@ def repeats_as_clusters(items: pa.Table) -> pa.Table:
 def item_means(items: pa.Table) -> dict[str, float]:
     """Return {protocol/subset/name: mean}, and the means over several subsets as protocol/mean/name.
 
-    The subsets `step N` and `last` do not count in the means over subsets, because they are evaluations of their own.
+    The subsets `step N` and `last` are evaluations during training, so they do not count in the means over subsets.
     """
     groups = items.group_by(["protocol", "subset", "name"], use_threads=False).aggregate([("value", "mean")])
     over_subsets: dict[str, list[float]] = {}

@@ -287,7 +287,7 @@ def _runs(
 
 
 def _groups(rows: Sequence[Row], roles: Mapping[str, str], others: Sequence[str], runs: Sequence[_Run]) -> str:
-    """Return the column with the fewest values that groups runs of different seeds; "" if a variant has two runs."""
+    """Return the column with the fewest values that could name variants; "" if some variant already has two runs."""
     if len({run.variant for run in runs}) < len(runs) or "seed" not in roles or len(rows) > len(runs):
         return ""
     value_counts = {}

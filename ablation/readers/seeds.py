@@ -19,7 +19,7 @@ def seed_in(name: str, *, only_seed: bool = False) -> re.Match[str] | None:
 
     - `seed` anywhere but inside a word: `seed3`, `seed_3`, `lr1-seed=3`, `seed/3`, `seeds/3`. It wins over the others.
     - `s` or `rs` with at most four digits, or `run`, `rep`, `repeat`, `replica`, `trial` and the like with at most
-      three, as a part of their own: `s3`, `run-3`, `rep_3`, `trial3`. Dates, times and versions are not seeds:
+      three, as a separate part of the name: `s3`, `run-3`, `rep_3`, `trial3`. Dates, times and versions are not seeds:
       `run-1127`, `run-2026-11-27`, `run_20261127`, `run-27.11.2026`, `run_10-15-30`, `run-1.2.0`.
 
     Nothing else is a seed: `checkpoint-500`, `step_500`, `epoch3`, `iter3`, `fold_3`, `version_3`, `tiny-v2`, `7b`,

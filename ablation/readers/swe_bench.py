@@ -3,7 +3,8 @@
     <model>.<run>.json                       `resolved_ids`, `unresolved_ids`, `error_ids`, `empty_patch_ids`; since
                                              SWE-bench 5 also `infra_failure_ids`, which repeats ids of the others
     <run>/<model>/<instance>/report.json     the report of one instance; the folder <model> is the evaluation
-    eval_results.json                        of Pro, {instance: resolved}; `infra_errors.json`, {instance: reason}
+    eval_results.json                        SWE-bench Pro: {instance: resolved}, with {instance: reason} for errors
+                                             in `infra_errors.json`
 
 An item is an instance. It is 1 if it was resolved, and 0 if not, as without a patch. Instances of one repository form a
 cluster. An instance with an error or `infra_failure`, or without a report in its folder, has no value. Any other object
@@ -116,7 +117,7 @@ def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
     content = read_evaluation(report)
     for item, record in content.items():
         if not isinstance(record, Mapping) or not isinstance(record.get("resolved"), bool):
-            raise ConfigError(report, short(item), None, "has no key resolved with true or false", _AGAIN)
+            raise ConfigError(report, short(item), None, "the key resolved is not true or false", _AGAIN)
         broken = f"infrastructure: {record.get('infra_failure_reason')}" if record.get("infra_failure") else None
         yield item, broken or record["resolved"]
 

@@ -93,7 +93,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 def sheets_of(
     path: Path, wanted: Wanted, head: Sequence[str], columns: Mapping[str, Sequence[Any]], rows: _Rows
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each seed, subset and value of the columns `wanted.by` of a table.
+    """Yield a sheet for each seed, subset, and combination of values in the columns `wanted.by` of a table.
 
     head: all columns; columns: {column: cells} of those that may be read; rows: returns an iterator over all rows.
 

@@ -1,7 +1,7 @@
 """Reader of tau2-bench's results: a list of simulated conversations with `task_id`, `trial` and a reward.
 
-The domain is the subset, a task is an item, and trials are its samples. A simulation without a reward, or with an error
-of the infrastructure, has no value, because the benchmark leaves it out, too. If the simulations are in a folder
+The domain is the subset, a task is an item, and trials are its samples. A simulation without a reward, or with an
+infrastructure error, has no value, because the benchmark leaves it out, too. If the simulations are in a folder
 `simulations/`, their index in the results is read or, until the run has ended, the files in the folder.
 """
 

@@ -1,9 +1,9 @@
 """Reader of TensorBoard's event files: one run for each folder that holds event files.
 
-All points are read; TensorBoard's own EventAccumulator would keep only 10,000 of each tag. A file with a purge
-(`SummaryWriter(purge_step=...)`) replaces what its folder logged from that step on. A file without a purge that began
-after another file with the same tags had ended is also a restart, from its first step on. Files that were open at the
-same time have two writers of one run, and both count.
+All points are read; TensorBoard's own EventAccumulator would keep only 10,000 of each tag. A file that begins with a
+purge (`SummaryWriter(purge_step=...)`) replaces what its folder logged from that step on. A file without a purge
+replaces what was logged from its first step on if it began after another file with the same tags had ended. If files
+with the same tags were open at the same time, both count.
 
 Some folders are parts of a run. `add_scalars` makes a folder for each line, such as `loss_train`; its values are called
 `loss/train`. Keras and others make folders `train` and `validation` in the run's folder; these names are put before the

@@ -91,7 +91,7 @@ def _read_config(connection: Connection, identity: tuple[str, str], where: str, 
             config = json.loads(text)
             return {name: value for name, value in config.items() if not name.startswith("_")}  # not _Created
         except (ValueError, AttributeError, RecursionError) as error:
-            problem(f"{where}: the configuration is not a JSON object ({one_line(error, 100)})")
+            problem(f"{where}: the configuration is not a JSON object ({one_line(error, 100)}), so it is left out")
     return {}
 
 

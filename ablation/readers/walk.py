@@ -140,7 +140,7 @@ class _Walk:
         return self.depth is None or depth < self.depth
 
     def _aside(self, entry: os.DirEntry[str], *, deeper: bool) -> None:
-        """Record a file, or the files of a folder, that are left out only because the name is hidden or of a backup."""
+        """Record as left out a file, or the matching files in a folder, with a hidden or backup name."""
         if not entry.is_dir(follow_symlinks=False):
             named = _BACKUP.fullmatch(entry.name)
             plain = (named and named["of"]) or re.sub(r"^\.(?:_|~lock\.)?", "", entry.name)

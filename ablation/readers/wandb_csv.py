@@ -34,7 +34,8 @@ _STATES: dict[str, State] = {"finished": "finished", "running": "running"}
 _NAMED = {"null": None, "true": True, "false": False, "inf": math.inf, "Infinity": math.inf}
 _NAMED |= dict.fromkeys(("nan", "NaN"), math.nan)
 _REMEDY = (
-    "export a run's history, a chart over Step, or a table of runs: name, config and summary (docs/how-to/import.md)"
+    "export a run's history, a chart over Step, or a table of runs with the columns name, config and summary "
+    "(docs/how-to/import.md)"
 )
 
 

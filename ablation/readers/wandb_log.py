@@ -1,6 +1,6 @@
 """Read files `run-<id>.wandb`, which hold Protocol Buffers messages in the format of LevelDB's logs.
 
-The wandb package dropped its own reader between the versions 0.25 and 0.31.
+The wandb package dropped its own reader between versions 0.25 and 0.31.
 """
 
 import struct
