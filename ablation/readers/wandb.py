@@ -29,9 +29,7 @@ from ablation.readers.walk import files_of
 from ablation.readers.wandb_csv import read_csv, read_csvs
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
-_REMEDY = (
-    "name a run-*.wandb file, a folder wandb/ or one above it, a CSV file exported by W&B, or a folder of such files"
-)
+_REMEDY = "name a run-*.wandb file, a folder that holds some, a CSV file exported by W&B, or a folder of such files"
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
 
