@@ -1,7 +1,7 @@
-"""Readers of other programs' files. A reader is a module with the name of its format (`ablation.config.formats`).
+"""Readers of other programs' files: for each format in `ablation.config.formats`, a module of the same name.
 
-    read(path, problem) -> Iterator[ImportedRun]      runs: metrics, items, prompts (`run.py`); for `import`, `collect`
-    recognises(path), sheets(path, wanted)            evaluations that can be paired (`sheet.py`); for `compare`
+    read(path, problem) -> Iterator[ImportedRun]      runs (`run.py`), for `import` and the key `collect`
+    recognises(path), sheets(path, wanted)            evaluations that can be paired (`sheet.py`), for `compare`
 
-A reader raises ConfigError for a file of another format, reports to `problem` what it has to leave out, and goes on.
+A reader raises ConfigError for a file of another format. It reports what it leaves out to `problem`, and goes on.
 """

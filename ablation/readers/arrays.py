@@ -1,4 +1,4 @@
-"""Evaluations in memory: arrays and data frames."""
+"""Evaluations that are in memory, as arrays or as tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ class Values:
     def sheets(self, name: str, wanted: Wanted) -> list[Sheet]:
         """Return a sheet for each seed.
 
-        Raises ConfigError for another shape, an item without a name of its own, a value that is not a finite number, or
-        an option that arrays do not have.
+        Raises ConfigError if the array has another shape, if there is not one name for each item, if two items have the
+        same name, if a value is not finite, or if `wanted` has an option that arrays lack.
         """
         values = np.asarray(self.array, dtype=float)
         if values.ndim not in (1, 2, 3) or not values.size:
-            remedy = "pass an array [items], [seeds, items] or [seeds, items, samples]"
+            remedy = "pass an array of shape [items], [seeds, items] or [seeds, items, samples]"
             raise ConfigError("judge", "array", values.shape, "is not a valid shape", remedy)
         source = Path(name)
-        refuse_options(source, wanted, **dict.fromkeys(("cluster", "filter", "item"), "arrays lack the option"))
+        refuse_options(source, wanted, **dict.fromkeys(("cluster", "filter", "item"), "does not apply to arrays"))
         seeds: Sequence[int | None] = [None] if values.ndim == 1 else range(len(values))
         samples = values.shape[2] if values.ndim == 3 else 1
         means = np.atleast_2d(values) if values.ndim < 3 else values.mean(axis=2)
@@ -59,21 +59,21 @@ class Values:
     def _words(self, name: str, otherwise: Sequence[Any], count: int) -> list[str]:
         given = otherwise if (words := getattr(self, f"{name}s")) is None else words
         if len(given) != count:
-            problem = f"is the number of names, but there are {count} items"
-            raise ConfigError("judge", f"{name}s", len(given), problem, f"give the {name} of each item")
+            problem = f"has length {len(given)}, but the number of items is {count}"
+            raise ConfigError("judge", f"{name}s", None, problem, "pass one entry for each item")
         return list(map(str, np.asarray(given).tolist()))
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table of items in memory, with the columns of a plain table."""
+    """A table of items in memory, with the columns that `table` describes."""
 
     rows: pa.Table
     paths: Sequence[Path] = ()  # none, unlike files
     notes: Sequence[str] = ()
 
     def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
-        """Yield the sheets. Raises ConfigError if there are no rows, or if `table.sheets_of` raises it."""
+        """Yield the sheets of the table. Raises ConfigError if it has no rows, or if `table.sheets_of` raises it."""
         if not self.rows.num_rows:
             raise ConfigError(name, "", None, "has no rows", "pass a table with a row for each item")
         columns = {column: self.rows[column].to_pylist() for column in self.rows.column_names}

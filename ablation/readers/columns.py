@@ -1,4 +1,4 @@
-"""Find the columns of a table by their usual names, and read the notations of their numbers."""
+"""Find the columns of a table by their usual names, and read numbers in the notations that people use."""
 
 import math
 import re
@@ -14,9 +14,9 @@ _IDS = ("id", "question_id", "task_id", "instance_id", "doc_id", "qid", "example
 _VERDICTS = ("correct", "is_correct", "passed", "success", "resolved")
 ITEM = ("item", "item_id", *_IDS)
 VALUE = ("value", "score", *_VERDICTS, "reward", "acc", "accuracy", "exact_match")
-"""Usual names of the columns of items and of values; the first one wins over the others."""
+"""Usual names of the columns of items and of values; the first name wins over the others."""
 SAMPLE = ("sample", "epoch", "trial", "attempt", "repeat", "sample_id", "rollout", "k")
-"""Columns that number the answers to one item."""
+"""Usual names of columns that number the answers to one item."""
 
 
 # Columns of LangSmith's ExperimentResults.to_pandas(), which has a row for each answer. Those of values begin with
@@ -37,7 +37,7 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.ASCII)
 _MISSING = ("", "na", "n/a", "#n/a", "null", "none")
 
 Notation = Literal["whole", "point", "comma", "grouped", "either", "missing", "word"]
-"""Notation of a cell: `5` or `true`; `0.5`; `0,5`; `1,234,567`; `1,758`, which may be two; empty; anything else."""
+"""Examples: whole `5`, point `0.5`, comma `0,5`, grouped `1,234,567`, either `1,758`, missing `NA`, word `x`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Cell:
 
 
 class NotANumber(ValueError):
-    """Raised for a cell that cannot be read as a number; holds its place in the column, the problem and the remedy."""
+    """Raised for a cell that cannot be read as a number; `place` is the index of the cell in its column."""
 
     def __init__(self, place: int, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -56,22 +56,22 @@ class NotANumber(ValueError):
 
 
 def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
-    """Return the column with the first of the names, else the only column that has another of the names, or None.
+    """Return the column called `names[0]`, else the only column with another of the names; None if there is none.
 
-    Raises ConfigError if several columns have one of the names.
+    Raises ConfigError if several columns have one of the names, and none is called `names[0]`.
     """
     having = [column for column in head if column.strip().lower() in names]
     exact = [column for column in having if column == names[0]]
     if len(having) > 1 and not exact:
-        problem = f"each of the columns {', '.join(having)} may be the {names[0]}"
+        problem = f"any of the columns {', '.join(having)} may be the {names[0]} column"
         raise ConfigError(path, "", None, problem, f"choose one with {option}, such as {option} {having[0]}")
     return next(iter(exact or having), None)
 
 
 def number(cell: Any) -> float | None:
-    """Return a cell as a number: 1 or 0 for a boolean, and a share for a percentage; None for anything else.
+    """Return a cell as a number: 1 or 0 for a boolean, and 0.05 for `5%`; None for anything else.
 
-    `1,758` may be two numbers, and is None: `numbers` also looks at the rest of the column.
+    None also for `1,758`, which may mean 1.758 or 1758; `numbers` decides by the other cells of the column.
     """
     read = _read(cell)
     return None if read.notation in ("either", "missing", "word") else read.value
@@ -80,7 +80,7 @@ def number(cell: Any) -> float | None:
 def numbers(cells: Sequence[Any]) -> list[float]:
     """Return the numbers of a column; NaN for an empty cell, `NA` or `null`.
 
-    Raises NotANumber for the first cell that is not a number, may be two, or has another notation than the others.
+    Raises NotANumber for a cell that is not a number, is ambiguous like `1,758`, or has another notation than the rest.
     """
     if all(isinstance(cell, str) and _PLAIN.fullmatch(cell) for cell in cells):
         return list(map(float, cells))
@@ -94,7 +94,7 @@ def numbers(cells: Sequence[Any]) -> list[float]:
     point = next((first[notation] for notation in ("point", "grouped") if notation in first), None)
     if "comma" in first and point is not None:
         problem = "has a decimal point, but other cells have a decimal comma"
-        raise NotANumber(point, problem, "write numbers such as 0.5")
+        raise NotANumber(point, problem, "write all numbers with a decimal point, such as 0.5")
     if "either" in first and "comma" not in first and point is None:
         text = str(cells[first["either"]])
         meant = f"may mean {text.replace(',', '.')} or {text.replace(',', '')}"
@@ -102,7 +102,7 @@ def numbers(cells: Sequence[Any]) -> list[float]:
     unlike = [at for at, cell in enumerate(read) if not cell.percent and abs(cell.value) > 0]  # 0 is 0%
     if unlike and any(cell.percent for cell in read):
         problem = "has no % sign, but other cells have one"
-        raise NotANumber(unlike[0], problem, "write all numbers of a column in the same way")
+        raise NotANumber(unlike[0], problem, "add the % sign to all cells of the column, or to none")
     grouped = point is not None
     return [1000 * cell.value if grouped and cell.notation == "either" else cell.value for cell in read]
 

@@ -1,10 +1,11 @@
 """Find the reader of an evaluation file, and read evaluations as imported runs.
 
-    reader_of(path) -> module            for `compare`: its `sheets(path, wanted)`
-    read(path, problem) -> runs          for `import`, to add items to what another program logged for a run
+    reader_of(path) -> module            for `compare`, which calls the module's `sheets(path, wanted)`
+    read(path, problem) -> runs          for `import`, which adds the items to the metrics that a run logged
 
-A run is a folder with samples of lm-evaluation-harness, or a log, or a plain table, or one seed of a table with seeds;
-it is named by its place. Items have the protocol `evaluation` and the task as subset, a value for each metric.
+An imported run is a folder with samples of lm-evaluation-harness, a folder with Inspect's logs of one model, one seed
+of a table with seeds, or any other file. It is named by its path. Its items have the protocol `evaluation`, the task
+as subset, and a value for each metric.
 """
 
 import hashlib
@@ -45,12 +46,12 @@ _LOGS = FORMATS["lm_eval"].patterns + FORMATS["inspect_ai"].patterns
 
 
 def whole_of(path: Path) -> Path:
-    """Return the folder of the evaluation to which a file belongs; for any other path, return the path itself."""
+    """Return the folder of the evaluation that a file is a part of; for any other path, return the path itself."""
     return next((reader.whole(path) for reader in _WITH_PARTS if path.is_file() and reader.is_part(path)), path)
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether a folder as a whole is one evaluation, with a file for each item."""
+    """Return whether a folder is one evaluation of SWE-bench, Harbor or Terminal-Bench, with a file for each item."""
     return any(reader.recognises(folder) for reader in _WITH_PARTS)
 
 
@@ -63,7 +64,7 @@ def reader_of(path: Path) -> ModuleType:
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
     if _MEANS.fullmatch(path.name):
-        problem, remedy = "holds means but no items", "evaluate with --log_samples and name the samples_*.jsonl files"
+        problem, remedy = "holds means but no items", "evaluate with --log_samples, and name the samples_*.jsonl files"
         raise ConfigError(path, "", None, problem, remedy)
     if path.suffix in _COMPRESSED:
         remedy = "unpack the file, for example with gunzip, and name the unpacked file"
@@ -71,17 +72,17 @@ def reader_of(path: Path) -> ModuleType:
     *titles, last = (each.title for each in formats_of("compare").values())
     remedy = f"name {', '.join(titles)}, or {last}"
     if folder := objects.folder_of(path):
-        remedy = f"name the folder {folder} if each JSON file in it is an item; else {remedy}"
+        remedy = f"name the folder {folder} if each JSON file in it is an item; otherwise {remedy}"
     if columns := first_row(path):
         found = one_line(", ".join(columns), 200)
-        remedy += f"; if items and values are in other columns ({found}), pass --item and --metric"
+        remedy += f"; if it is a table with other columns ({found}), pass --item and --metric"
     raise ConfigError(path, "", None, "is not a readable evaluation", remedy)
 
 
 def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[Path]:
     """Return the evaluations below a folder, and report all other files to `problem`.
 
-    tables: read its tables as well; otherwise they are read only, and reported, if the folder holds nothing else.
+    tables: whether to read tables; if false, they are read, and reported, only if the folder holds nothing else.
 
     Raises ConfigError if there is no evaluation.
     """
@@ -108,7 +109,7 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     unread = [file for file in others if file not in beside and not wholes & set(file.parents)]
     if left := [file.relative_to(folder).as_posix() for file in sorted(unread)]:
         unnamed = not tables and any(file.match(pattern) for file in unread for pattern in _TABLES)
-        named = "; to read tables, name them" if unnamed else ""
+        named = "; to read a table, name its file" if unnamed else ""
         were = "was" if len(left) == 1 else "were"
         problem(f"{folder}: {counted(len(left), 'other file')} {were} not read ({shortened(left)}){named}")
     if not evaluations:
@@ -116,18 +117,18 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
             reader_of(means)  # says what to do
         if packed := next((file for file in sorted(folder.rglob("*")) if file.suffix in _COMPRESSED), None):
             remedy = f"unpack the files, for example {packed.name}"
-            raise ConfigError(folder, "", None, "holds compressed files only", remedy)
+            raise ConfigError(folder, "", None, "holds compressed files but no readable evaluation", remedy)
         patterns = ", ".join(pattern for pattern in _IN_FOLDERS if not {*"[?"} & {*pattern})
         if tables:
-            remedy = f"name a folder with {patterns}, or with tables ({', '.join(_TABLES)}) of item and value"
+            remedy = f"name a folder with {patterns}, or with tables ({', '.join(_TABLES)}) of items and values"
         else:
-            patterns, remedy = f"{patterns}, or a table", "name files, a folder, or a pattern in quotes"
-        raise ConfigError(folder, "", None, f"holds no evaluation ({patterns})", remedy)
+            remedy = f"name files, a pattern in quotes, or a folder with any of {patterns}, or with a table"
+        raise ConfigError(folder, "", None, "holds no evaluation", remedy)
     return evaluations
 
 
 def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the tables among the files; if any has columns of item and value, only such tables.
+    """Return the tables among the files, or only those with the columns item and value if there are any.
 
     If there is no table, return the folders with a JSON file for each item.
     """
@@ -135,12 +136,12 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
     tables = found if len(found) < 2 else [file for file in found if _is_table(file, problem)] or found
     if tables:
         names = shortened([file.relative_to(folder).as_posix() for file in tables])
-        problem(f"{folder}: its tables are read, because the folder holds no results of a known program ({names})")
+        problem(f"{folder}: its tables ({names}) are read, because the folder holds no results of a known program")
     return tables or list(objects.folders(file for file in files if not _MEANS.fullmatch(file.name)))
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the files without logs of Inspect that a later try of the same task replaced; report each to `problem`."""
+    """Return the files without Inspect's logs that a later try replaced, or that are copies; these are reported."""
     tries: dict[str, list[tuple[str, Path, str]]] = {}
     for file, tried in _tries(files).items():
         tries.setdefault(tried.task_id, []).append((tried.created, file, tried.status))
@@ -149,18 +150,19 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
         last, newest, _ = max(attempts)
         for created, file, status in attempts:
             if created < last:
-                problem(f"{file}: left out, because {newest.name} is a later try (this one has status {status})")
+                problem(f"{file}: is left out (status {status}), because {newest.name} is a later try of the task")
                 replaced.add(file)
             elif file != newest and file.with_suffix("") == newest.with_suffix(""):
-                problem(f"{file}: left out, because {newest.name} is the same log")
+                problem(f"{file}: is left out, because {newest.name} is the same log")
                 replaced.add(file)
     return [file for file in files if file not in replaced]
 
 
 def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) -> list[Path]:
-    """Return the files without unfinished logs of Inspect if there is a finished log of the same run and task.
+    """Return the files without unfinished logs of Inspect for which there is a finished log of the same run and task.
 
-    Each is reported to `problem`, or to `doubt` if it began after all finished logs, which may then be out of date.
+    Each log that is left out is reported to `problem`, or to `doubt` if it began after all finished logs of the task,
+    which may then be out of date.
     """
     tries = _tries(files)
     last: dict[tuple[Path, str, str, str], str] = {}  # when the newest evaluation that ended began, by run and task
@@ -187,7 +189,7 @@ def _run_and_task(log: Path, tried: inspect_ai.Attempt) -> tuple[Path, str, str,
 
 
 def _left_out(log: Path, tried: inspect_ai.Attempt) -> str:
-    return f"{log}: left out, because the evaluation did not end (status {tried.status})"
+    return f"{log}: is left out, because the evaluation did not finish (status {tried.status})"
 
 
 def _recognised(reader: ModuleType, file: Path) -> bool:
@@ -255,8 +257,8 @@ def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterato
             prompts=_prompts(sheets),
         )
         if number == 0 and several:
-            what = f"{model} was evaluated several times on the same task"
-            problem(f"{folder}: {what}; each evaluation is read as a run, in order of time")
+            what = f"{model or 'the model'} was evaluated several times on the same task"
+            problem(f"{folder}: {what}; the evaluations are read as separate runs, in the order in which they began")
 
 
 def _prompts(sheets: _Sheets) -> dict[str, str]:
@@ -278,10 +280,7 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
-    """Return pairs (source of the run, file).
-
-    For lm-eval, the source is a folder, and only the last file of each task is kept.
-    """
+    """Return pairs (source of the run, file). For lm-eval, the source is a folder with the last file of each task."""
     newest: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
@@ -297,13 +296,13 @@ def _is_table(file: Path, problem: Problem) -> bool:
         if reader_of(file) is table:
             table.columns_of(file)
     except ConfigError as error:
-        problem(one_line(f"{file}: left out ({error.problem})", 400))
+        problem(one_line(f"{file}: is left out ({error.problem})", 400))
         return False
     return True
 
 
 def _items(sheets: _Sheets) -> pa.Table:
-    """Return ITEM_ROWS of a run. The target is part of an item's name, so items with other targets are never paired."""
+    """Return ITEM_ROWS of a run. Items with different targets have different names, so they are never paired."""
     clustered = any(sheet.clusters for sheet in sheets.values())
     tables = []
     for (_, value), sheet in sheets.items():

@@ -1,6 +1,7 @@
 """Reader of Every Eval Ever's samples (instance_level_eval 0.2): <id>.jsonl or <id>_samples.jsonl.
 
-An item is a sample, by its `sample_id`; the evaluation's name is the subset. The metric is `score`, or `is_correct`.
+An item is a sample, named by its `sample_id`; the evaluation's name is the subset. The metrics are `score` (the
+default) and `is_correct`.
 """
 
 from collections.abc import Iterator
@@ -18,10 +19,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield a sheet for each evaluation in a file.
-
-    Raises ConfigError if a row is damaged, or if `sample_sheets` raises it.
-    """
+    """Yield a sheet for each evaluation in a file. Raises ConfigError for a damaged row, or as `sample_sheets` does."""
     means = read_beside(path.with_name(f"{path.stem.removesuffix('_samples')}.json"), {})
     read = partial(json_lines, path, _sample)
     yield from sample_sheets(path, wanted, read(), partial(_facts, means), read)
@@ -37,7 +35,6 @@ def _sample(row: dict[str, Any]) -> Sample:
 
 
 def _facts(means: dict[str, Any], subset: str, metric: str) -> Facts:
-    """Return the facts of an evaluation that are in the file of means beside its samples."""
     results = [result for result in means.get("evaluation_results", ()) if result.get("evaluation_name") == subset]
     smaller = results[0].get("metric_config", {}).get("lower_is_better") if results and metric == "score" else None
     model = means.get("model_info", {}).get("id")

@@ -1,12 +1,12 @@
 """Reader of Harbor and Terminal-Bench: a job's folder with a folder for each trial.
 
-    <job>/<trial>/result.json                of Harbor: `verifier_result.rewards`, `exception_info`
-    <run>/<task>/<trial>/results.json        of Terminal-Bench 1: `is_resolved`, `failure_mode`
-    <job>/result.json, <run>/results.json    summaries with a list of trials, for those that have no folder
+    <job>/<trial>/result.json                a trial of Harbor: `verifier_result.rewards`, `exception_info`
+    <run>/<task>/<trial>/results.json        a trial of Terminal-Bench 1: `is_resolved`, `failure_mode`
+    <job>/result.json, <run>/results.json    a summary that lists trials; it is read for those without a folder
 
-The evaluation is the job; an item is a task, and its attempts are samples. A trial that the verifier rewarded counts,
-even if the agent ran out of time; one without a reward or a result, or whose `reward_valid` is false (of Harbor 0.26),
-was not judged.
+A job is an evaluation, a task is an item, and the trials of a task are its samples. A trial counts if the verifier gave
+a reward, even if the agent ran out of time. A trial without a reward or a result, or whose `reward_valid` is false
+(Harbor 0.26), has no value.
 """
 
 import re
@@ -22,7 +22,7 @@ _LIST = re.compile(rb'\s*\{\s*("id": "[^"]*",\s*)?"results": \[\s*\{[^{}]*"trial
 
 
 def is_part(path: Path) -> bool:
-    """Return whether a file is the result of a trial or the summary of a job; both have one name."""
+    """Return whether a file is the result of a trial or the summary of a job; both have the same name."""
     return _holds(path) != ""
 
 
@@ -56,7 +56,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheets of a job's trials.
+    """Yield a sheet for each subset (the `source` of a task) of a job.
 
     Raises ConfigError if a result is damaged, or if `sample_sheets` raises it.
     """
@@ -77,7 +77,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     begun = {file.parent for file in path.glob("*/config.json")} - done
     samples += [_unfinished(folder, samples) for folder in sorted(begun)]
     if not samples:
-        raise ConfigError(path, "", None, "holds no trial with a result", "run the job to its end")
+        raise ConfigError(path, "", None, "holds no trial with a result", "run the job to completion")
     settings = agents[0] if all(agent == agents[0] for agent in agents) else {}
     facts = Facts(tool="Harbor", larger_is_better=True, settings=settings)
     yield from sample_sheets(path, wanted, samples, lambda *_: facts)
@@ -100,7 +100,6 @@ def _sample(trial: dict[str, Any]) -> Sample:
 
 
 def _agent(trial: dict[str, Any]) -> dict[str, str]:
-    """Return {"agent": name, "model": name} as far as a trial states them."""
     agent = trial.get("agent_info")
     model = agent.get("model_info") if isinstance(agent, dict) else None
     named = {"agent": agent, "model": model}
@@ -108,7 +107,7 @@ def _agent(trial: dict[str, Any]) -> dict[str, str]:
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:
-    """Return the sample of a trial without a result; the task is the name of the trial's folder, perhaps cut off."""
+    """Return the sample of a trial without a result; the name of its folder begins with the task, perhaps cut off."""
     task = folder.name.rpartition("__")[0]
     known = [sample for sample in samples if task and sample.item.startswith(task)]
     subset, item = (known[0].subset, known[0].item) if known else ("all", task or folder.name)

@@ -1,7 +1,7 @@
 """Reader of Inspect's logs: `.eval` (a zip with one member for each sample) and `.json`.
 
-An item is a sample, by its id. The members are unpacked one at a time. inspect_ai's own reader does the same; importing
-it takes longer than reading.
+An item is a sample, named by its id. The members are unpacked one at a time. inspect_ai's own reader is not used,
+because importing it takes longer than reading a log.
 """
 
 import json
@@ -25,7 +25,7 @@ _FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, an
 # As inspect_ai's value_to_float reads them.
 _WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _RETRY = (
-    "run `inspect eval-retry`, or remove the log; if another log of the task ended, pass --latest to leave this one out"
+    "run `inspect eval-retry`, or remove the log; if the task has a complete log, pass --latest to leave this one out"
 )
 _ZSTANDARD = 93
 _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
@@ -38,16 +38,16 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a log, with the scorer that `--metric` names or, without this option, the first scorer.
+    """Yield the sheet of a log, with the values of the scorer `wanted.metric`, by default the first scorer.
 
-    Raises ConfigError if the log is damaged or its evaluation did not end, or if `sample_sheets` raises it.
+    Raises ConfigError if the log is damaged or its evaluation did not finish, or if `sample_sheets` raises it.
     """
     with _opened(path) as (header, rows):
         task = str(header.get("eval", {}).get("task", path.stem))
         if not wanted.wants(task):
             return
         if (status := header.get("status")) != "success":
-            raise ConfigError(path, "status", status, "the evaluation did not end", _RETRY)
+            raise ConfigError(path, "status", status, "the evaluation did not finish", _RETRY)
         remarks: list[str] = []
         samples = _samples(rows, task, remarks.append)
         facts = partial(_facts, header, remarks)
@@ -78,7 +78,7 @@ class Attempt(NamedTuple):
 
 
 def attempt(path: Path) -> Attempt | None:
-    """Return the try of a task that a log records; None if the log has no task id."""
+    """Return the try of a task that a log records; None if the log is damaged or has no task id."""
     try:
         if path.suffix == ".json":
             start = json_start(path, 1 << 16).decode("utf-8", "replace")
@@ -97,10 +97,7 @@ def attempt(path: Path) -> Attempt | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """Yield a log's header and an iterator over its samples.
-
-    A zip is opened only once, because its directory may be long.
-    """
+    """Yield a log's header and an iterator over its samples; a zip is opened once, as its directory may be long."""
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
@@ -110,22 +107,22 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
             _check_size(path, archive)
             yield json.loads(_unpack(archive, "header.json")), _members(path, archive)
     except KeyError:
-        raise ConfigError(path, "header.json", None, "is missing, so the evaluation did not end", _RETRY) from None
+        raise ConfigError(path, "header.json", None, "is missing, so the evaluation did not finish", _RETRY) from None
     except _DAMAGE as error:
-        smaller = "convert the log with `inspect log convert --to eval`; that format is read sample by sample"
+        smaller = "convert the log with `inspect log convert --to eval`; .eval files are read sample by sample"
         remedy = smaller if "bytes long" in str(error) else CUT_OFF
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
 
 
 def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse an archive that would unpack to far more than any log, as a damaged or hostile one may."""
+    """Raise ConfigError for an archive that would unpack to far more than any log: it is damaged or hostile."""
     members = archive.infolist()
     total, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
     if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or total > most:
-        content = f"{len(members):,} members ({total >> 20:,} MiB in all, {largest >> 20:,} MiB in the largest)"
+        content = f"{len(members):,} members ({total >> 20:,} MiB in total, {largest >> 20:,} MiB in the largest)"
         bound = f"the limits are {_MOST_MEMBERS:,} members, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB"
-        raise ConfigError(path, "", None, f"unpacks to {content}; {bound}", "split the evaluation with --limit")
+        raise ConfigError(path, "", None, f"unpacks to {content}; {bound}", "evaluate in parts (--limit)")
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
@@ -138,10 +135,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
 
 
 def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a member of a log.
-
-    Arrow unpacks Inspect's Zstandard, because zipfile can do so only from Python 3.14 on.
-    """
+    """Return the content of a member; Arrow unpacks Zstandard, which zipfile can do only from Python 3.14 on."""
     member = archive.getinfo(name)
     if member.compress_type != _ZSTANDARD:
         return archive.read(member)
@@ -152,7 +146,7 @@ def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
     handle.seek(member.header_offset)
     header = handle.read(30)  # the member's own header: its name and extra field lie between it and the data
     if header[:4] != b"PK\x03\x04":
-        raise zipfile.BadZipFile("a member is not where the archive's directory says it is")
+        raise zipfile.BadZipFile("a member does not begin where the archive's directory says")
     handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
     packed = handle.read(member.compress_size)
     unpacked = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
@@ -203,7 +197,7 @@ def _number(value: Any) -> Any:
 
 
 def _words(text: Any) -> str:
-    """Return the text of an input or target: a string, or messages and lists of strings."""
+    """Return the text of an input or target, which is a string, or a list of messages or strings."""
     if isinstance(text, list):
         return "\n".join(_words(part) for part in text)
     if isinstance(text, dict):

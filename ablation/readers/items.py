@@ -1,9 +1,9 @@
-"""Reader of items that any program may write: `item,value`, or a column of numbers for each name of a value.
+"""Reader of items that any program may write: the columns `item,value`, or `item` and a column for each value.
 
-Further columns: `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and `cluster`. Columns without
-any number, `seed`, texts (`prompt`, `answer`, ...), class numbers (`label`, ...), row numbers (`id`, ...) and unnamed
-columns (pandas' index) are not read. A table may use other names, {"item": "id"}; if `values` is given, only these
-columns hold values. Tables with several seeds, for pairing two evaluations, are read by `ablation.readers.table`.
+Further columns are `subset` (default `all`), `protocol` (default `test`), `name` (of the value, default `value`) and
+`cluster`. Columns without any number, `seed`, texts (`prompt`, `answer`, ...), class labels (`label`, ...), row numbers
+(`id`, ...) and unnamed columns (pandas' index) are not read. Tables with several seeds, for pairing two evaluations,
+are read by `ablation.readers.table`.
 """
 
 import math
@@ -34,6 +34,8 @@ def read(
 ) -> Iterator[ImportedRun]:
     """Yield one run with the evaluation items of a file, or of `items.*` in a folder.
 
+    columns: {usual name: name in the file}, such as {"item": "id"}; values: if given, the only columns with values.
+
     Raises ConfigError if the file is missing or invalid.
     """
     file = file_at(path, "items")
@@ -42,14 +44,14 @@ def read(
     numeric = {name for _, row in rows for name in row if number(row[name]) is not None}
     numbers = set(values) or numeric - _NOT_VALUES
     if unread := sorted(numeric & _CLASSES - numbers):
-        what = f"columns that may hold class numbers are not read ({', '.join(unread)})"
+        what = f"columns that may hold class labels are not read ({', '.join(unread)})"
         problem(f"{file}: {what}; to read them, list them in `values`")
     long = not values and any("value" in row for _, row in rows)
     for line, row in rows:
         if row.get("item") in ("", None):
-            remedy = "name the item of each row"
+            remedy = "name the item of each row in a column `item`"
             if id_column := next((name for name in _IDS if row.get(name) not in ("", None)), None):
-                remedy += f", or the column that names it: `{{items: {{path: {file.name}, item: {id_column}}}}}`"
+                remedy += f", or name another column: `{{items: {{path: {file.name}, item: {id_column}}}}}`"
             remedy += f"; the columns are {one_line(', '.join(map(str, row)), 200)}"
             raise ConfigError(file, f"line {line}: item", None, "is missing", remedy)
         labels = {
@@ -57,8 +59,8 @@ def read(
             for word, default in _WORDS.items()
         }
         if longer := next((word for word, text in labels.items() if len(text or "") > LONGEST_NAME), None):
-            fault = f"is longer than {LONGEST_NAME} characters"
-            raise ConfigError(file, f"line {line}: {longer}", labels[longer], fault, "use a number or a digest")
+            fault, remedy = f"is longer than {LONGEST_NAME} characters", "use a shorter name, such as a hash"
+            raise ConfigError(file, f"line {line}: {longer}", labels[longer], fault, remedy)
         cells = {labels["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
         if not cells:
             remedy = "add a column `value`, or list the columns to read as `values: [...]`"

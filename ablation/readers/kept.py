@@ -1,4 +1,4 @@
-"""Find the step of the model that a run kept if, by the run's settings, this is the best model and not the last."""
+"""Find the step of the model that a run kept, which need not be the last if its settings keep the best model."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _METRIC = ("metric_for_best_model", "save_best", "best_metric", "monitor", "earl
 _DIRECTION = ("greater_is_better", "mode", "rule")
 _MAY_KEEP = re.compile(r"early_?stopping|best_metric$|best_model_checkpoint$")
 _OFF = (None, False, "", 0, "no", "none", "None", "False", "false")
-_UNCLEAR = "the settings ({}) may keep a model other than the last without stating which; the last step is used"
+_UNCLEAR = "the settings ({}) may have kept a model other than the last, from an unknown step; the last step is used"
 
 
 def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
@@ -35,9 +35,9 @@ def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
 
 
 def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
-    """Return the step of the best evaluation if, by the configuration, the model of that step was kept; else None.
+    """Return the step of the best evaluation if the configuration keeps the model of that step, else None.
 
-    If the configuration leaves open which model was kept, the second value names the settings that do so.
+    Also return the names of the settings that leave open which model was kept; "" if none do.
     """
     settings = {key.rpartition(".")[2].lower(): value for key, value in dotted.leaves(config)}
     keeps = [name for name in _KEEP if settings.get(name) not in _OFF]
@@ -62,7 +62,7 @@ def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | No
 
 
 def _larger(settings: Mapping[str, Any], metric: str) -> bool | None:
-    """Return whether the best value is the largest; None if neither the settings nor the metric's name tell."""
+    """Return whether the best value is the largest; None if neither the settings nor the metric's name show it."""
     direction = next((settings[name] for name in _DIRECTION if settings.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")

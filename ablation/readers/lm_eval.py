@@ -1,11 +1,11 @@
 """Reader of lm-evaluation-harness (0.4.3 to 0.4.13): samples_<task>_<date>.jsonl, and results_<date>.json beside it.
 
-    sheets(path, wanted)        one file, one metric and filter: what `compare` pairs
-    every_value(path, problem)  one file, all metrics and filters
-    read(path, problem, old)    all tasks below a path as one run: what a command's `collect` reads
+    sheets(path, wanted)        one metric and filter of one file, for `compare`
+    every_value(path, problem)  all metrics and filters of one file
+    read(path, problem, old)    all tasks below a path as one run, for the key `collect` of a command
 
-A row is one document under one filter, identified by its `doc_hash`; `prompt_hash` and `target_hash` identify prompt
-and target, and `task_hashes` of the results is the digest of all three over the whole file, which is checked here.
+A row is one document under one filter. `doc_hash`, `prompt_hash` and `target_hash` identify the document, its prompt
+and its target. The results file has a digest of all three over all rows, `task_hashes`, which is checked here.
 """
 
 import hashlib
@@ -58,20 +58,20 @@ def recognises(path: Path) -> bool:
 
 
 def task_of(path: Path) -> str:
-    """Return the task of a file of samples, from its name."""
+    """Return the task that the name of a file of samples states."""
     named = _NAME.fullmatch(path.name)
     return named["task"] if named else path.stem.removeprefix("samples_")
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a file of samples, with the wanted metric and filter, or else the first ones in the file.
+    """Yield the sheet of a file of samples, with the wanted metric and filter, by default the first ones in the file.
 
-    Raises ConfigError if metric or filter do not exist, a value is not a finite number, an item occurs twice, or the
-    results were computed from other rows.
+    Raises ConfigError if the metric or the filter does not exist, a value is not a finite number, an item occurs more
+    often than others, or the results were computed from other rows.
     """
     row = tabular.first_row(path)
     if "doc_hash" not in row:
-        raise ConfigError(path, "doc_hash", None, "the samples have no hashes", "evaluate with lm-eval 0.4.3 or later")
+        raise ConfigError(path, "doc_hash", None, "is missing", "evaluate again with lm-eval 0.4.3 or later")
     task, named = task_of(path), _NAME.fullmatch(path.name)
     if not wanted.wants(task):
         return
@@ -85,7 +85,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     chosen = _chosen(path, "filter", wanted.filter, filters)
     task_hash = results.get("task_hashes", {}).get(task)
     if task_hash and "digest" in rows and rows["digest"] != task_hash:
-        problem = "does not match its results file (task_hashes), because rows are missing or were changed"
+        problem = "does not match task_hashes in its results file, because rows are missing or were changed"
         raise ConfigError(path, "", None, problem, "copy the file again, or remove the results file")
     keep = np.flatnonzero(rows["filter"] == chosen)
     items, codes, repeats, clusters = _items(path, tuple(rows["doc_hash"][keep]), tuple(rows["doc_id"][keep]))
@@ -98,12 +98,12 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     values = rows["value"][keep]
 
     def raw(at: int) -> Any:
-        """Return the text that a file has in place of a number; refuse a metric without numbers for single items."""
+        """Return what the file has in place of a number. Raises NotPerItem if that is a list or a map."""
         text = rows["raw"][keep[at]]
         if text and text[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
             problem = f"item {item} has no value, because lm-eval computes this metric from all items at once"
-            raise NotPerItem(path, metric, text, problem, "use --metric to name another metric")
+            raise NotPerItem(path, metric, text, problem, "name another metric with --metric")
         return text or float(values[at])
 
     check_values(path, metric, rows["doc_hash"][keep], values, raw)
@@ -124,10 +124,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _chosen(path: Path, kind: str, wanted: str | None, names: Sequence[str]) -> str:
-    """Return the wanted metric or filter, else the first one.
-
-    Raises ConfigError if the file does not have the wanted one.
-    """
+    """Return the wanted metric or filter, by default the first one. Raises ConfigError if it does not exist."""
     name = wanted or next(iter(names), "")
     if name not in names:
         problem = f"the file has no {kind} of this name"
@@ -136,7 +133,10 @@ def _chosen(path: Path, kind: str, wanted: str | None, names: Sequence[str]) -> 
 
 
 def every_value(path: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
-    """Yield (name of the value, sheet) for every metric and filter of a file of samples."""
+    """Yield (name of the value, sheet) for every metric and filter of a file of samples.
+
+    Metrics that lm-eval computes from all items at once are left out and reported to `problem`.
+    """
     first = list(sheets(path, Wanted()))
     yield from ((_value_name(sheet), sheet) for sheet in first)
     for sheet in first:
@@ -157,22 +157,22 @@ def _value_name(sheet: Sheet) -> str:
 def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[ImportedRun]:
     """Yield one run with the items of all tasks, metrics and filters below a path.
 
-    Of a task that was evaluated several times, by a restarted command say, the newest file counts; files in `old` do
-    not. Raises ConfigError if there are no readable samples.
+    If a task was evaluated several times, for example by a restarted command, only its newest file counts. Files in
+    `old` are ignored. Raises ConfigError if there are no readable samples.
     """
     files = [file for file in files_of("lm_eval", path, problem) if file == path or file not in old]
     by_date = sorted(files, key=lambda file: file.name.rpartition("_")[2])
     newest = {task_of(file): file for file in by_date}
     if not newest or not all(map(recognises, newest.values())):
         remedy = "run lm_eval with --log_samples and --output_path"
-        raise ConfigError(path, "", None, "holds no samples_*.jsonl of lm-eval", remedy)
+        raise ConfigError(path, "", None, "holds no samples_*.jsonl files of lm-eval", remedy)
     values = (value for _, file in sorted(newest.items()) for value in every_value(file, problem))
     tables = [sheet_items(sheet, "lm_eval", name, clustered=True) for name, sheet in values]
     yield ImportedRun(source=path, id="lm_eval", name=path.name, items=pa.concat_tables(tables))
 
 
 def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
-    """Return the rows' columns and, if all rows have all hashes, `digest`, lm-eval's digest of all rows in order."""
+    """Return {column: array of cells} and, if all rows have all hashes, lm-eval's digest of all rows as `digest`."""
     columns = {"doc_id": "BIGINT", "filter": "VARCHAR", **dict.fromkeys(hashes, "VARCHAR"), metric: "VARCHAR"}
     form = ", ".join(f"{tabular.sql_text(column)}: '{kind}'" for column, kind in columns.items())
     value = tabular.sql_name(metric)
@@ -195,26 +195,27 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
 def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, Any], *, named: bool) -> Any:
     """Return the filter of each row.
 
-    Rows of lm-eval 0.4.3 to 0.4.6 do not name their filter, so it is taken from the results. Raises ConfigError if such
-    rows belong to several filters.
+    Rows of lm-eval 0.4.3 to 0.4.6 do not name their filter, so it is taken from the results. Raises ConfigError if
+    these rows belong to several filters.
     """
     if named:
         return rows["filter"]
     ids, counts = np.unique(rows["doc_id"], return_counts=True)
     if counts.max() > 1:
         twice = int(ids[counts.argmax()])
-        problem = f"doc_id {twice} has {counts.max()} rows without the names of their filters"
+        problem = f"doc_id {twice} has {counts.max()} rows, which do not name their filters"
         raise ConfigError(path, "filter", None, problem, "evaluate with lm-eval 0.4.7 or later, or with one filter")
     filters = [key.partition(",")[2] for key in results if key.startswith(f"{metric},")]
     return np.full(len(rows["doc_id"]), filters[0] if len(filters) == 1 else "none", dtype=object)
 
 
 def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:
-    """Return a digest of one field of each row's document, `doc.FIELD`, in the order of the file."""
+    """Return digests [rows] of the field `doc.FIELD` of each row's document, in the order of the file."""
     fields = [f"doc.{name}" for name in row.get("doc", {})]
     if field not in fields:
         problem = "the documents have no field of this name"
-        raise ConfigError(path, "--cluster", field, problem, f"choose from {', '.join(fields) or 'none'}")
+        remedy = f"choose from {', '.join(fields)}" if fields else "leave out --cluster"
+        raise ConfigError(path, "--cluster", field, problem, remedy)
     value = tabular.sql_digest(f"doc->>{tabular.sql_text(field.removeprefix('doc.'))}")
     sql = f"""SELECT {value} AS value FROM read_json({{file}}, format = 'newline_delimited',
               maximum_object_size = {tabular.LARGEST_ROW}, columns = {{doc: 'JSON'}})"""
@@ -222,13 +223,13 @@ def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:
 
 
 def _shared_text(path: Path, row: dict[str, Any]) -> str:
-    """Return a description of the first long field that several documents share; "" if there is none."""
+    """Return a description of the first field whose long texts are shared by documents; "" if there is none."""
     document = row.get("doc", {})
     for name in document if isinstance(document, dict) else ():
         if isinstance(document[name], str) and len(document[name]) >= _LONG:
             digests = _document_digests(path, f"doc.{name}", row)
             if (different := len(np.unique(digests))) <= len(digests) / 2:
-                return f"doc.{name}, which has {different} different texts"
+                return f"doc.{name}, which has only {counted(different, 'different text')}"
     return ""
 
 
@@ -236,8 +237,8 @@ def _shared_text(path: Path, row: dict[str, Any]) -> str:
 def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.Index, Any, int, dict[str, str]]:
     """Return the sorted items, the index of each row's item, the number of repeats, and clusters of equal documents.
 
-    A document that occurs several times in the data has several numbers (`doc_id`): these are different items of one
-    cluster.
+    A document that occurs several times in the data has a `doc_id` for each occurrence; these are different items of
+    one cluster.
     """
     missing = [place for place, key in enumerate(keys) if not key]
     if missing:
@@ -251,7 +252,8 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
     counts = np.bincount(codes)
     if counts.min() != counts.max():
         often = index[int(counts.argmax())]
-        problem = f"item {short(often)} occurs {counts.max()} times, but another item {counted(counts.min(), 'time')}"
+        fewest = counted(counts.min(), "time")
+        problem = f"item {short(often)} occurs {counts.max()} times, but another item occurs {fewest}"
         raise ConfigError(path, "doc_hash", None, problem, REPEATED)
     equal = items[items["key"].duplicated(keep=False)]
     return index, codes, int(counts.max()), dict(zip(equal["name"], equal["key"], strict=True))
@@ -285,7 +287,7 @@ def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) ->
 
 
 def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str, tuple[float, tuple[str, ...]]]]:
-    """Yield (group, (value of the group, tasks of the group)) for groups with a task; tasks of inner groups count."""
+    """Yield (group, (value of the group, its tasks)) for each group with the task, directly or in an inner group."""
     members = results.get("group_subtasks") or {}
 
     def tasks_of(name: str, above: tuple[str, ...] = ()) -> list[str]:
@@ -299,12 +301,11 @@ def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str,
 
 
 def _number(value: Any) -> float | None:
-    """Return a number that lm-eval wrote; None for `N/A`, which lm-eval writes for a missing number."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None  # lm-eval writes `N/A`
 
 
 def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
-    """Return {item: texts} for rows {place in the file: item}, which are read from the file again."""
+    """Return {item: texts}, read from the file again; `lines` is {index of a row in the file: item}."""
     texts: dict[str, ItemText] = {}
     last = max(lines, default=-1)
     with path.open("rb") as handle:
@@ -322,7 +323,7 @@ def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText
 def _text(row: dict[str, Any], metric: str) -> ItemText:
     """Return the texts of a row.
 
-    The answer is the likeliest of several choices, by likelihood per character for acc_norm.
+    With several choices, the answer is the likeliest one, by log-likelihood per character for acc_norm.
     """
     arguments = [list(argument.values()) for argument in row.get("arguments", {}).values()]
     prompt = str(arguments[0][0]) if arguments and arguments[0] else ""

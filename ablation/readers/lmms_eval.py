@@ -1,7 +1,7 @@
 """Reader of lmms-eval's samples: <date>_samples_<task>.jsonl, with <date>_results.json next to it.
 
-An item is a document, by its number `doc_id`: `doc_hash` covers how Python prints an image, which differs from run to
-run. A metric is a number of the row, or a map with a number `score`. Rows do not name their filter.
+An item is a document, named by its number `doc_id`, because `doc_hash` covers how Python prints an image, which differs
+from run to run. A metric is a number in the row, or a map with a number `score`. Rows do not name their filter.
 """
 
 import re
@@ -23,10 +23,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet, that is, the items' values, of a file of samples.
-
-    Raises ConfigError if a row is damaged, or if `sample_sheets` raises it.
-    """
+    """Yield the sheet of a file of samples. Raises ConfigError for a damaged row, or as `sample_sheets` does."""
     named = _NAME.fullmatch(path.name)
     date, task = (named["date"], named["task"]) if named else ("", path.stem)
     results = read_beside(path.with_name(f"{date}_results.json"), {})

@@ -1,7 +1,6 @@
-"""Reader of metrics that any program may write: `step,name,value`, or `step` and a column for each metric.
+"""Reader of metrics that any program may write: the columns `step,name,value`, or `step` and one for each metric.
 
-Empty cells and nulls are skipped. A table without steps has one value of each metric, at step 0. A table may use other
-names, {"step": "iteration"}; if `values` is given, only these columns hold metrics.
+Empty cells and nulls are skipped. A table without steps has one value of each metric, at step 0.
 """
 
 import re
@@ -17,7 +16,7 @@ from ablation.readers.run import ImportedRun, Problem, as_text, metric_table
 from ablation.readers.tabular import NOTHING, file_at, points, renamed
 
 _A_STEP = re.compile(r"epoch|iteration|iter|step|.*_step", re.IGNORECASE)
-_REMEDY = "write a step in each row"
+_REMEDY = "write a whole number as the step of each row"
 
 
 def read(
@@ -25,13 +24,15 @@ def read(
 ) -> Iterator[ImportedRun]:
     """Yield one run with the metrics of a file, or of `metrics.*` in a folder.
 
+    columns: {usual name: name in the file}, such as {"step": "iteration"}; values: if given, the only metrics.
+
     Raises ConfigError if the file is missing or invalid.
     """
     file = file_at(path, "metrics")
 
     def refuse(names: Mapping[str, str], line: int, column: str, cell: Any) -> None:
         if column == "step":
-            raise ConfigError(file, f"line {line}: step", cell, "is not a whole number of 64 bits", _REMEDY)
+            raise ConfigError(file, f"line {line}: step", cell, "is not a whole number of at most 64 bits", _REMEDY)
         remedy = "write a number, or leave the cell empty"
         raise ConfigError(file, f"line {line}: {as_text(names[column])}", cell, "is not a number", remedy)
 
@@ -56,7 +57,7 @@ def read(
         raise ConfigError(file, "step", None, "is missing, but a metric has several values", _REMEDY)
     for (step, name), given in Counter((step, name) for step, name, _ in logged).items():
         if given > 1:
-            what = f"{as_text(name)} has {given} values at step {step}, and perhaps at other steps"
-            problem(f"{file}: {what}; the last value of a step is used")
+            what = f"{as_text(name)} has {given} values at step {step}, and perhaps several at other steps"
+            problem(f"{file}: {what}; the last value of each step is used")
             break
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(logged))

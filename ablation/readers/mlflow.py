@@ -1,12 +1,12 @@
 """Reader of MLflow's tracking stores: a SQLite database (`mlflow.db`) or files (`mlruns/<experiment>/<run>/`).
 
 Parameters are the configuration: MLflow keeps them as text, which is converted back to numbers, booleans and lists. A
-tag `seed` is the seed. A nested run is a run; its name begins with the names of the runs above it. Deleted runs, and
-runs that logged nothing and only hold others, are left out and reported. MLflow's own system metrics are left out
-silently.
+tag `seed` or `random_seed` is the seed. A nested run is a run; its name begins with the names of the runs above it.
+Deleted runs, and runs that logged nothing and only hold other runs, are left out and reported. MLflow's own system
+metrics are left out without a report.
 
-MLflow gives step 0 to what is logged without a step. A metric that was logged more than once, and always at step 0, is
-numbered in the order of logging; of any other metric, a step that was logged twice keeps the value logged last.
+MLflow gives step 0 to what is logged without a step. The values of a metric that was only logged at step 0 therefore
+get the steps 0, 1, 2, ... in the order of logging. Any other metric keeps the value that was logged last at a step.
 """
 
 import ast
@@ -49,9 +49,9 @@ class RawRun:
     """A run of MLflow, in the same form for both stores."""
 
     place: Path  # the database, or the folder of the run
-    key: str  # MLflow's id of it
+    key: str  # MLflow's id of the run
     name: str
-    status: str  # MLflow's word, such as `FINISHED`; "" where it cannot be read
+    status: str  # MLflow's word, such as `FINISHED`; "" if it cannot be read
     started: int | None  # milliseconds since the epoch
     deleted: bool
     params: Mapping[str, str]  # as text, as MLflow keeps them
@@ -59,14 +59,14 @@ class RawRun:
 
 
 _Points = Callable[[RawRun, Problem], Iterable[tuple[int, str, float]]]
-"""Returns the points that a run logged, in the order of logging."""
+"""Function that yields (step, name, value) of a run in the order of logging, and reports damage."""
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of a database, a folder `mlruns`, an experiment or run in it, or all stores below a folder.
 
-    The name of a run begins with the subfolder of its store. Raises ConfigError if there is no MLflow store, or its
-    database cannot be read.
+    The name of a run begins with the subfolder of its store. Raises ConfigError if there is no MLflow store, or if
+    `path` is a database that cannot be read.
     """
     try:
         files = files_of("mlflow", path, problem)
@@ -101,7 +101,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _within(path: Path, store: Path) -> str:
-    """Return the subfolder that holds a store, for the beginning of a run's name; "" without a subfolder."""
+    """Return the path from `path` to a store, without `mlruns`, as a prefix for names of runs: `a/b/` or ""."""
     parts = store.relative_to(path).parts if store.is_relative_to(path) else ()
     return "".join(f"{part}/" for part in (parts[:-1] if parts[-1:] == ("mlruns",) else parts))
 
@@ -137,11 +137,11 @@ def _imported(
             metrics=metric_table(_numbered(logged)),
         )
     if empty:
-        problem(f"{store}: runs that only hold nested runs are left out: {shortened(empty)}")
+        problem(f"{store}: runs that hold only nested runs are left out: {shortened(empty)}")
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
-    """Return the names of the runs around a nested run, the outermost first; a missing run is named by the run's id."""
+    """Return the names of the runs above a nested run, the outermost first; a missing run is named by its id."""
     names: list[str] = []
     seen = {run.key}
     key = run.tags.get(_PARENT)
@@ -179,7 +179,7 @@ def typed(text: str) -> Any:
 
 
 def _run_folders(path: Path, metas: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs: those with `meta.yaml`, those beside such a folder, and those of deleted runs."""
+    """Return the folders of runs: those with `meta.yaml`, those beside such a folder, and those in `.trash`."""
     run_folders = {folder for folder in (path, *(meta.parent for meta in metas)) if _is_run(folder)}
     for experiment in [place for place in {folder.parent for folder in run_folders} if place.is_relative_to(path)]:
         run_folders |= {place.parent for place in experiment.glob("*/metrics") if _is_run(place.parent)}
@@ -225,21 +225,18 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
     try:
         meta = parse_foreign(read_text(file, _MAX_BYTES))
         if not isinstance(meta, dict):
-            raise ValueError("it does not hold a map")
+            raise ValueError("it does not hold a mapping")
         return meta
     except FileNotFoundError:
-        problem(f"{file}: is missing, so the run's name, start and state are not known")
+        problem(f"{file}: is missing, so the start time and the state of the run are unknown")
     except (OSError, ValueError) as error:
         why = one_line(error, 200)
-        problem(f"{file}: cannot be read ({why}), so the run's name, start and state are not known")
+        problem(f"{file}: cannot be read ({why}), so the start time and the state of the run are unknown")
     return {}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) of the files below a folder.
-
-    A slash in the name of a metric or parameter appears as a folder.
-    """
+    """Yield (name, file) of the files below a folder; the parts of a name with slashes are folders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in files if not name.startswith(".")):  # `._loss`; no metric begins so
@@ -269,7 +266,7 @@ def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, flo
 
 
 def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
-    """Yield (step, name, value) of the lines `time value [step [dataset digest]]` of a metric's file.
+    """Yield (step, name, value) of the lines `time value [step [dataset digest]]` in the file of a metric.
 
     A line without a line break is not read, because its number may have been cut off.
     """
@@ -289,7 +286,7 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
                 continue
             yield step, name, value
     if damaged:
-        problem(f"{file}: damaged lines are left out ({damaged}, the first is line {first})")
+        problem(f"{file}: damaged lines are left out ({damaged}; the first is line {first})")
 
 
 def database_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRun]:
@@ -328,7 +325,7 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
 def database_points(connection: Connection, run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
     """Yield (step, name, value) of a run in a database, in the order of logging.
 
-    NaN has a flag, because its value is stored as 0; infinities are stored as the largest finite numbers.
+    MLflow stores NaN as 0 with a flag, and infinities as the largest finite numbers; both are converted back.
     """
     query = "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid"
     where = f"{run.place}: metrics of run {one_line(run.name, 80)}"

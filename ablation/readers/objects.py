@@ -1,7 +1,7 @@
 """Reader of folders with a JSON file for each item, one object each: `<item>.json`, or `<item>/result.json`.
 
-The objects are the rows of a plain table, whose item and value are found by the same names; `{a: {b: 1}}` has the
-column `a.b`. If no key names the item, `--item file` takes the name of the file, or of its folder.
+Each object is read like a row of a plain table (`table`), with the same usual names of item and value; `{a: {b: 1}}`
+has the column `a.b`. `--item file` names each item by its file or, for `<item>/result.json`, by its folder.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def folder_of(path: Path) -> Path | None:
 
 
 def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return {folder: its JSON files} for a folder with several JSON files, or with subfolders that each hold one."""
+    """Return {folder: JSON files} for folders with several of them, directly or with the same name in subfolders."""
     objects = [file for file in files if file.suffix == ".json"]
     alike = Counter((file.parent.parent, file.name) for file in objects)
     beside = Counter(file.parent for file in objects)
@@ -48,8 +48,8 @@ def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Yield the sheets of a folder with a JSON file for each item.
 
-    Raises ConfigError if a file is not an object or lacks the item, if the keys of item or value are not certain, and
-    as `table.sheets_of`.
+    Raises ConfigError if a file is not an object or lacks the item, if the keys of item or value are not certain, or if
+    `table.sheets_of` raises it.
     """
     rows: dict[Path, dict[str, Any]] = {}
     for file in _chosen(path, wanted):
@@ -64,10 +64,10 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         numeric = [key for key in head if any(as_number(row.get(key)) is not None for row in rows.values())]
         numeric.sort(key=lambda key: key.rpartition(".")[2].lower() not in VALUE)
         lacking = ["the item"] * (item is None) + ["the value"] * (value is None)
-        options = [f"--item {_NAME} (the names of the files) or --item KEY"] * (item is None)
+        options = [f"--item {_NAME} (to use the names of the files) or --item KEY"] * (item is None)
         options += [f"--metric {numeric[0] if numeric else 'KEY'} or another key"] * (value is None)
         keys = one_line(", ".join(key for key in head if key != _NAME), 200)
-        problem = f"holds {len(rows)} JSON objects, but none of their keys ({keys}) has a usual name of "
+        problem = f"holds {len(rows)} JSON objects, but none of their keys ({keys}) is a usual name of "
         raise ConfigError(path, "", None, problem + " or ".join(lacking), f"pass {', and '.join(options)}")
     if lacks := next((file for file, row in rows.items() if row.get(item) in (None, "")), None):
         raise ConfigError(lacks, item, None, "is missing", f"add it, or move the file out of {path}")
@@ -82,7 +82,7 @@ def _inside(path: Path) -> list[Path]:
 def _chosen(path: Path, wanted: Wanted) -> list[Path]:
     """Return the files directly in a folder, or those with one name below it.
 
-    If the folder has several such kinds of files, return the kind with values. Raises ConfigError if files of several
+    If the folder has several such kinds of files, only the kind that has values counts. Raises ConfigError if several
     kinds have values.
     """
     kinds: dict[str, list[Path]] = {}
@@ -92,8 +92,8 @@ def _chosen(path: Path, wanted: Wanted) -> list[Path]:
         kind for kind, files in kinds.items() if len(kinds) > 1 and any(_has_value(file, wanted) for file in files)
     ]
     if len(valued) > 1:
-        remedy = "move all but one kind of file out of the folder"
-        raise ConfigError(path, "", None, f"holds values in {' and '.join(valued)}", remedy)
+        problem = f"holds values in several kinds of files ({' and '.join(valued)})"
+        raise ConfigError(path, "", None, problem, "move all but one kind out of the folder")
     return kinds[valued[0]] if valued else [file for files in kinds.values() for file in files]
 
 

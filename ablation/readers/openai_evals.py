@@ -1,6 +1,6 @@
-"""Reader of OpenAI's evals: the log that `oaieval` records, JSON lines of events after the `spec` of the run.
+"""Reader of OpenAI's evals: the log of `oaieval`, a JSON line with the `spec` of the run and a line for each event.
 
-An item is a sample, by its `sample_id`. The metrics are `correct` of its event `match`, and the numbers of its event
+An item is a sample, named by its `sample_id`. The metrics are the numbers in its events `match` (such as `correct`) and
 `metrics`. A sample with an event `error` has no value.
 """
 

@@ -1,4 +1,4 @@
-"""Past runs, which a new run is compared with: a folder of runs in any format, or a small CSV file kept in git.
+"""Past runs, with which a new run is compared: a folder of runs in any format, or a small CSV file kept in git.
 
 The file has a row for each run and metric: `run,metric,window,last_step,value`.
 """
@@ -35,9 +35,9 @@ _DATE = re.compile(r"(?<!\d)(20\d\d)\D?([01]\d)\D?([0-3]\d)(?:\D?([0-2]\d)\D?([0
 
 @dataclass(frozen=True)
 class Value:
-    """The value of a metric in one run, over a window of the metric's logged values up to the last step of the window.
+    """The value of a metric in one run, over a window of the metric's logged values.
 
-    `started` is ISO 8601; None if it is not recorded.
+    `last_step` is the last step at which the run logged the metric. `started` is ISO 8601; None if it is not recorded.
     """
 
     run: str
@@ -49,7 +49,7 @@ class Value:
 
     @property
     def identity(self) -> str:
-        """Return what identifies the run: the digest of all that the run logged, or the run's name."""
+        """Return what identifies the run: the digest that follows `#` in its name, or else its name."""
         return self.run.rpartition("#")[2]
 
     @property
@@ -59,16 +59,16 @@ class Value:
 
 
 def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
-    """Return the runs at the paths that logged one of the metrics; each path is read in the first format that fits.
+    """Return the runs at the paths; each path is read in the first format with a run that logged one of the metrics.
 
-    Raises ConfigError if no format fits a path, or no run there has logged one of the metrics.
+    Raises ConfigError if a path does not exist or has no such format.
     """
     return [run for path in paths for run in _runs_at(path, metrics, problem)]
 
 
 def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
     if not path.exists():
-        raise ConfigError("nightly", str(path), None, "does not exist", "name a folder or file of runs")
+        raise ConfigError("nightly", str(path), None, "does not exist", "name a folder or a file of runs")
     logged: set[str] = set()
     for name in _FORMATS:
         problems: list[str] = []
@@ -114,23 +114,23 @@ def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _marked(run: ImportedRun) -> ImportedRun:
-    """Return a run, marked as not ended if the last line of the run's CSV file was cut off."""
+    """Return the run, with the state `running` if the last line of its CSV file was cut off."""
     cut = run.source.suffix == ".csv" and not read_text(run.source).endswith("\n")
     return replace(run, state="running") if cut else run
 
 
 def digest(run: ImportedRun) -> str:
-    """Return a digest of all that a run logged, which identifies the run wherever its files are."""
+    """Return a digest of the steps and values that a run logged, which identifies it wherever its files are."""
     logged = b"".join(run.metrics[name].to_numpy().tobytes() for name in ("step", "value"))
     return hashlib.sha256(logged).hexdigest()[:8]
 
 
 def in_time(starts: Mapping[str, str | None]) -> tuple[list[str], str]:
-    """Return the names of runs in time order, and the source of the order; no names if the order is not certain.
+    """Return the names of runs in time order, and what shows the order; ([], "") if the order is not certain.
 
     The order is certain if all runs have different starts, if all names have different dates (year first), or if the
-    names differ only in one running number that is not a seed. `starts`: {name: start} of each run, in ISO 8601 of one
-    time zone, or None.
+    names differ only in one running number that is not a seed. `starts` is {name: start}; a start is ISO 8601, in the
+    same time zone for all runs, or None.
     """
     if all(start and start > "1971" for start in starts.values()):  # 1970: not in the file
         return _sorted(starts, "start times")
@@ -159,8 +159,8 @@ class Window:
 
     Attributes:
         text: `last` or `last:N`.
-        at: the step: a number, `last`, `best` (of the first metric), or None: that of the kept model, if the run
-            records one, else the last.
+        at: the last step that counts: a number, `last`, `best` (of the first metric), or None for the step of the model
+            that the run kept, which is the last step if the run does not record it.
         smaller: whether a smaller value of the first metric is better.
     """
 
@@ -171,7 +171,7 @@ class Window:
 
     @property
     def ends_the_run(self) -> bool:
-        """Return whether a run without success has no value; at a given step (`at`), it may have one."""
+        """Return whether a run counts only if its last logged value is finite; False if `at` is a number."""
         return not isinstance(self.at, int)
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ class Window:
     def step(self, run: ImportedRun, name: str, metric: str, note: Problem) -> int | None:
         """Return the last step whose values count; None for all steps.
 
-        `note` is called if settings decide the step.
+        `note` gets a line if a kept model before the last step decides, or if the settings leave the step open.
         """
         if self.at == "best":
             rows = run.metrics.filter(pc.equal(run.metrics["name"], metric)).filter(pc.is_finite(pc.field("value")))
@@ -192,14 +192,14 @@ class Window:
         kept = kept_step(run, lambda line: note(f"{name}: {line}"), remedy)
         if kept is None or kept == pc.max(run.metrics["step"]).as_py():
             return None
-        note(f"{name}: values are those of the kept model, at step {kept}; for the last step pass --at last")
+        note(f"{name}: the values are those of the kept model, at step {kept}; for the last step pass --at last")
         return kept
 
 
 def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Window, note: Problem) -> list[Value]:
     """Return the value of each metric of a run over the window.
 
-    Raises ConfigError if a metric is missing, or was logged too rarely or only after the step of the window.
+    Raises ConfigError if a metric was logged too rarely up to the step of the window, or not as far as that step.
     """
     until = window.step(run, name, metrics[0], note)
     values = []
@@ -215,8 +215,8 @@ def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Windo
                 f" up to step {until}" if until is not None else ""
             )
             has = often if len(counted) else f"has not been logged{f' up to step {until}' if len(rows) else ''}"
-            shorter = f", or a window of at most {len(counted)} values" if len(counted) else ""
-            raise ConfigError(name, metric, None, has, f"name another metric{shorter}")
+            shorter = f", or pass --window last:{len(counted)}" if len(counted) else ""
+            raise ConfigError(name, metric, None, has, f"name another metric with --metric{shorter}")
         last = counted.slice(len(counted) - window.count)  # sorted by step
         value = float(pc.mean(last["value"]).as_py())
         values.append(Value(name, metric, str(window), int(pc.max(rows["step"]).as_py()), value, run.started))
@@ -245,7 +245,7 @@ def read_file(path: Path) -> list[Value]:
             problem, remedy = f"the first line is not {','.join(COLUMNS)}", "name a file that `nightly` wrote"
             raise ConfigError(path, "", None, problem, remedy)
         if not text.endswith("\n"):
-            problem, remedy = "no line break follows, so the file may be cut off", "restore it, for example from git"
+            problem, remedy = "has no line break, so it may be cut off", "restore the file, for example from git"
             raise ConfigError(path, f"line {len(text.splitlines())}", text.splitlines()[-1], problem, remedy)
         values: dict[tuple[str, str, str], Value] = {}
         for row in rows:
@@ -265,7 +265,7 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
         value = None
     if value is None or None in row or not math.isfinite(value.value):
         shown = ",".join(str(cell) for cell in row.values())
-        raise ConfigError(path, f"line {line}", shown, "is not a row of a past run", "correct the line, or delete it")
+        raise ConfigError(path, f"line {line}", shown, f"does not match {','.join(COLUMNS)}", "correct the line")
     return value
 
 

@@ -1,8 +1,9 @@
 """Reader of promptfoo: `output.json` of `promptfoo eval -o`, a result for each provider, prompt, test and repeat.
 
-An item is a test, by its description or variables; repeats are its samples. What answered is a provider with a prompt:
-`--by provider`, `--by prompt` or both make a side of each. A result that ended with an error (`failureReason` 2), not
-by an assertion, has no value. The metric is `success`, or `score`, or a named score.
+An item is a test, named by its description or its variables; repeats are its samples. The systems to compare are the
+providers (`--by provider`), the prompts (`--by prompt`), or each provider with each prompt (`--by provider,prompt`). A
+result with an error (`failureReason` 2) has no value, unlike one that failed an assertion. The metrics are `success`
+(the default), `score`, and named scores.
 """
 
 import json
@@ -40,7 +41,7 @@ def recognises(path: Path) -> bool:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Yield a sheet for each provider and prompt.
 
-    Raises ConfigError if results are damaged, or if `sample_sheets` raises it.
+    Raises ConfigError if the results are damaged or empty, or if `sample_sheets` raises it.
     """
     samples = list(_samples(path))
     if not samples:
@@ -71,7 +72,7 @@ def _samples(path: Path) -> Iterator[Sample]:
 
 
 def _name(description: str | None, variables: dict[str, Any], taken: set[str]) -> str:
-    """Return the name of a test, with a number if another test, such as one with other assertions, has this name."""
+    """Return the name of a test, with a number if another test has the same name, for example with other assertions."""
     text = description or ", ".join(f"{name}={value}" for name, value in sorted(variables.items())) or "test"
     name = " ".join(text.split())
     if len(name) > _NAME:

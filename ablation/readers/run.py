@@ -27,18 +27,18 @@ from ablation.contract.rows import CLUSTER, ITEMS, METRICS
 
 Array = NDArray[Any]
 Problem = Callable[[str], None]
-"""Called with one line that names the file and what could not be read; the reader goes on with the rest."""
+"""Function that a reader calls with one line about what it could not read; the reader then goes on with the rest."""
 
 
 class ItemsLost(str):
-    """A problem because of which a whole file of items is left out, and the stage of a command fails."""
+    """A line for `problem` about a file of items that is left out as a whole; the stage of a command then fails."""
 
 
 State = Literal["finished", "running", "failed"]
 """State of a run, as far as its source records it."""
 
 EVALUATION = "evaluation"
-"""Protocol of the items that the format `evaluation` reads."""
+"""Protocol of the items that the reader `evaluation` returns."""
 
 METRIC_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in METRICS.items()])
 """Schema of `ImportedRun.metrics`."""
@@ -61,7 +61,7 @@ class ImportedRun:
         state: how the run ended; `finished` if the format does not record it.
         started: ISO 8601; None if it is not recorded.
         metrics: METRIC_ROWS, one row for each step and name; see `metric_table`.
-        kept: step of the model that the run kept, if the source states it; None: the last, or as the settings say.
+        kept: the step of the model that the run kept, if the source states it; if None, see `kept.kept_step`.
         items: ITEM_ROWS, one row for each evaluation item and value; None if the source has no items.
         prompts: {subset: digest of its prompts}, if the source has them.
     """
@@ -84,13 +84,13 @@ A_STEP = re.compile(r"step (\d+)")  # subsets that are evaluations during traini
 _ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)
 
 Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
-"""Yields the runs at a path. Raises ConfigError if the path is not of the reader's format."""
+"""Function that yields the runs at a path. It raises ConfigError if the path has another format."""
 
 
 def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
     """Return METRIC_ROWS of (step, name, value), sorted by step, then name; the last of duplicates counts.
 
-    A row needs 20 bytes until it is in the table, so that runs with tens of millions of them can be read.
+    A row needs only 20 bytes until it is in the table, so runs with tens of millions of rows can be read.
     """
     codes: dict[str, int] = {}
     columns = array("q"), array("i"), array("d")
@@ -138,7 +138,7 @@ def as_text(name: str) -> str:
 
 
 def as_step(value: Any) -> int | None:
-    """Return a value that can be a step, a whole number of 64 bits; None for anything else."""
+    """Return the value if it can be a step, a whole number of at most 64 bits; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
@@ -188,7 +188,7 @@ def repeats_as_clusters(items: pa.Table) -> pa.Table:
 def item_means(items: pa.Table) -> dict[str, float]:
     """Return {protocol/subset/name: mean}, and the means over several subsets as protocol/mean/name.
 
-    Evaluations during training, the subsets `step N` and `last`, are not subsets of one evaluation.
+    The subsets `step N` and `last` are evaluations during training, so they do not count in the means over subsets.
     """
     groups = items.group_by(["protocol", "subset", "name"], use_threads=False).aggregate([("value", "mean")])
     over_subsets: dict[str, list[float]] = {}
@@ -233,6 +233,6 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
 def load_reader(name: str, use: str = "import") -> Reader:
     """Return the function `read` of a format. Raises ConfigError if the command `use` does not read this format."""
     if name not in formats_of(use):
-        raise ConfigError(use, "FORMAT", name, "is not a format", suggest(name, formats_of(use)))
+        raise ConfigError(use, "FORMAT", name, "is not a known format", suggest(name, formats_of(use)))
     read: Reader = import_module(f"ablation.readers.{name}").read
     return read

@@ -1,9 +1,10 @@
 """Reader of tables of runs as people keep them: a row for each logged value or run, in columns of any names.
 
     variant,parent,seed,step,val_loss       wide: a column for each metric
-    variant,run,metric,value                long: a row for each metric
+    variant,run,metric,value                long: a row for each value of a metric
 
-The role of a column is guessed from its name, which a note states, or named by the caller.
+The caller may name the column for each role, such as variant or seed; other roles are guessed from the columns' names
+and reported in a note.
 """
 
 import math
@@ -43,13 +44,13 @@ ROLES = {
     "value": ["value", "metric_value", "score", "result"],
     "state": ["state", "status"],
 }
-"""Roles of columns, each with the names by which it is recognised, the likeliest first."""
+"""{role: lower-case names of columns with this role, the likeliest first}."""
 
 _HYPERPARAMETER = re.compile(
     r"(.*[_./-])?(lr|learning_rate|dropout|weight_decay|wd|momentum|beta\d?|gamma|alpha|temperature|batch_size|bs|rank"
     r"|warmup(_steps|_ratio)?|epochs|num_epochs|max_steps|layers|n_layers|hidden(_size|_dim)?|clip|kl_coef|top_[kp])"
 )
-"""Names of numbers that are always settings and never measurements."""
+"""Pattern of lower-case names of columns whose numbers are settings, not measurements."""
 
 STATES: dict[str, State] = {
     **dict.fromkeys(("finished", "completed", "succeeded", "success", "done", "ok"), "finished"),
@@ -57,7 +58,7 @@ STATES: dict[str, State] = {
     **dict.fromkeys(("crashed", "failed", "killed", "preempted", "error", "timeout", "cancelled"), "failed"),
     **dict.fromkeys(("out_of_memory", "node_fail", "diverged"), "failed"),
 }
-"""States of runs by the lower-case words of W&B, MLflow and schedulers; worse states come later."""
+"""{lower-case word of W&B, MLflow or a scheduler: state of the run}; worse states come later."""
 
 
 _NUMBER = "write a number, or leave the cell empty"
@@ -82,7 +83,7 @@ class RunTable:
         metrics: columns of logged numbers, or the names in the column of metrics.
         settings: columns with one value in all runs of a variant.
         parents: {variant: parent}; empty without a column of parents.
-        groups: the column that could name the variants if each run is a variant of its own; else empty.
+        groups: if each run is read as its own variant, the column that could name the variants; else empty.
     """
 
     path: Path
@@ -101,7 +102,7 @@ class RunTable:
             yield ImportedRun(self.path, name, name, config, run.seed, run.state, metrics=metric_table(run.points))
 
     def note(self) -> str:
-        """Return one line that says how the columns were read."""
+        """Return one line that states how the columns were read."""
         roles = ", ".join(f"{role} = {column}" for role, column in self.roles.items())
         settings = f"; settings: {listed(list(self.settings), 5)}" if self.settings else ""
         remedy = "to correct this, pass --map columns.ROLE=COLUMN"
@@ -111,8 +112,8 @@ class RunTable:
 def read_table(path: Path, named: Mapping[str, str], judged: Sequence[str] = ()) -> RunTable:
     """Read a table of runs; `named` is {role: column} for the roles that the caller states.
 
-    The variant may be named by several columns, such as `algorithm,beta`. Raises ConfigError, also if the column of a
-    `judged` metric holds a word.
+    Several columns together may name the variant, such as `algorithm,beta`. Raises ConfigError if the file is not a
+    table of runs, or if the column of a metric in `judged` has a cell that is not a number.
     """
     if path.suffix not in (*SUFFIXES, ".tsv") or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {', '.join(SUFFIXES)} or .tsv")
@@ -157,7 +158,7 @@ def read_table(path: Path, named: Mapping[str, str], judged: Sequence[str] = ())
 
 
 def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
-    """Return the rows, in which columns with cells such as `1,758` are numbers if the whole column has one reading."""
+    """Return the rows, with numbers for cells such as `1,758` if the other cells of the column show what they mean."""
     resolved = {}
     for column in head:
         cells = [row.get(column) for _, row in rows]
@@ -171,7 +172,6 @@ def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
 
 
 def _refuse_word(path: Path, rows: Sequence[Row], column: str) -> None:
-    """Raise ConfigError for the first cell of a column that is not a number."""
     cells = ((line, row[column]) for line, row in rows if not _empty(row.get(column)))
     line, cell = next((line, cell) for line, cell in cells if not _is_number(cell))
     problem = "is not a number"
@@ -194,7 +194,7 @@ def _together(path: Path, head: Sequence[str], variant: str) -> list[str]:
 def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[str, str]:
     for role, column in named.items():
         if role not in ROLES:
-            raise ConfigError("--map", f"columns.{role}", column, "is not a role", suggest(role, list(ROLES)))
+            raise ConfigError("--map", f"columns.{role}", column, f"{role} is not a role", suggest(role, list(ROLES)))
         if column not in head:
             raise ConfigError("--map", f"columns.{role}", column, f"is not a column of {path}", suggest(column, head))
     lower = {column.strip().lower(): column for column in head}
@@ -205,8 +205,8 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
         if role not in roles and likeliest is not None:
             roles[role] = likeliest
     if "variant" not in roles:
-        remedy = f"pass --map columns.variant=COLUMN ({listed(list(head), 8)})"
-        raise ConfigError(path, "variant", None, "no column has the names of the variants", remedy)
+        remedy = f"pass --map columns.variant=COLUMN (columns: {listed(list(head), 8)})"
+        raise ConfigError(path, "variant", None, "no column has a usual name for the variants", remedy)
     return {role: roles[role] for role in ROLES if role in roles}
 
 
@@ -226,9 +226,9 @@ def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[di
 
 
 def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric: Sequence[str]) -> list[str]:
-    """Return the columns with one value in all rows of a variant.
+    """Return the columns that have one value in all rows of each variant.
 
-    If no variant has several rows, numbers are settings only if they have the name of a hyperparameter.
+    If no variant has several rows, a column of numbers is returned only if it has the name of a hyperparameter.
     """
     values: dict[tuple[str, str], set[Any]] = {}
     counts: dict[str, int] = {}
@@ -248,7 +248,7 @@ def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric:
 def _runs(
     path: Path, rows: Sequence[Row], roles: Mapping[str, str], metrics: Sequence[str] | None, settings: Sequence[str]
 ) -> list[_Run]:
-    """Group the rows by run. Without columns of runs and steps, each row is a run of its own."""
+    """Return the rows grouped by run. Without columns for seed, run and step, each row of a wide table is a run."""
     runs: dict[tuple[str, str], _Run] = {}
     taken: dict[tuple[str, str, int, str], int] = {}
     counts: dict[str, int] = {}
@@ -276,9 +276,9 @@ def _runs(
                 raise ConfigError(path, f"line {line}: {metric}", cell, "is not a number", _NUMBER)
             if (before := taken.setdefault((variant, name, step, str(metric)), line)) != line:
                 if seed is None:
-                    given, remedy = f"run {name}", "runs with --map columns.run=COLUMN or columns.seed=COLUMN"
+                    given, remedy = f"run {name}", "runs: --map columns.run=COLUMN or --map columns.seed=COLUMN"
                 else:
-                    given, remedy = f"seed {name}", "variants with --map columns.variant=COLUMN, or COLUMN,COLUMN"
+                    given, remedy = f"seed {name}", "variants: --map columns.variant=COLUMN, or COLUMN,COLUMN"
                 given += f", step {step}" if "step" in roles else ""
                 problem = f"{metric} of {variant}, {given} occurs twice (first in line {before})"
                 raise ConfigError(path, f"line {line}", None, problem, f"name the column that distinguishes {remedy}")
@@ -287,7 +287,7 @@ def _runs(
 
 
 def _groups(rows: Sequence[Row], roles: Mapping[str, str], others: Sequence[str], runs: Sequence[_Run]) -> str:
-    """Return the column with the fewest values that groups runs of different seeds; "" if a variant has two runs."""
+    """Return the column with the fewest values that could name variants; "" if some variant already has two runs."""
     if len({run.variant for run in runs}) < len(runs) or "seed" not in roles or len(rows) > len(runs):
         return ""
     value_counts = {}
@@ -305,8 +305,8 @@ def _parents(path: Path, rows: Sequence[Row], roles: Mapping[str, str]) -> dict[
     parents: dict[str, str | None] = {}
     for line, row in rows:
         variant, parent = str(row[roles["variant"]]), str(row[roles["parent"]] or "").strip() or None
-        if parents.setdefault(variant, parent) != parent:
-            problem = f"{variant} has the parent {parents[variant]} in an earlier line"
+        if (earlier := parents.setdefault(variant, parent)) != parent:
+            problem = f"{variant} has {f'the parent {earlier}' if earlier else 'no parent'} in an earlier line"
             raise ConfigError(path, f"line {line}: {roles['parent']}", parent, problem, "give each variant one parent")
     return parents
 
@@ -345,20 +345,20 @@ def _is_number(cell: Any) -> bool:
 def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterator[ImportedRun]:
     """Yield the runs of a table, and report to `problem` how the columns were read.
 
-    Raises ConfigError if the table cannot be read as one of runs.
+    Raises ConfigError if the file cannot be read as a table of runs.
     """
     table = read_table(path, named)
     problem(table.note())
     alone = len(table.runs) > 1 and len({run.variant for run in table.runs}) == len(table.runs)
     if alone and not table.groups:
         what = f"each of the {len(table.runs)} variants has one run, so the noise between runs cannot be estimated"
-        remedy = "add runs with other seeds, or name the column that runs share with --map columns.variant=COLUMN"
+        remedy = "add runs with other seeds, or name the column of the variants with --map columns.variant=COLUMN"
         problem(f"{path}: {what}; {remedy}")
     if table.groups and "variant" not in named:
-        what = f"each of the {len(table.runs)} runs is a variant of its own"
-        remedy = f"if {table.roles['variant']} names runs, pass --map columns.variant={table.groups}"
+        what = f"each of the {len(table.runs)} runs is read as its own variant"
+        remedy = f"if the column {table.roles['variant']} names runs, pass --map columns.variant={table.groups}"
         problem(f"{path}: {what}; {remedy}")
     for variant, parent in table.parents.items():
         if parent is not None and parent not in table.parents:
-            problem(f"{path}: {variant} has no baseline, because its parent {parent} has no runs")
+            problem(f"{path}: {variant} has no baseline, because the table has no runs of its parent {parent}")
     yield from table.imported()

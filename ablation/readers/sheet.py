@@ -1,11 +1,11 @@
-"""One evaluation of one run on one subset, as every reader of evaluations returns it, and what these readers share.
+"""Sheets, each the evaluation of one run on one subset, and functions that the readers of evaluations share.
 
 A reader is a module with two functions:
 
     recognises(path) -> bool                    by name and first bytes
     sheets(path, wanted) -> Iterator[Sheet]     raises ConfigError for a file of another format
 
-A reader of single answers yields a `Sample` for each, of which `sample_sheets` makes sheets.
+A reader of single answers yields a `Sample` for each answer, and `sample_sheets` turns these into sheets.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from ablation.readers.tabular import rows_of
 
 Array = NDArray[np.float64]
 Digests = NDArray[np.uint64]
-REPEATED = "remove all but one of them, or evaluate again"
+REPEATED = "remove the duplicates, or evaluate again"
 CUT_OFF = "copy the file again; it may have been cut off"
 
 
@@ -42,7 +42,7 @@ Errors = Literal["refuse", "fail", "leave-out"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to read from an evaluation; None stands for the first choice in the file."""
+    """What to read from an evaluation; None means the first metric or filter in the file, or the usual column."""
 
     metric: str | None = None
     filter: str | None = None
@@ -59,7 +59,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ItemText:
-    """An item's texts, as far as the file has them: prompt, target and answer."""
+    """An item's prompt, target and answer, each "" if the file does not have it."""
 
     asked: str = ""
     wanted: str = ""
@@ -128,7 +128,7 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Raise ConfigError for the first value that is not finite or exceeds LARGEST; `raw` returns the value's text."""
+    """Raise ConfigError for a value that is not finite or exceeds LARGEST; `raw(index)` returns it as in the file."""
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
@@ -159,7 +159,7 @@ def newer(path: Path, other: Path) -> bool:
     if None in dates:
         dates = path.stat().st_mtime_ns, other.stat().st_mtime_ns
     if dates[0] == dates[1]:
-        problem = f"has the same time as {other}, so neither is the newest"
+        problem = f"is exactly as new as {other}"
         raise ConfigError(path, "", None, problem, "name only one of them")
     return bool(dates[0] > dates[1])
 
@@ -177,12 +177,12 @@ def some(items: Sequence[str], count: int = 3) -> str:
 
 
 def digest(*texts: str) -> int:
-    """Return a 64-bit digest of a prompt or target."""
+    """Return a 64-bit digest of the parts of a prompt or target."""
     return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest())
 
 
 def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any, float]]) -> tuple[pd.Index, Any, int]:
-    """Return the sorted items, their means, and the number of repeats, from {item: {repeat: value}}.
+    """Return the sorted items, their means [items], and the number of repeats, from {item: {repeat: value}}.
 
     Raises ConfigError if items have unequal numbers of repeats, or a value is not finite.
     """
@@ -219,14 +219,15 @@ def sample_sheets(
     facts_of: Callable[[str, str], Facts],
     read: Callable[[], Iterable[Sample]] = tuple,
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each subset, and each system, of a file with these samples.
+    """Yield a sheet for each subset and system of a file with these samples.
 
-    facts_of: returns the other facts of a subset and metric. read: yields the samples again, for their texts.
+    facts_of: returns the facts that the samples do not show, for a subset and metric. read: yields the samples again,
+    for their texts.
 
-    Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if the metric does not exist, a
-    value is not a finite number, or an item occurs twice or more often than others.
+    Raises ConfigError if `wanted` has a cluster or a filter, which these formats lack, or if the metric does not exist,
+    a value is not a finite number, no item has a value, or an item occurs twice or more often than others.
     """
-    why = "this format lacks the option"
+    why = "does not apply to this format"
     refuse_options(path, wanted, cluster=why, filter=why)
     gathered: dict[tuple[tuple[tuple[str, str], ...], str], _Gathered] = {}
     for sample in samples:
@@ -279,15 +280,16 @@ class _Gathered:
             value = 0.0
             self.failed += 1
         elif metric not in sample.values:
+            problem = f"item {item} does not have this metric"
             if metric in self.metrics:  # other items have it
-                remedy = "evaluate again, or use --metric to name a metric that every item has"
+                remedy = "evaluate again, or name a metric that every item has with --metric"
             elif self.metrics:
                 remedy = f"choose from {', '.join(self.metrics)}"
             else:
-                remedy = "evaluate again; the item has no number at all"
-            raise ConfigError(path, "metric", metric or None, f"item {item} does not have this metric", remedy)
+                problem, remedy = f"item {item} has no score", "evaluate again"
+            raise ConfigError(path, "metric", metric or None, problem, remedy)
         if not isinstance(value, int | float):
-            problem, remedy = f"item {item} has no number for this metric", "use --metric to name another metric"
+            problem, remedy = f"item {item} has no number for this metric", "name another metric with --metric"
             raise ConfigError(path, metric, str(value), problem, remedy)
         by_repeat = self.values.setdefault(sample.item, {})
         if sample.repeat in by_repeat:
@@ -312,7 +314,7 @@ def _texts_of(read: Callable[[], Iterable[Sample]], subset: str, items: Sequence
 
 @contextmanager
 def intact(path: Path, key: str = "", remedy: str = "copy the file again") -> Iterator[None]:
-    """Raise ConfigError if the block fails because a file lacks a key or holds a value of another type."""
+    """Raise ConfigError if the block fails because the file lacks a key or holds a value of the wrong type."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -329,7 +331,7 @@ def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Ite
 
 
 def json_start(path: Path, size: int = 4096) -> bytes:
-    """Return the first bytes of a JSON file, by which its format is recognised; nothing for other files and folders."""
+    """Return the first bytes of a file `*.json`, by which its format is recognised; b"" for any other path."""
     if path.suffix != ".json" or path.is_dir():
         return b""
     with path.open("rb") as handle:
@@ -337,10 +339,7 @@ def json_start(path: Path, size: int = 4096) -> bytes:
 
 
 def read_evaluation(path: Path) -> Any:
-    """Return the JSON of an evaluation.
-
-    Raises ConfigError if the file cannot be read, or if an object in it names a key twice.
-    """
+    """Return the content of a JSON file. Raises ConfigError if it cannot be read, or if an object has a key twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
@@ -356,9 +355,9 @@ def read_evaluation(path: Path) -> Any:
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:
-    """Return the JSON of a file that explains another file, or `otherwise` if the explaining file does not exist.
+    """Return the content of a JSON file that lies beside samples, or `otherwise` if the file does not exist.
 
-    Raises ConfigError if it cannot be read, or has another type than `otherwise`.
+    Raises ConfigError if the file cannot be read, or if its content has another type than `otherwise`.
     """
     try:
         content = read_json(path, 256 << 20)
@@ -374,9 +373,9 @@ def read_beside(path: Path, otherwise: Any) -> Any:
 def sheet_items(
     sheet: Sheet, protocol: str, name: str, *, clustered: bool, suffixes: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return ITEM_ROWS of a sheet.
+    """Return ITEM_ROWS of a sheet; `suffixes` are appended to the names of its items.
 
-    With `clustered`, an item without a cluster becomes a cluster of its own.
+    With `clustered`, an item without a cluster becomes a cluster of its own; otherwise there are no clusters.
     """
     items = [str(item) for item in sheet.items]
     count = len(items)

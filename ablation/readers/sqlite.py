@@ -1,4 +1,4 @@
-"""Read SQLite databases that other programs may be writing to, without creating files beside them."""
+"""Read SQLite databases to which other programs may be writing, without creating files beside them."""
 
 import shutil
 import sqlite3
@@ -30,14 +30,15 @@ def is_sqlite(path: Path) -> bool:
 def open_database(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database for reading only.
 
-    SQLite creates files next to a database in write-ahead-log mode even when it only reads. So without a log, that is
-    without a writer, it is read as immutable; with a log but no writer (killed, or copied), as a copy elsewhere; with a
-    writer, through SQLite's own locks, as are databases in other modes.
+    SQLite creates files beside a database in write-ahead-log mode even when it only reads. Such a database is therefore
+    opened as immutable if it has no log, and so no writer. If a log or a journal is left without a writer (it was
+    killed, or the files were copied), a temporary copy is opened. Any other database is opened in place, under SQLite's
+    own locks.
 
-    Raises ConfigError if the file is not a database, is locked, cannot be opened, or lacks its end: SQLite would then
-    return partly invalid data, so its own tool (`.recover`) must extract what is left.
+    Raises ConfigError if the file is not a database, is locked, cannot be opened, or lacks its end. In the last case
+    SQLite would return partly invalid data, so its own tool (`.recover`) must extract what is left.
     """
-    remedy = "name another file, or try again when the program that writes it has ended"
+    remedy = "name another file, or try again when the program that writes to this one has ended"
     with tempfile.TemporaryDirectory(prefix="ablation-import-") as scratch:
         try:
             with closing(_connect(path, Path(scratch))) as connection:
@@ -72,7 +73,6 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
 
 
 def _check_length(path: Path, header: bytes) -> None:
-    """Raise sqlite3.DatabaseError if a database is shorter than the database's header says."""
     if len(header) < 100:
         raise sqlite3.DatabaseError("its end is missing")
     size, changes, pages, valid = (

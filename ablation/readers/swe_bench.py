@@ -1,13 +1,14 @@
 """Reader of SWE-bench: reports of runs, folders with a report for each instance, and results of SWE-bench Pro.
 
-    <model>.<run>.json                  `resolved_ids`, `unresolved_ids`, `error_ids`, `empty_patch_ids`, and of
-                                        SWE-bench 5 `infra_failure_ids`, which are among the second and the third
-    <run>/<model>/<instance>/           `report.json` of one instance; the folder <model> is the evaluation
-    eval_results.json                   of Pro, {instance: resolved}, beside `infra_errors.json`, {instance: reason}
+    <model>.<run>.json                       `resolved_ids`, `unresolved_ids`, `error_ids`, `empty_patch_ids`; since
+                                             SWE-bench 5 also `infra_failure_ids`, which repeats ids of the others
+    <run>/<model>/<instance>/report.json     the report of one instance; the folder <model> is the evaluation
+    eval_results.json                        SWE-bench Pro: {instance: resolved}, with {instance: reason} for errors
+                                             in `infra_errors.json`
 
-An item is an instance, 1 if resolved; without a patch it is not. Instances of one repository are a cluster. An instance
-with an error or `infra_failure`, or without a report in its folder, was not judged. The last form is read for any
-{item: true or false, or a number}.
+An item is an instance. It is 1 if it was resolved, and 0 if not, as without a patch. Instances of one repository form a
+cluster. An instance with an error or `infra_failure`, or without a report in its folder, has no value. Any other object
+{item: true, false or a number} is read like the last form.
 """
 
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.readers.run import as_number
 from ablation.readers.sheet import (
     Facts,
@@ -39,7 +41,7 @@ _FEWEST = 20  # numbers in an object of items; a summary of metrics has fewer
 
 
 def recognises(path: Path) -> bool:
-    """Return whether a path holds results of SWE-bench, or a long JSON object of numbers and nothing else."""
+    """Return whether a path holds results of SWE-bench, or a JSON object of booleans or of at least 20 numbers."""
     if path.is_dir():
         return any(map(is_part, path.glob("*/report.json")))
     start = json_start(path)
@@ -73,7 +75,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     outcomes = dict(_outcomes(path))
     named = {item: match["repository"] for item in outcomes if (match := _NAME.fullmatch(item))}
     repositories = len(set(named.values())) if len(named) == len(outcomes) else 0
-    clustered = f"instances of one repository are a cluster; there are {repositories} clusters"
+    clustered = f"instances of the same repository form a cluster; there are {repositories} clusters"
     remarks = (clustered,) if repositories > 1 else ()
 
     def samples() -> Iterator[Sample]:
@@ -115,7 +117,7 @@ def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
     content = read_evaluation(report)
     for item, record in content.items():
         if not isinstance(record, Mapping) or not isinstance(record.get("resolved"), bool):
-            raise ConfigError(report, short(item), None, "does not state whether it is resolved", _AGAIN)
+            raise ConfigError(report, short(item), None, "the key resolved is not true or false", _AGAIN)
         broken = f"infrastructure: {record.get('infra_failure_reason')}" if record.get("infra_failure") else None
         yield item, broken or record["resolved"]
 
@@ -128,8 +130,8 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
         if not isinstance(ids, list):
             raise ConfigError(path, name, None, "is missing", "evaluate again with SWE-bench 2.0 or later")
         if len(ids) != count:
-            problem = f"is the number of listed instances, but the report counts {count}"
-            raise ConfigError(path, name, len(ids), problem, "evaluate again")
+            problem = f"lists {counted(len(ids), 'instance')}, but the report counts {count}"
+            raise ConfigError(path, name, None, problem, "evaluate again")
         for item in ids:
             if str(item) in found:
                 problem = "occurs twice" if found[str(item)] == name else f"is also in {found[str(item)]}"

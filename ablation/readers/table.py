@@ -1,8 +1,8 @@
-"""A plain table of items: CSV, TSV, JSON lines, a JSON array of objects, or Parquet.
+"""Reader of plain tables of items: CSV, TSV, JSON lines, a JSON array of objects, or Parquet.
 
-Columns are `item`, `value` and perhaps `seed`, `subset`, `cluster` and `sample`, or have other usual names (`columns`).
-Further columns are texts to show: `prompt`, `target` and `answer`, or `text`. As for every format, items with different
-prompts or targets in two evaluations are not paired.
+The columns are `item`, `value` and optionally `seed`, `subset`, `cluster` and `sample`. Those of items, values and
+samples may have other usual names (`columns`). The columns `prompt`, `target`, `answer` and `text` are texts to show.
+As for every format, items with different prompts or targets in two evaluations are not paired.
 """
 
 import hashlib
@@ -54,14 +54,14 @@ _Rows = Callable[[], Iterator[Mapping[str, Any]]]
 
 
 def read(path: Path, problem: Problem, columns: Mapping[str, str] = tabular.NOTHING) -> Iterator[ImportedRun]:
-    """Yield the runs of a table of runs, for `import`; see `run_table`. Raises ConfigError."""
+    """Yield the runs of a table of runs, for `import`; see `run_table.read_runs`."""
     from ablation.readers.run_table import read_runs
 
     yield from read_runs(path, problem, columns)
 
 
 def recognises(path: Path) -> bool:
-    """Return whether a file is a table, by its name; the first row of JSON must also name an item and a value."""
+    """Return whether a file is a table, by its suffix; JSON must also have `item`, or usual keys of item and value."""
     if path.suffix in (".jsonl", ".json"):
         row = {name.lower() for name in tabular.first_row(path)}
         return "item" in row or not (row.isdisjoint(ITEM) or row.isdisjoint(VALUE)) or is_of_langsmith(row)
@@ -80,7 +80,7 @@ class _Names:
 
     @property
     def samples(self) -> list[str]:
-        """Columns that may number the answers to one item."""
+        """Return the columns that may number the answers to one item."""
         return [column for column in self.others if column.lower() in SAMPLE or self.of_langsmith]
 
 
@@ -93,14 +93,14 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 def sheets_of(
     path: Path, wanted: Wanted, head: Sequence[str], columns: Mapping[str, Sequence[Any]], rows: _Rows
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each seed, subset and value of the columns `wanted.by` of a table.
+    """Yield a sheet for each seed, subset, and combination of values in the columns `wanted.by` of a table.
 
-    head: all its columns; columns: the cells of those that may be read; rows: the whole table, again.
+    head: all columns; columns: {column: cells} of those that may be read; rows: returns an iterator over all rows.
 
-    Raises:
-        ConfigError: a column is missing, a value is not a finite number, a seed not an integer, or an item is repeated.
+    Raises ConfigError if a column is missing, a value is not a finite number, a seed is not an integer, or an item is
+    repeated.
     """
-    cluster_advice = "a plain table names clusters in its own column `cluster`"
+    cluster_advice = "a plain table names clusters in its column `cluster`"
     refuse_options(path, wanted, cluster=cluster_advice, filter="a plain table has no filters")
     names = _names(path, head, wanted)
     cells = {name: columns[name] for name in dict.fromkeys((names.item, *names.others, *names.by))}
@@ -133,9 +133,9 @@ def columns_of(path: Path) -> list[str]:
 
 
 def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list[Any]]]:
-    """Return the names of all columns, and the cells of those that may be read. Raises ConfigError."""
+    """Return the names of all columns, and {column: cells} of those that may be read."""
     if path.suffix not in SUFFIXES:
-        raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {' or '.join(SUFFIXES)}")
+        raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {', '.join(SUFFIXES)}")
     if not path.stat().st_size:
         raise ConfigError(path, "", None, "is empty", "name a table that holds an evaluation")
     usual = {*ITEM, *VALUE, *SAMPLE, *_OPTIONAL, *_ASKED}
@@ -164,7 +164,7 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
     of_langsmith = is_of_langsmith(head)
     scores = [column for column in head if of_langsmith and column.startswith(LANGSMITH_VALUES)]
     if len(scores) > 1 and wanted.metric is None:
-        problem = f"each of the columns {', '.join(scores)} may be the value"
+        problem = f"any of the columns {', '.join(scores)} may be the value column"
         raise ConfigError(path, "", None, problem, f"choose one with --metric, such as --metric {scores[0]}")
     item = wanted.item or (LANGSMITH_ITEM if of_langsmith else named(path, head, ITEM, "--item"))
     value = wanted.metric or (scores[0] if of_langsmith else named(path, head, VALUE, "--metric"))
@@ -175,7 +175,8 @@ def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
     }
     if lacking or not item or not value:
         problem = f"has no column {' or '.join(lacking)}, only {one_line(', '.join(head), 200)}"
-        remedy = f"name another column with {' or '.join(lacking.values())}, or rename the columns to item and value"
+        other = "another column" if len(lacking) == 1 else "other columns"
+        remedy = f"name {other} with {' and '.join(lacking.values())}, or rename the columns to item and value"
         remedy += " (optional: seed, subset, cluster, sample); to read a table of runs use `ablation import table`"
         raise ConfigError(path, "", None, problem, remedy)
     if absent := [column for column in wanted.by if column not in head]:
@@ -225,7 +226,7 @@ def _is_missing(cell: Any) -> bool:
 
 def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any], rows: _Rows) -> Sheet:
     lost = group["item"][group["value"].isna()]
-    why = f", or its cell in column {LANGSMITH_ERROR} is not" if names.of_langsmith else ""
+    why = f", or there is an error in column {LANGSMITH_ERROR}" if names.of_langsmith else ""
     unscored = dict.fromkeys(lost, f"its cell in column {names.value} is empty{why}")
     scored = group[~group["item"].isin(unscored)].sort_values("item", kind="stable")
     subset, seed = at.get("subset", "all"), tabular.whole(at.get("seed"))
@@ -237,8 +238,8 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
         raise _repeated(path, names, scored[twice].iloc[0], rows)
     if twice.any() or "sample" in names.others:
         scored, samples = _averaged(path, names, scored, rows)
-    remarks = [f"items are named in column {names.item}"] * (names.item != ITEM[0])
-    remarks += [f"values are in column {names.value}"] * (names.value != VALUE[0])
+    remarks = [f"items are in the column {names.item}"] * (names.item != ITEM[0])
+    remarks += [f"values are in the column {names.value}"] * (names.value != VALUE[0])
     remarks += [f"each item has {samples} samples, numbered by {' and '.join(names.samples)}"] * (samples > 1)
     items = pd.Index(scored["item"])
     return Sheet(
@@ -264,7 +265,7 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
 
 
 def _averaged(path: Path, names: _Names, scored: pd.DataFrame, rows: _Rows) -> tuple[pd.DataFrame, int]:
-    """Return a frame with a row for each item and the mean of its samples, and the number of samples of an item."""
+    """Return a frame with a row for each item and the mean of its samples, and the number of samples per item."""
     twice = scored.duplicated(["item", *names.samples])
     if twice.any():
         raise _repeated(path, names, scored[twice].iloc[0], rows)
@@ -282,7 +283,8 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) ->
     rows = list(every())
     known = [tuple(str(row.get(key)) for key in keys) for row in rows]
     count = known.count(tuple(str(one["item" if key == names.item else key]) for key in keys))
-    problem = f"item {short(one['item'])} occurs {count} times" + "".join(f", {key} {one[key]}" for key in where)
+    within = f" ({', '.join(f'{key} {one[key]}' for key in where)})" if where else ""
+    problem = f"item {short(one['item'])} occurs {count} times{within}"
     apart = {}
     for column in rows[0]:
         cells = [str(row.get(column)) for row in rows]
@@ -291,13 +293,13 @@ def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) ->
     column = min(apart, key=lambda name: apart[name], default="")
     if not column or apart[column] > len(rows) / 2:
         return ConfigError(path, names.item, None, problem, REPEATED)
-    remedy = f"column {column} distinguishes the rows; pass --by {column} if it names systems, or "
+    remedy = f"the column {column} distinguishes the rows; pass --by {column} if it names systems, or "
     remedy += "rename it to sample if it numbers the answers to an item"
     return ConfigError(path, names.item, None, problem, remedy)
 
 
 def _digest(cell: Any) -> int:
-    """Return 64 bits of a text's MD5, as in stored imports; 0 if there is no cell."""
+    """Return the digest that `tabular.sql_digest` computes of a text; 0 if there is no cell."""
     if cell is None:
         return 0
     text = cell if isinstance(cell, str) else json.dumps(cell, default=str)

@@ -1,7 +1,7 @@
 """Read tables that other programs wrote: row by row (CSV, JSON lines, Parquet), or as columns by a DuckDB query.
 
-An unreadable row is an error, since a dropped item would change a mean. For a log that may be cut off, `torn` is called
-instead.
+An unreadable row is an error, because a dropped item would change a mean. For a log, whose end may be cut off, a caller
+passes `torn`, which is called instead.
 """
 
 import csv
@@ -28,22 +28,22 @@ from ablation.readers.columns import number
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 SUFFIXES = (".csv", ".jsonl", ".parquet")
-_WHOLE = "write the file again; a program that was killed may have left half a line"
+_WHOLE = "write the file again; a program that was killed may have left an incomplete line"
 _LIKELY = {"items": ("pred", "eval", "sample", "score", "answer"), "metrics": ("log", "train", "loss", "hist")}
 _LONGEST = 64 << 20  # characters, or bytes, of a line
 MOST_ROWS, MOST_BYTES = 20_000_000, 1 << 30  # of a Parquet file, unpacked
 _BATCH = 64  # rows: each may be a long text
 
 Row = tuple[int, dict[str, Any]]
-"""Number of the line, or of the row, and the cells by column."""
+"""(number of the line or of the row, from 1; {column: cell})."""
 
 Refuse = Callable[[int, str, Any], None]
-"""Called for a cell of the wrong type, with line, column and cell. If it returns, the cell is left out."""
+"""Function that gets line, column and content of a cell of the wrong type. If it returns, the cell is left out."""
 
 
 @lru_cache(maxsize=4)
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the first object of a `.jsonl`, or of the array in a `.json`; {} if the file has no object."""
+    """Return the first object of a `.jsonl`, or of the array in a `.json`; {} if there is none, or for other files."""
     if path.suffix not in (".jsonl", ".json"):
         return {}
     with path.open("rb") as handle:
@@ -69,22 +69,22 @@ def file_at(path: Path, stem: str) -> Path:
         files = [path / f"{stem}{suffix}" for suffix in SUFFIXES if (path / f"{stem}{suffix}").is_file()]
         if len(files) != 1:
             names = ", ".join(f"{stem}{suffix}" for suffix in SUFFIXES)
-            problem = "exists more than once" if files else "does not exist"
+            problem = f"holds {'more than one' if files else 'none'} of {names}"
             others = sorted(file.name for file in path.iterdir() if file.suffix in SUFFIXES)
             others.sort(key=lambda name: not any(word in name.lower() for word in _LIKELY.get(stem, ())))
             others.sort(key=lambda name: name.startswith(("metrics.", "items.")))  # which another reader takes
-            alternative = "" if files or not others else f", or name the file that exists: `{{{stem}: {others[0]}}}`"
-            raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{alternative}")
+            alternative = "" if files or not others else f", or name another file: `{{{stem}: {others[0]}}}`"
+            raise ConfigError(path, "", None, problem, f"let the program write exactly one of them{alternative}")
         return files[0]
     if path.suffix not in SUFFIXES or not path.is_file():
-        raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {' or '.join(SUFFIXES)}")
+        raise ConfigError(path, "", None, "is not a table", f"name a file that ends in {', '.join(SUFFIXES)}")
     return path
 
 
 def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a table with its columns renamed by {name: column}. The columns `values` must exist as well.
+    """Yield the rows of a table, with columns renamed; `columns` is {new name: name in the file}.
 
-    Raises ConfigError if a column does not exist, or if `rows_of` raises it.
+    Raises ConfigError if a column in `columns` or `values` does not exist, or if `rows_of` raises it.
     """
     called = {column: name for name, column in columns.items()}
     for line, row in rows_of(file):
@@ -98,7 +98,7 @@ def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> It
 def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator[Row]:
     """Yield the numbered rows of a table; of a Parquet file, only the wanted columns.
 
-    Raises ConfigError, which names the line.
+    Raises ConfigError if the file or a row cannot be read.
     """
     try:
         if file.suffix == ".parquet":
@@ -130,8 +130,8 @@ def parquet_names(file: Path) -> list[str]:
 def parquet_batches(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in small batches.
 
-    Raises ConfigError if there are more than MOST_ROWS, or they unpack to more than MOST_BYTES: a short file can name
-    one long text a million times.
+    Raises ConfigError if there are more than MOST_ROWS, or if they unpack to more than MOST_BYTES: a short file can
+    refer to one long text a million times.
     """
     with pq.ParquetFile(regular(file)) as content:
         if content.metadata.num_rows > MOST_ROWS:
@@ -162,8 +162,8 @@ def _array(file: Path) -> list[dict[str, Any]]:
 def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
     """Yield the numbered objects of JSON lines.
 
-    Any other line is an error or, with `torn`, is reported and left out. A line that is too long is an error in both
-    cases: no writer leaves it, and the rest of it may be gigabytes.
+    Raises ConfigError for any other line; with `torn`, such a line is reported and left out. A line that is too long is
+    always an error, because the rest of it may be gigabytes.
     """
     with regular(file).open("rb") as lines:
         for number, line in enumerate(iter(partial(lines.readline, _LONGEST), b""), 1):
@@ -178,14 +178,14 @@ def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator
             elif torn is not None and len(line) < _LONGEST:
                 torn(number)
             else:
-                problem = "is too long" if len(line) == _LONGEST else "is not a JSON object"
+                problem = f"is longer than {_LONGEST >> 20} MiB" if len(line) == _LONGEST else "is not a JSON object"
                 raise ConfigError(file, f"line {number}", line[:60].decode("utf-8", "replace"), problem, _WHOLE)
 
 
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
     """Yield the numbered rows of a CSV.
 
-    A row that lacks cells is an error or, with `torn`, is reported and left out.
+    Raises ConfigError for a row with more or fewer cells than the heading; with `torn`, it is reported and left out.
     """
     csv.field_size_limit(_LONGEST)
     with regular(file).open(encoding=_encoding(file), errors="replace" if torn else "strict", newline="") as text:
@@ -197,7 +197,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
         reader = csv.reader(lines, delimiter=comma, strict=torn is None)
         head = next(reader, [])
         if twice := {name for name in head if name and head.count(name) > 1}:
-            raise ConfigError(file, "line 1", min(twice), "is the name of two columns", "give each column its own name")
+            raise ConfigError(file, "line 1", min(twice), "is the name of several columns", "rename all but one")
         for cells in reader:
             line = reader.line_num + skipped
             if len(cells) == len(head):
@@ -212,7 +212,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
 def _encoding(file: Path) -> str:
     """Return the encoding of a text.
 
-    It is UTF-16 if the text begins with a byte order mark or with a letter of two bytes, else UTF-8.
+    It is UTF-16 if the text begins with its byte order mark, or if one of its first two bytes is zero, else UTF-8.
     """
     with file.open("rb") as handle:
         start = handle.read(2)
@@ -229,7 +229,7 @@ def _delimiter(head: str) -> str:
 def points(
     rows: Iterable[Row], step: str, names: Mapping[str, str], refuse: Refuse
 ) -> Iterator[tuple[int, str, float]]:
-    """Yield (step, name, value) of a table with a column for each metric, {column: name}; empty cells are skipped."""
+    """Yield (step, name, value) of a table whose metrics are the columns `names`, {column: name}; skip empty cells."""
     for line, row in rows:
         if (at := whole(row.get(step))) is None:
             refuse(line, step, row.get(step))
@@ -245,7 +245,7 @@ def points(
 
 
 def whole(cell: Any) -> int | None:
-    """Return a cell as a whole number of 64 bits, which may end in `.0`; None for anything else, including booleans."""
+    """Return a cell as a whole number of at most 64 bits, also from `5.0`; None for anything else and for booleans."""
     match = re.fullmatch(r"([-+]?[0-9]{1,19})(\.0*)?", str(cell).strip())
     return int(match[1]) if match and abs(int(match[1])) < 2**63 else None
 
@@ -271,21 +271,22 @@ def sql_name(value: str) -> str:
 
 
 def sql_number(column: str) -> str:
-    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for text, even `1_0`, which DuckDB reads as 10."""
+    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for text and `1_0`, which DuckDB reads as 10."""
     text = f"lower(trim(CAST({column} AS VARCHAR)))"
     number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
     return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
 
 
 def sql_digest(expression: str) -> str:
-    """Return SQL for a 64-bit digest of a text, 0 for NULL; the digest is stable, unlike that of DuckDB's `hash`."""
+    """Return SQL for a 64-bit digest of a text, 0 for NULL; unlike DuckDB's `hash`, it never changes."""
     return f"coalesce(md5_number_lower({expression}), 0)"
 
 
 def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str, Any]:
-    """Run a DuckDB query on one file, which the query calls {file}; return its columns as numpy arrays.
+    """Return the columns of a DuckDB query as numpy arrays; {file} in the query is replaced by the file.
 
-    Raises ConfigError if the file does not have the form that the query expects.
+    Raises ConfigError if the file does not have the form that the query expects, and TrackerError if the result does
+    not fit into memory.
     """
     # DuckDB takes these signs for patterns; a descriptor has none of them.
     with path.open("rb") as handle:
@@ -303,7 +304,7 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
 
 
 def _plain(values: Any) -> Any:
-    """Return a column of DuckDB's as an array without a mask: NaN for a missing number, None for a missing text."""
+    """Return a column as an array without a mask: NaN for a missing number, None for a missing text."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if values.dtype.kind == "O":

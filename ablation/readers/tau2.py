@@ -1,8 +1,8 @@
-"""Reader of tau2-bench: results of simulated conversations, `simulations` of `task_id`, `trial` and a reward.
+"""Reader of tau2-bench's results: a list of simulated conversations with `task_id`, `trial` and a reward.
 
-An item is a task of the domain, which is the subset; trials are its samples. A simulation without a reward, or that
-ended by an error of the infrastructure, was not judged: the benchmark leaves it out as well. Results beside a folder
-`simulations/` keep an index, which is read; until the run ends the files of the folder are.
+The domain is the subset, a task is an item, and trials are its samples. A simulation without a reward, or with an
+infrastructure error, has no value, because the benchmark leaves it out, too. If the simulations are in a folder
+`simulations/`, their index in the results is read or, until the run has ended, the files in the folder.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a run: the reward of each task.
-
-    Raises ConfigError if results are damaged, or if `sample_sheets` raises it.
-    """
+    """Yield the sheet of a run. Raises ConfigError for damaged or empty results, or as `sample_sheets` does."""
     content = read_evaluation(path)
     with intact(path):
         info = content["info"]

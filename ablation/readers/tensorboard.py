@@ -1,18 +1,18 @@
 """Reader of TensorBoard's event files: one run for each folder that holds event files.
 
-No point is left out: TensorBoard's own EventAccumulator keeps 10,000 of each tag. A file that begins with a purge
-(`SummaryWriter(purge_step=...)`) replaces what its folder logged from that step on. One without that was begun after
-another had ended and logs the same tags is a restart, too, from its first step on. Files that were open at the same
-time are two writers of one run, and both count.
+All points are read; TensorBoard's own EventAccumulator would keep only 10,000 of each tag. A file that begins with a
+purge (`SummaryWriter(purge_step=...)`) replaces what its folder logged from that step on. A file without a purge
+replaces what was logged from its first step on if it began after another file with the same tags had ended. If files
+with the same tags were open at the same time, both count.
 
-Folders that are a part of a run: `add_scalars` leaves one for each line (`loss_train`, whose values are called
-`loss/train`); Keras and others write to `train` and `validation` below the run's, whose names they put before those of
-the values. Of a folder for each rank, rank 0 counts.
+Some folders are parts of a run. `add_scalars` makes a folder for each line, such as `loss_train`; its values are called
+`loss/train`. Keras and others make folders `train` and `validation` in the run's folder; these names are put before the
+names of the values. If there is a folder for each rank, only rank 0 is read.
 
-The Trainer of Hugging Face opens a folder `runs/<date>_<host>` at each start, and `add_hparams` one called by a time
-stamp: both belong to the run above them, but time stamps with different settings are a run each if nothing above them
-has scalars. Settings come from the hparams plugin, the Trainer's text `args`, or a table `|param|value|`, as CleanRL
-writes it.
+The Hugging Face Trainer makes a folder `runs/<date>_<host>` at each start, and `add_hparams` a folder named by a time
+stamp. Both belong to the run above them, but time stamps with different settings are separate runs if nothing above
+them has scalars. Settings come from the hparams plugin, the Trainer's text `args`, a table `|param|value|` such as
+CleanRL writes, or Lightning's `hparams.yaml`.
 """
 
 import json
@@ -62,7 +62,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     root = path if path.is_dir() else path.parent
     files = files_of("tensorboard", path, problem)
     if not files or (path.is_file() and "tfevents" not in path.name):
-        remedy = "name a folder with files *tfevents*, or a folder above it"
+        remedy = "name a folder with *tfevents* files, or a folder above it"
         raise ConfigError(path, "", None, "holds no event file", remedy)
     need("tensorboard", f"{path}: reading event files")
     files = _of_rank_0(root, files, problem)
@@ -76,7 +76,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     for folder, run_files in runs.items():
         logs = [log for file in run_files if (log := _read_file(file, folder, problem)).first is not None]
         if not logs:
-            problem(f"{folder}: is left out, because its event files hold no event")
+            problem(f"{folder}: is left out, because its event files hold no events")
             continue
         logs.sort(key=lambda log: (log.first, log.last, log.file.name))
         for place, log_files in _runs_of(folder, logs, problem).items():
@@ -91,10 +91,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Path, list["_EventLog"]]:
-    """Return the runs of a folder.
-
-    There is one run or, if calls of `add_hparams` differ and there are no curves, one for each call.
-    """
+    """Return {place: its logs}: one run or, if calls of `add_hparams` differ and there are no curves, one per call."""
     calls: dict[Path, list[_EventLog]] = {}
     for log in logs:
         if _TIME_STAMP.fullmatch(log.file.parent.name):
@@ -105,7 +102,7 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
         return calls
     if len({place.parent for place in calls}) < len(calls):  # else each is of another start of the Trainer
         what = f"has curves, so its {len(calls)} calls to add_hparams are read as one run"
-        problem(f"{folder}: {what} with the last settings")
+        problem(f"{folder}: {what}, with the settings of the last call")
     return {folder: logs}
 
 
@@ -121,7 +118,7 @@ def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
     }
     if others:
         shown = shortened(sorted(name_below(root, folder) for folder in others))
-        problem(f"{root}: of the folders of several ranks only those of rank 0 are read; left out: {shown}")
+        problem(f"{root}: only the folders of rank 0 are read; left out: {shown}")
     return [file for file in files if others.keys().isdisjoint(file.parents)]  # parts of theirs, too
 
 
@@ -145,13 +142,12 @@ def _is_part(name: str) -> bool:
 
 
 def _line(folder: str, tag: str) -> str:
-    """Return the name of the line that `add_scalars(tag, {name: value})` wrote to a folder; "" for another folder."""
+    """Return `name` if `add_scalars(tag, {name: value})` wrote the folder, which is then `<tag>_<name>`; else ""."""
     start = tag.replace("/", "_") + "_"
     return folder.removeprefix(start) if tag and folder.startswith(start) else ""
 
 
 def _first_tag(file: Path) -> str:
-    """Return the tag of the first value in a file; "" if the file has no value."""
     events = filter(None, map(_parsed, read_events(file, lambda _: None)))
     return next((event.numbers[0][0] for event in events if event.numbers), "")
 
@@ -180,7 +176,7 @@ class _EventLog:
 
     @property
     def starts(self) -> dict[str, int]:
-        """Return the first step of each tag."""
+        """Return {tag: its first step in the file}."""
         codes, places = np.unique(self.codes, return_index=True)
         return {self.tags[code]: int(self.steps[place]) for code, place in zip(codes, places, strict=True)}
 
@@ -196,7 +192,6 @@ class _Kept:
         self.files: list[tuple[int, list[Array]]] = []  # the largest step so far, and steps, codes, values
 
     def add(self, columns: list[Array]) -> None:
-        """Add the values of a file."""
         if len(columns[0]):
             before = self.files[-1][0] if self.files else int(columns[0][0])
             self.files.append((max(before, int(columns[0].max())), columns))
@@ -239,11 +234,11 @@ def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
 
 
 def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Problem) -> None:
-    """Report a file that logs the same tags at the same time as another file, for example another rank's."""
+    """Report a file that logs the same tags at the same time as another file, such as that of another rank."""
     for other in {id(each): each for each in others if each.last > (log.first or 0.0)}.values():
         shared = sorted(log.starts.keys() & other.starts.keys())
         what = f"logs {shortened(shared)} at the same time as {other.file.name}, like ranks that share a folder"
-        problem(f"{log.file}: {what}; steps of both files keep this file's value; move away the file that is wrong")
+        problem(f"{log.file}: {what}; if both have a step, this file's value is used; move the wrong file away")
 
 
 @dataclass
@@ -264,7 +259,6 @@ def _protocol() -> Any:
 
 
 def _parsed(content: bytes) -> _Event | None:
-    """Return the content of a serialised event; None if it is invalid."""
     protocol = _protocol()
     try:
         event = protocol.Event.FromString(content)
@@ -321,7 +315,7 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
 
 
 def _scalar(value: Any) -> float | None:
-    """Return the number of a summary: a plain number (TensorFlow 1 and torch), or a scalar tensor (TensorFlow 2)."""
+    """Return a summary's plain number (TensorFlow 1, torch) or scalar tensor (TensorFlow 2); None if it has neither."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
@@ -337,7 +331,6 @@ def _scalar(value: Any) -> float | None:
 
 
 def _settings(value: Any) -> dict[str, Any]:
-    """Return the settings that a summary holds; {} if it holds no settings."""
     if value.tag == _HPARAMS:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 

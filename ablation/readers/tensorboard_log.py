@@ -1,6 +1,7 @@
 """Read the records of TensorBoard's event files, and verify the checksums of many records at once.
 
-A record is its length, a checksum of that, an `Event` of Protocol Buffers, and a checksum of it.
+A record consists of a length, a checksum of the length, an event of this length (a Protocol Buffers message `Event`),
+and a checksum of the event.
 """
 
 import struct
@@ -28,7 +29,7 @@ Bytes = NDArray[np.uint8]
 def read_events(path: Path, problem: Problem) -> Iterator[bytes]:
     """Yield the serialised events of a file in order, skipping events of 64 KiB or more without reading them.
 
-    `problem` is told of each damaged record, which is left out, and of an end that is cut off.
+    Damaged records and an end that is cut off are left out and reported to `problem`.
     """
     with regular(path).open("rb") as file:
         content: Any = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
@@ -63,7 +64,7 @@ def _find(path: Path, content: Any, data: Bytes, problem: Problem) -> Iterator[t
         yield heads[:-1] + 12, np.diff(heads) - 16
         place = int(heads[-1])
     if place < end:
-        problem(f"{path}: is cut off or damaged after byte {place}; the last {end - place} bytes are not read")
+        problem(f"{path}: is cut off or damaged after byte {place} of {end}; the rest is not read")
 
 
 def _intact(data: Bytes, places: Any, sizes: Any) -> Any:
@@ -80,7 +81,7 @@ def _intact(data: Bytes, places: Any, sizes: Any) -> Any:
 
 
 def _rows(data: Bytes, places: Any, length: int) -> Bytes:
-    """Return the `length` bytes from each of the places on, as an array [places, length]."""
+    """Return the `length` bytes that begin at each place, as an array [places, length]."""
     if not len(places):
         return np.empty((0, length), np.uint8)
     return np.lib.stride_tricks.sliding_window_view(data, length)[places]
@@ -107,9 +108,9 @@ def _sums(records: Bytes) -> Any:
 
 @cache
 def _zeros(longest: int) -> tuple[Any, Any]:
-    """Return what each byte adds to a checksum [longest, 256], by its distance from the end and by its value.
+    """Return what a byte adds to a checksum, by its distance from the end and its value [longest, 256].
 
-    Also return the checksums of zero bytes, by their number [longest + 1].
+    Also return the checksum of zero bytes, by their number [longest + 1].
     """
     first = np.arange(256, dtype=np.uint32)
     for _ in range(8):

@@ -1,7 +1,7 @@
 """Reader of trackio's projects, each of which is an SQLite file with metrics and configurations as JSON.
 
-Of what trackio keeps, metrics that are numbers and the configuration are read. System metrics have a table of their own
-and no steps; they are left out, like tables, histograms, images and traces.
+The configuration and the metrics that are numbers are read. System metrics, which have no steps, are left out, as are
+tables, histograms, images and traces.
 """
 
 import json
@@ -27,7 +27,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     resume, keeps the value that was logged last. trackio does not record whether a run has ended, so every run is
     `finished`. A resumed run has the configuration of its last start, which replaces earlier ones.
 
-    Raises ConfigError if there is no trackio file.
+    Raises ConfigError if there is no trackio project that can be read.
     """
     has_project = False
     for file in files_of("trackio", path, problem):
@@ -91,7 +91,7 @@ def _read_config(connection: Connection, identity: tuple[str, str], where: str, 
             config = json.loads(text)
             return {name: value for name, value in config.items() if not name.startswith("_")}  # not _Created
         except (ValueError, AttributeError, RecursionError) as error:
-            problem(f"{where}: the configuration is not a JSON object ({one_line(error, 100)})")
+            problem(f"{where}: the configuration is not a JSON object ({one_line(error, 100)}), so it is left out")
     return {}
 
 
@@ -112,6 +112,6 @@ def _points(logged: Iterator[tuple[Any, ...]], where: str, problem: Problem) -> 
             elif value is not None:
                 others.add(name)
     if damaged:
-        problem(f"{where}: rows without a JSON object are left out ({damaged}, the first has id {first})")
+        problem(f"{where}: rows without a JSON object or a step are left out ({damaged}; the first has id {first})")
     if others:
         problem(f"{where}: values that are not numbers are left out: {shortened(sorted(others))}")

@@ -1,10 +1,10 @@
 """Reader of runs of the Hugging Face Trainer: `trainer_state.json` and TRL's `completions/completions_*.parquet`.
 
-A run is an output folder. Its history is in the folder itself (`trainer.save_state()`) and in each checkpoint, where a
-later one contains the earlier ones: the longest readable history counts. If two histories do not continue each other,
-because a folder was reused, the newer file counts. Rows of training, of evaluation and the last one of totals are in
-one list; each number keeps its name. Settings come from a JSON or YAML file in the folder, if there is one
-(`SETTINGS`), else from `training_args.bin` there or in the newest checkpoint.
+A run is an output folder. Its history is in the folder itself (`trainer.save_state()`) and in each checkpoint. A later
+history contains the earlier ones, so the longest readable one counts. If one history does not continue the other,
+because the folder was reused, the newer file counts. Rows of training and evaluation and a final row of totals are in
+one list; each number keeps its name. Settings come from a JSON or YAML file in the folder (`SETTINGS`) or, if there is
+none, from `training_args.bin` there or in the newest checkpoint.
 """
 
 import json
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from ablation.config import dotted
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
+from ablation.contract.numbers import counted
 from ablation.contract.reading import read_bytes, read_text, regular
 from ablation.readers.run import (
     ImportedRun,
@@ -109,7 +110,7 @@ def _kept(state: dict[str, Any], settings: dict[str, Any], folder: Path, problem
     if step is None or (loads is False and settings.get("save_strategy") != "best"):
         return None
     if loads is None:
-        what = f"step {step} is used because it is recorded as the best; without settings it is not known whether that"
+        what = f"step {step} is used, because it is recorded as the best, but no settings state whether its"
         problem(f"{folder / STATE}: {what} model was kept; for the last step pass --at last")
     return step
 
@@ -148,7 +149,7 @@ def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[t
 
 
 def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
-    """Return the content of a state file; for a file that was cut off, return the complete rows of the log history."""
+    """Return the content of a state file, or the complete rows of the history if it was cut off; None if unreadable."""
     try:
         text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -158,12 +159,12 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
         content = json.loads(text)
     except (ValueError, RecursionError):
         rows = _complete_rows(text)
-        problem(f"{path}: is cut off or damaged; {len(rows)} rows of log_history can be read")
+        problem(f"{path}: is cut off or damaged; {counted(len(rows), 'row')} of log_history can be read")
         content = {"log_history": rows, "global_step": max((as_step(row.get("step")) or 0 for row in rows), default=0)}
         return content if rows else None
     history = content.get("log_history") if isinstance(content, dict) else None
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
-        problem(f"{path}: has no log_history")
+        problem(f"{path}: has no valid log_history, so it is left out")
         return None
     return content
 
@@ -186,7 +187,8 @@ def _complete_rows(text: str) -> list[dict[str, Any]]:
 def _completions(folder: Path, problem: Problem) -> pa.Table | None:
     """Return TRL's completions as items: one item for each prompt and repetition, in one subset for each step.
 
-    Each reward is a value. The file of a step holds the samples drawn last before it, in training or in evaluation.
+    Each reward is a value. The file of a step holds the samples that were last drawn before it, for training or for
+    evaluation.
     """
     tables: list[pa.Table] = []
     place = folder / "completions"
@@ -203,7 +205,7 @@ def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
     with pq.ParquetFile(regular(path)) as file:
         schema = file.schema_arrow
         if not {"step", "prompt"} <= set(schema.names):
-            raise ValueError("it lacks the column step or prompt")
+            raise ValueError("it has no column step or no column prompt")
         values = [
             field.name
             for field in schema
@@ -233,15 +235,17 @@ class _Value:
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] not in _KNOWN:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not a class of the Trainer")
+            raise pickle.UnpicklingError(
+                f"it names {module}.{name}, which is not in transformers, trl, accelerate or torch"
+            )
         return type(name, (_Value,), {})  # a new one: whatever the file does to it stays there
 
 
 def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
     """Return the settings in `training_args.bin`, named as in `TrainingArguments.to_dict`; {} if the file is refused.
 
-    Trainers of transformers and TRL pickle them with `torch.save`. Nothing that the file names is imported or called.
-    A `_Value`, which keeps the arguments, replaces each object of the known libraries; a file that names anything else,
+    Trainers of transformers and TRL pickle them with `torch.save`. Nothing that the file names is imported or called: a
+    `_Value`, which keeps the arguments, replaces each object of the known libraries. A file that names anything else,
     for example to run a command, is refused and reported.
     """
     try:
@@ -267,8 +271,8 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
         return settings
     except Exception as error:  # whatever a damaged pickle can raise
         why = one_line(error, 200) or type(error).__name__
-        remedy = 'Path("training_args.json").write_text(trainer.args.to_json_string())'
-        what = f"is not read, because {why}; to import the settings, write them to the output folder with"
+        remedy = 'Path(trainer.args.output_dir, "training_args.json").write_text(trainer.args.to_json_string())'
+        what = f"is not read, because {why}; to import the settings, write them to a file with"
         problem(f"{path}: {what} {remedy}")
         return {}
 
@@ -282,7 +286,7 @@ def _is_setting(name: Any) -> bool:
 def _plain(made: _Value) -> Any:
     """Return the object as JSON values.
 
-    Raises ValueError for too many: a short file can name one list a billion times.
+    Raises ValueError for values of other types, or for too many: a short file can refer to one list a billion times.
     """
     left = _MAX_VALUES
 

@@ -1,12 +1,12 @@
 """Reader of verl's runs: the JSONL log of the `file` logger, and samples in `validation_data_dir/<step>.jsonl`.
 
-A log has a line `{"step": n, "data": {name: number}}` for each step. A resumed run writes a new log of later steps over
-the old one; importing joins the steps to those of an earlier import (`ablation.store.imports.stored`).
+A log has a line `{"step": n, "data": {name: number}}` for each step. A resumed run replaces the log with one that has
+only later steps; importing joins these to the steps of an earlier import (`ablation.store.imports.stored`).
 
-Samples have no id: the hash of their input and answer identifies the question, repeats are numbered, and repeats of a
-question are one cluster. Samples of step n are the subset `step n` of protocol `validation`. A folder of samples
-belongs to the log `<name>.jsonl` next to it if it is or lies in the folder `<name>`, or if the log is the only one
-there. verl's `rollout_data_dir` looks the same, so of several such folders the one with `val` in its name counts.
+Samples have no id, so the hash of input and ground truth identifies the question. Repeats of a question are numbered
+and form one cluster. Samples of step n are the subset `step n` of the protocol `validation`. A folder of samples
+belongs to the log `<name>.jsonl` if it is, or is in, the folder `<name>` beside the log, or if the log is the only one
+there. verl's `rollout_data_dir` looks the same, so of several such folders only the one with `val` in its name counts.
 """
 
 import json
@@ -76,15 +76,14 @@ def _is_log(path: Path) -> bool:
 
 
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
-    """Yield the readable lines of a file as parsed JSON; report each damaged line by its number."""
-    return (row for _, row in json_rows(path, lambda number: problem(f"{path}:{number}: is cut off or damaged")))
+    return (row for _, row in json_rows(path, lambda number: problem(f"{path}: line {number} is cut off or damaged")))
 
 
 def _logged(path: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
     for line in _lines(path, problem):
         step, data = as_step(line.get("step")), line.get("data")
         if step is None or not isinstance(data, dict):
-            problem(f"{path}: a line without step and data is left out")
+            problem(f"{path}: a line without step or data is left out")
             continue
         for name, value in data.items():
             if (number := as_number(value)) is not None:
@@ -99,7 +98,8 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
     chosen = named or [folder for folder in folders if not re.search("rollout|train", folder.name.lower())]
     if len(chosen) > 1:
         shown = ", ".join(str(folder) for folder in chosen)
-        problem(f"{log}: several folders may be its validation_data_dir, so none is read: {shown}")
+        what = f"several folders may be its validation_data_dir ({shown}), so none is read"
+        problem(f"{log}: {what}; move all but the right one away")
         return None
     files = [file for folder in chosen for file in sorted(folders[folder], key=lambda file: int(file.stem))]
     tables = [table for file in files if (table := _samples(file, problem)) is not None]
@@ -119,10 +119,7 @@ def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
 
 
 def _samples(path: Path, problem: Problem) -> pa.Table | None:
-    """Return the items of a step, or None if there are none or a line is damaged.
-
-    Without that line the mean would change.
-    """
+    """Return the items of a step; None if there are none, or if a line is damaged, because the mean would be wrong."""
     damaged: list[str] = []
     table = item_table(_sample_rows(path, damaged.append))
     if damaged:

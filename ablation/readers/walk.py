@@ -32,11 +32,11 @@ def files_below(
 ) -> list[Path]:
     """Return the regular files below a folder whose names match a pattern, sorted.
 
-    Links to files and folders are followed, and each file is read once: at its own place if that is below the folder.
-    Hidden files and folders and temporary or backup copies are left out. `problem` gets a line for each reason for
-    which files were left out. `depth` 1: only files in the folder itself. Files of other names are added to `others`.
+    Links to files and folders are followed. Each file is returned once, by its own path if that is below the folder.
+    Hidden files and folders and temporary or backup copies are left out. `problem` gets a line for each reason to leave
+    files out. `depth`: 1 for only the files in the folder itself. `others` is extended by the files with other names.
 
-    Raises ConfigError for a link to a folder that contains it, and for a copy such as `x (1).csv` beside `x.csv`.
+    Raises ConfigError for a link to a folder that contains the link, and for a copy such as `x (1).csv` beside `x.csv`.
     """
     walk = _Walk(root, re.compile("|".join(map(translate, patterns))), depth)
     walk.run()
@@ -57,7 +57,7 @@ _HIDDEN = "hidden files, temporary files or backup copies"
 _TWICE = "links to files that are read anyway"
 _BROKEN = "broken links"
 _UNREADABLE = "folders that cannot be read"
-_NO_FILES = "pipes, devices and the like"
+_NO_FILES = "pipes, devices and other special files"
 
 
 class _Walk:
@@ -70,7 +70,7 @@ class _Walk:
         self._links: list[tuple[Path, int]] = []  # with the depth of their folder
 
     def run(self) -> None:
-        """Visit real files first, then links in the order of their names, so that no link replaces a file."""
+        """Visit files first, then links in the order of their names, so that no link replaces a file."""
         self._below(self.root, 1)
         while self._links:
             self._links.sort(reverse=True)
@@ -86,7 +86,7 @@ class _Walk:
                 folders += [(folder, depth + 1) for folder in self._folder(place, real, depth)]
 
     def _folder(self, place: Path, real: Path, depth: int) -> list[Path]:
-        """Record the files of a folder, and return its subfolders; links are kept to be read after everything else."""
+        """Record the files of a folder, and return its subfolders; links are kept for later."""
         names: set[str] = set()
         folders: list[Path] = []
         deeper = self._goes_below(depth)
@@ -140,7 +140,7 @@ class _Walk:
         return self.depth is None or depth < self.depth
 
     def _aside(self, entry: os.DirEntry[str], *, deeper: bool) -> None:
-        """Record a file, or the files of a folder, that are left out only because of a hidden or backup name."""
+        """Record as left out a file, or the matching files in a folder, with a hidden or backup name."""
         if not entry.is_dir(follow_symlinks=False):
             named = _BACKUP.fullmatch(entry.name)
             plain = (named and named["of"]) or re.sub(r"^\.(?:_|~lock\.)?", "", entry.name)

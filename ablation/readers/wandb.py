@@ -1,11 +1,11 @@
 """Reader of Weights & Biases: offline runs (`wandb/offline-run-*/run-*.wandb`) and exported CSV files.
 
-A resumed run has several files, which are read as one run. Offline, W&B does not know the last step of a run that it
-resumes and counts from 0 again: such steps follow those of the earlier files. Otherwise, if a later file starts at a
-step that an earlier one had passed, it replaces what was logged from that step on. The step of a metric is the step
-metric that `define_metric` gave it, if its values are whole, else W&B's own step. A metric that only the summary of
-an ended run has is at the last step. Left out: system metrics, W&B's own `_runtime` and `_timestamp`, tables,
-histograms, media and text.
+A resumed run has several files, which are read as one run. When W&B resumes a run offline, it does not know the last
+step and counts from 0 again; these steps are put after those of the earlier files. Otherwise, a file that starts at a
+step that earlier files had passed replaces what they logged from that step on. The step of a metric is the value of the
+step metric that `define_metric` gave it, if that is whole, else W&B's own step. If a run has ended, a metric that only
+its summary has is at the last step. System metrics, W&B's own `_runtime` and `_timestamp`, tables, histograms, media
+and text are left out.
 """
 
 import json
@@ -29,9 +29,7 @@ from ablation.readers.walk import files_of
 from ablation.readers.wandb_csv import read_csv, read_csvs
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
-_REMEDY = (
-    "name a run-*.wandb, a folder wandb/ or a folder above it, a CSV file exported by W&B, or a folder of such files"
-)
+_REMEDY = "name a run-*.wandb file, a folder that holds some, a CSV file exported by W&B, or a folder of such files"
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
 
@@ -54,7 +52,7 @@ class Head:
 def read_head(file: Path) -> Head:
     """Return the run that a file belongs to, from its first records or, if they are damaged, its name.
 
-    Raises OSError.
+    Raises OSError if the file cannot be read.
     """
     for record in islice(read_records(file, lambda _: None), 100):
         with suppress(ValueError):
@@ -66,7 +64,7 @@ def read_head(file: Path) -> Head:
 
 
 class Run:
-    """Collects the content of a run's files, one after the other.
+    """The content of a run's files, which `add` reads one after the other.
 
     Attributes:
         name: "" if the run has no name.
@@ -167,13 +165,13 @@ class Run:
             values.append(logged)
 
     def _follows(self, step: int) -> int:
-        """Return the number to add to the steps of a file that begins at this step."""
+        """Return the number to add to the steps of the current file, which begins at `step`."""
         steps = self._rows[2]
         if not self._resumes or step or not len(steps):
             return 0
         last = max(steps)
         what = "the run was resumed offline, so W&B restarted its steps at 0"
-        self._problem(f"{self._files[-1]}: {what}; the import continues them from step {last}")
+        self._problem(f"{self._files[-1]}: {what}; the import continues them after step {last}")
         return last + 1
 
     def _step_metric(self, name: str) -> str:
@@ -183,7 +181,7 @@ class Run:
         return self._globs[max(fitting, key=len)] if fitting else ""
 
     def points(self, label: str) -> Iterator[tuple[int, str, float]]:
-        """Yield (step, name, value) of all files in the order of logging; `label` names the run in problems."""
+        """Yield (step, name, value) of all files in the order of logging; `label` names the run in reports."""
         rows = self._placed()
         rows = rows[self._kept(rows, label)]
         last = int(rows["step"].max()) if len(rows) else 0
@@ -277,7 +275,7 @@ def _loaded(content: Any) -> Any:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a `.wandb` file, of all such files below a folder, or of CSV files, sorted by start time.
+    """Yield the runs of a `.wandb` file or of all such files below a folder, sorted by start time, or of CSV files.
 
     Raises ConfigError if there is no W&B file.
     """
@@ -290,7 +288,8 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 yield from read_csvs(path, tables, problem)
                 return
             if tables:
-                problem(f"{path}: CSV files beside .wandb are left out: {shortened([file.name for file in tables])}")
+                names = shortened([file.name for file in tables])
+                problem(f"{path}: CSV files beside .wandb files are left out: {names}")
         else:
             if path.suffix.lower() == ".csv":
                 yield from read_csv(path, problem)

@@ -1,10 +1,10 @@
 """Reader of CSV files that W&B exports: the history of a run, the lines of a chart, or a table of runs.
 
-A history is what `run.history().to_csv()` writes: a column `_step`, and one per metric. A chart is what the page
-exports: `Step`, and for each run `<run> - <metric>`, perhaps with `__MIN` and `__MAX`; of one run the metric alone. A
-folder may hold several; the content for runs of one name is joined. A table of runs is what W&B's documentation exports
-with its API: columns `name`, `config` and `summary`, or a column `config.<key>` or `summary.<key>` each. The table that
-the page exports does not tell settings from results.
+A history is what `run.history().to_csv()` writes: a column `_step`, and one for each metric. A chart is what W&B's page
+exports: a column `Step`, and for each run `<run> - <metric>`, perhaps with `__MIN` and `__MAX`, or only `<metric>` if
+there is one run. A table of runs is what the API exports in W&B's documentation: columns `name`, `config` and
+`summary`, or columns `config.<key>` and `summary.<key>`. The table that the page exports is refused, because it does
+not distinguish settings from results. The content for runs of the same name in several files of a folder is joined.
 """
 
 import ast
@@ -34,7 +34,8 @@ _STATES: dict[str, State] = {"finished": "finished", "running": "running"}
 _NAMED = {"null": None, "true": True, "false": False, "inf": math.inf, "Infinity": math.inf}
 _NAMED |= dict.fromkeys(("nan", "NaN"), math.nan)
 _REMEDY = (
-    "export a run's history, a chart over Step, or runs with columns name, config and summary (docs/how-to/import.md)"
+    "export a run's history, a chart over Step, or a table of runs with the columns name, config and summary "
+    "(docs/how-to/import.md)"
 )
 
 
@@ -64,7 +65,7 @@ def _joined(first: ImportedRun, second: ImportedRun) -> ImportedRun:
 def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedRun]:
     """Yield the runs of an exported CSV file; a run that the file does not name is called `name`.
 
-    Raises ConfigError if it is none of these exports, OSError if it cannot be read.
+    Raises ConfigError if it is not an export of W&B, and OSError if it cannot be read.
     """
     name = name or path.stem
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -86,7 +87,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         yield from _table(path, header, rows, problem)
     elif of_page:
         what = "does not state which columns hold the configuration and which hold results"
-        remedy = "read it with `ablation import table`, or begin the columns' names with `config.` and `summary.`"
+        remedy = "read it with `ablation import table`, or begin the names of the columns with `config.` and `summary.`"
         raise ConfigError(path, "", None, what, remedy)
     else:
         raise ConfigError(path, "", None, "is not a CSV file exported by W&B", _REMEDY)
@@ -99,7 +100,7 @@ def _rows(path: Path, problem: Problem) -> Iterator[Row]:
         yield line, {name: cell for name, cell in row.items() if name and cell != ""}
     if torn:
         what = "lines with more or fewer cells than the first"
-        problem(f"{path}: {what} are left out ({len(torn)}, the first is line {torn[0]})")
+        problem(f"{path}: {what} are left out ({len(torn)}; the first is line {torn[0]})")
 
 
 def _wide(path: Path, rows: Iterable[Row], step: str, names: Mapping[str, str], problem: Problem) -> pa.Table:
@@ -126,7 +127,7 @@ def _chart(
     ends = (*_CHART_ENDS, f"{_SEPARATOR}_step")
     shown = [each for each in header[1:] if each and each not in OWN and not each.endswith(ends)]
     if rows and all(whole(row.get(step)) is None for _, row in rows):
-        remedy = "choose Step for the axis of the chart and export it again"
+        remedy = "choose Step as the x-axis of the chart, and export it again"
         raise ConfigError(path, step, None, "holds no whole numbers that could be steps", remedy)
     runs: dict[str, dict[str, str]] = {}
     for column in shown:
@@ -143,19 +144,19 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
     lower = {name.lower(): name for name in header}
     name_column, key_column = lower.get("name", ""), lower.get("id", "")
     if not name_column and not key_column:
-        raise ConfigError(path, "", None, "has no column name or id", "export the names of the runs, too")
+        raise ConfigError(path, "", None, "has no column name or id", "also export the names of the runs")
     seen: Counter[str] = Counter()
     for _, row in rows:
         key = row.get(key_column) or row.get(name_column) or ""
         if not key:
-            problem(f"{path}: a run without a name and an id is left out")
+            problem(f"{path}: a run that has neither a name nor an id is left out")
             continue
         seen[key] += 1
         if seen[key] > 1:
             if row.get(key_column):
                 problem(f"{path}: the id {one_line(key, 80)} occurs twice; only its first row is read")
                 continue
-            what = f"{seen[key]} runs have the name {one_line(key, 80)}; their order distinguishes them"
+            what = f"{seen[key]} runs have the name {one_line(key, 80)}, so they are numbered in their order"
             problem(f"{path}: {what}")
             key = f"{key}#{seen[key]}"
         config, summary = _content(path, row, problem)
@@ -176,7 +177,6 @@ def _kind(column: str) -> str:
 
 
 def _content(path: Path, row: Mapping[str, str], problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (configuration, summary) from a row of a table of runs."""
     by_kind: dict[str, dict[str, Any]] = {"config": {}, "summary": {}}
     for column, cell in row.items():
         kind = _kind(column)
@@ -185,7 +185,7 @@ def _content(path: Path, row: Mapping[str, str], problem: Problem) -> tuple[dict
             if isinstance(content, dict):
                 by_kind[column] |= {str(key): value for key, value in content.items()}
             else:
-                problem(f"{path}: a cell of the column {column} is not a map, so it is left out: {one_line(cell, 60)}")
+                problem(f"{path}: a cell in column {column} is not a mapping, so it is left out: {one_line(cell, 60)}")
         elif kind:
             by_kind[kind][column.removeprefix(f"{kind}.")] = _plain(cell)
     config = {key: value for key, value in by_kind["config"].items() if not key.startswith("_")}
@@ -200,10 +200,9 @@ def _plain(cell: str) -> Any:
 
 
 class _Names(ast.NodeTransformer):
-    """Replaces names in a literal, such as `nan`, `inf` and JSON's `null` and `true`, by the values they stand for."""
+    """Replaces names in a literal, such as `nan`, `inf` and JSON's `null` and `true`, with their values."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Replace a name that stands for a value."""
         return ast.Constant(_NAMED.get(node.id, node.id))
 
 

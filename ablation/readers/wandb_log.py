@@ -1,6 +1,6 @@
-"""Read files `run-<id>.wandb`: records of Protocol Buffers in the format of LevelDB's logs.
+"""Read files `run-<id>.wandb`, which hold Protocol Buffers messages in the format of LevelDB's logs.
 
-The wandb package dropped its reader between versions 0.25 and 0.31, so the log is read here.
+The wandb package dropped its own reader between versions 0.25 and 0.31.
 """
 
 import struct
@@ -38,7 +38,7 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
     """Yield the records of a W&B file, block by block. Raises OSError if the file cannot be read.
 
     A record is cut into fragments where it crosses the end of a block. If a fragment is damaged, the rest of its block
-    and the record that it belongs to are left out. `problem` is called once, with the first such place.
+    and the record to which it belongs are left out. One call of `problem` reports all such places.
     """
     begun: list[bytes] | None = None  # the fragments of a record that has not ended
     lost, first_lost, place = 0, 0, 0
@@ -68,7 +68,7 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
 
 
 def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
-    """Return (kind, data, size with header) of the fragment at a place in a block; data is None if damaged."""
+    """Return (kind, data, size with header) of the fragment at an offset in a block; data is None if it is damaged."""
     checksum, length, kind = _PREFIX.unpack_from(block, at)
     data = block[at + _PREFIX.size : at + _PREFIX.size + length]
     intact = kind in _SUMS and len(data) == length and zlib.crc32(data, _SUMS[kind]) == checksum
@@ -76,7 +76,7 @@ def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
 
 
 def _assembled(begun: list[bytes] | None, kind: int, data: bytes) -> tuple[bytes | None, list[bytes] | None, bool]:
-    """Return (record that a fragment completes, fragments of an incomplete record, whether a fragment is missing)."""
+    """Return (record that a fragment completes, fragments of an incomplete record, whether one is missing)."""
     if kind == _FULL:
         return data, None, begun is not None
     if kind == _FIRST:

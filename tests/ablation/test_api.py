@@ -177,8 +177,8 @@ def test_arrays_and_frames_are_judged_without_files(monkeypatch):
     [
         (np.array([[1, np.nan]]), {}, "item 1 has no finite value"),
         (np.zeros((1, 2)), {"items": ["a", "a"]}, "item = 'a': occurs 2 times"),
-        (np.zeros((1, 2)), {"items": ["a"]}, "items = 1: is the number of names, but there are 2 items"),
-        (np.zeros((1, 2)), {"cluster": "doc.x"}, "arrays lack the option"),
+        (np.zeros((1, 2)), {"items": ["a"]}, "items: has length 1, but the number of items is 2"),
+        (np.zeros((1, 2)), {"cluster": "doc.x"}, "does not apply to arrays"),
         (np.zeros((1, 2, 1, 1)), {}, "is not a valid shape"),
     ],
 )
@@ -247,8 +247,8 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda a: ablation.judge(a, a[:2]), "differs from parent.shape"),
-        (lambda a: ablation.judge(a, a, ["x"]), "is the number of names, but there are 4 items"),
+        (lambda a: ablation.judge(a, a[:2]), "differs from the shape of the parent"),
+        (lambda a: ablation.judge(a, a, ["x"]), "has length 1, but the number of items is 4"),
         (lambda a: ablation.judge(a, a, margin=-1), "is not a valid margin"),
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
         (lambda a: ablation.judge(a, a, names="abc"), "is not a pair of names"),

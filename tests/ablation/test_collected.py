@@ -178,19 +178,27 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
         ("items.csv", "item,value\n,1\n", "line 2: item: is missing"),
         ("items.csv", "item,text\na,b\n", "line 2: value: is missing"),
         ("items.csv", "item,value\na,nan\n", "line 2: value = 'nan': is not finite"),
-        ("items.csv", "item|acc\na|1\n", "item: is missing; name the item of each row; the columns are item|acc"),
+        (
+            "items.csv",
+            "item|acc\na|1\n",
+            "name the item of each row in a column `item`; the columns are item|acc",
+        ),
         ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
-        ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a number or a digest"),
+        ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a shorter name"),
         ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "if the column holds words, rename it to `text`"),
         ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),
         ("items.csv", "item,acc\na,1\nb,1_0\n", "line 3: acc = '1_0': is not a number"),
-        ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': is the name of two columns"),
+        ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': is the name of several columns"),
         ("items.csv", "item,acc\na,1\nb,0,1\n", "line 3: has 3 cells, but the heading has 2"),
         ("items.csv", 'item,acc\na,1\n"b,0\nc,1\n', "cannot be read (unexpected end of data)"),
         ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b", "ac\n', "line 2"),
         ("items.jsonl", "[" * 100_000 + "\n", "line 1"),
         ("items.parquet", "no parquet", "cannot be read"),
-        ("metrics.csv", "loss\n1\n2\n", "step: is missing, but a metric has several values; write a step in each row"),
+        (
+            "metrics.csv",
+            "loss\n1\n2\n",
+            "step: is missing, but a metric has several values; write a whole number",
+        ),
         (
             "metrics.csv",
             "epoch,loss\n3,0.5\n",
@@ -201,10 +209,10 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
         (
             "metrics.csv",
             "step,loss\n,1\n",
-            "step = '': is not a whole number of 64 bits; write a step in each row",
+            "step = '': is not a whole number of at most 64 bits; write a whole number as the step",
         ),
         ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"loss": 2}\n', "line 2: step: is not a whole number"),
-        ("metrics.csv", f"step,loss\n{2**63},1\n", "is not a whole number of 64 bits"),
+        ("metrics.csv", f"step,loss\n{2**63},1\n", "is not a whole number of at most 64 bits"),
         ("metrics.csv", "step,loss\n1,1\n2,n/a\n", "line 3: loss = 'n/a': is not a number"),
         ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"ste', "line 2"),
     ],
@@ -219,5 +227,5 @@ def test_files_that_cannot_be_read(tmp_path, name, text, problem):
 def test_a_line_of_two_gigabytes_is_refused_by_its_beginning(tmp_path):
     with (tmp_path / "items.jsonl").open("wb") as file:
         file.truncate(2 << 30)
-    with pytest.raises(ConfigError, match=r"line 1 = .*is too long"):
+    with pytest.raises(ConfigError, match=r"line 1 = .*is longer than 64 MiB"):
         collected(tmp_path, {"reader": "items"})

@@ -23,7 +23,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     edit(STUDY, "train/loss, ", "train/los, ")
     edit(STUDY, "test/all/correct, ", "test/all/corect, ")
     assert main(["check", "example/average"]) == 1
-    assert "or the column that names it: `{items: {path: items.csv, item: id}}`" in capsys.readouterr().out
+    assert "or name another column: `{items: {path: items.csv, item: id}}`" in capsys.readouterr().out
     (stage,) = Path("results/check/stages/example/train").iterdir()
     made = (stage / "output" / "items.csv").stat().st_mtime_ns
     edit(STUDY, "[metrics, items]", "[metrics, {items: {path: items.csv, item: id}}]")

@@ -188,7 +188,7 @@ def test_a_damaged_file_names_its_line(nights, tmp_path, capsys):
     past = tmp_path / "past.csv"
     past.write_text("run,metric,window,last_step,value\nn,reward,last,100,high\n")
     words = ("nightly", past, "--new", nights / "night0", "--metric", "reward")
-    assert "line 2 = 'n,reward,last,100,high': is not a row of a past run" in refused(capsys, *words)
+    assert "line 2 = 'n,reward,last,100,high': does not match run,metric,window" in refused(capsys, *words)
 
 
 def past_file(path, values, steps=100, names=None):
@@ -330,8 +330,8 @@ def test_a_file_that_was_cut_is_refused(tmp_path, capsys):
     file, run = past_file(tmp_path / "past.csv", GOOD), ended(tmp_path / "new", 0.2)
     file.write_text(file.read_text()[: -len(".7032345678\n")])
     words = ("nightly", file, "--new", run, "--metric", "reward")
-    assert "line 7 = 'n5,reward,last,100,0': no line break follows" in refused(capsys, *words)
-    assert "no line break follows" in refused(capsys, *words, "--update")
+    assert "line 7 = 'n5,reward,last,100,0': has no line break" in refused(capsys, *words)
+    assert "has no line break" in refused(capsys, *words, "--update")
     past_file(file, [*GOOD, 0.5], names=[*(f"n{k}" for k in range(6)), "n0"])
     assert "line 8 = 0.5: n0 has another value of reward in an earlier line" in refused(capsys, *words)
     (run / "metrics.csv").write_text((run / "metrics.csv").read_text()[:-1])

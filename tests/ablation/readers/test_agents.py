@@ -63,7 +63,7 @@ def test_the_forms_of_swe_bench_say_the_same(tmp_path, capsys):
         found = read(capsys, a, "--with", b)
         for key in ("effect", "low", "high", "p", "items"):
             assert found[key] == first[key], (key, a)
-    assert "instances of one repository are a cluster; there are 5 clusters" in " ".join(first["notes"])
+    assert "instances of the same repository form a cluster; there are 5 clusters" in " ".join(first["notes"])
 
 
 def test_a_patch_that_is_empty_fails_and_an_error_does_not(tmp_path, capsys):
@@ -478,7 +478,7 @@ def test_of_several_files_of_each_item_the_one_with_a_value_is_read(tmp_path, ca
     found = read(capsys, tmp_path / "a", tmp_path / "b")
     assert (found["items"], found["effect"]) == (30, pytest.approx(3 / 30))
     objects(tmp_path / "b", right, "{}/answer.json", value="correct")
-    assert "holds values in */answer.json and */grade.json" in refused(capsys, tmp_path / "a", tmp_path / "b")
+    assert "several kinds of files (*/answer.json and */grade.json)" in refused(capsys, tmp_path / "a", tmp_path / "b")
 
 
 def test_values_inside_of_objects_are_named_by_a_dotted_key(tmp_path, capsys):

@@ -121,11 +121,14 @@ def test_the_page_shows_what_the_command_prints(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (log(status="error"), "the evaluation did not end"),
+        (log(status="error"), "the evaluation did not finish"),
         (log({"a": [1, 1], "b": [1]}), "item a has 2 samples, but item b has 1"),
         (log(samples=[]), "the log holds no samples; evaluate without --no-log-samples"),
-        (log(samples=[SAMPLE | {"scores": None}]), "does not have this metric"),
-        (log(samples=[SAMPLE, log()["samples"][1] | {"scores": None}]), "use --metric to name a metric"),
+        (log(samples=[SAMPLE | {"scores": None}]), "has no score; evaluate again"),
+        (
+            log(samples=[SAMPLE, log()["samples"][1] | {"scores": None}]),
+            "name a metric that every item has",
+        ),
         (log(samples=[SAMPLE | {"scores": {"match": {"value": "maybe"}}}]), "has no number for this metric"),
         (log(samples=[SAMPLE | {"scores": {"match": {"value": float("nan")}}}]), "no item has a score"),
     ],
@@ -173,9 +176,9 @@ def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(t
     found = read(capsys, tmp_path / "a", "--with", tmp_path / "b")
     assert (found["paired_seeds"], found["effect"]) == ([0, 1], pytest.approx(1 / 3))
     assert [note.replace(f"{tmp_path}/", "") for note in found["notes"][:3]] == [
-        "b/seed_0/again.eval: left out, because again.json is the same log",
-        "b/seed_0/z.eval: left out, because again.json is a later try (this one has status error)",
-        "b/seed_1.eval: left out, because y.eval is a later try (this one has status started)",
+        "b/seed_0/again.eval: is left out, because again.json is the same log",
+        "b/seed_0/z.eval: is left out (status error), because again.json is a later try of the task",
+        "b/seed_1.eval: is left out (status started), because y.eval is a later try of the task",
     ]
 
 
@@ -184,9 +187,9 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     failed = write_log(tmp_path / "b/2026-11-10.eval", log(**about("b1", 10, status="error")))
     write_log(tmp_path / "b/2026-11-11.json", log(CORRECT | {"c": [1, 1]}, **about("b2", 11)))
     groups = (tmp_path / "a", "--with", tmp_path / "b")
-    assert "the evaluation did not end" in (said := refused(capsys, *groups))
+    assert "the evaluation did not finish" in (said := refused(capsys, *groups))
     assert "--latest" in said
-    left_out = f"{failed}: left out, because the evaluation did not end (status error)"
+    left_out = f"{failed}: is left out, because the evaluation did not finish (status error)"
     found = read(capsys, *groups, "--latest")
     assert (found["effect"], found["notes"][0]) == (pytest.approx(1 / 3), left_out)
     required = ("--latest", "--require", "not-worse", "--margin", "0.05", "--direction", "max")
@@ -196,7 +199,7 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     assert (run.items.num_rows, left_out in notes) == (3, True)
 
     cancelled = write_log(tmp_path / "b/2026-11-12.eval", log(**about("b3", 12, status="cancelled")))
-    assert any(note.startswith(f"{cancelled}: left out") for note in read(capsys, *groups, "--latest")["notes"])
+    assert any(note.startswith(f"{cancelled}: is left out") for note in read(capsys, *groups, "--latest")["notes"])
     assert str(cancelled) in refused(capsys, *groups, *required)  # what ended is out of date
     cancelled.unlink()
     for name, model in (("other.eval", "mock/b"), ("seed_2.json", "mock/a")):  # not a try of what ended
@@ -208,8 +211,8 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     assert "words.eval" in refused(capsys, *groups, "--latest")  # nothing of this task ended
     notes = []
     assert len(list(evaluation.read(tmp_path / "b", notes.append))) == 1
-    assert sum("left out, because the evaluation did not end" in note for note in notes) == 2
-    with pytest.raises(ConfigError, match="the evaluation did not end"):
+    assert sum("left out, because the evaluation did not finish" in note for note in notes) == 2
+    with pytest.raises(ConfigError, match="the evaluation did not finish"):
         list(evaluation.read(failed, notes.append))
 
 

@@ -69,7 +69,7 @@ def test_parameters_tags_states_and_deleted_runs(folder, store):
 def test_a_run_that_only_holds_others_is_left_out_and_named(folder):
     runs, [line] = read_all(read, folder / "study/mlflow.db")
     assert sorted(run.name for run in runs.values()) == [f"sweep / {v}-{s}" for v in ("base", "fast") for s in range(3)]
-    assert "only hold nested runs are left out: sweep (" in line
+    assert "hold only nested runs are left out: sweep (" in line
 
 
 def test_a_folder_with_both_an_experiment_and_a_run(written):

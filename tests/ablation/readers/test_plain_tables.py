@@ -97,8 +97,11 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
     [
         ("item,points\na,1\n", "has no column 'value', only item, points"),
         ("seed,points\n0,1\n", "has no column 'item' or 'value', only seed, points"),
-        ("id,qid,score\na,b,1\n", "columns id, qid may be the item; choose one with --item, such as --item id"),
-        ("item,score,correct\na,1,1\n", "may be the value; choose one with --metric, such as --metric score"),
+        (
+            "id,qid,score\na,b,1\n",
+            "columns id, qid may be the item column; choose one with --item, such as --item id",
+        ),
+        ("item,score,correct\na,1,1\n", "may be the value column; choose one with --metric, such as --metric score"),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "occurs 2 times"),
         ("item,value\na,1\nb,nan\n", "its cell in column value is empty; errors: good 0 of 2, bad 1 of 2"),
@@ -184,9 +187,7 @@ def test_rows_of_two_systems_are_told_apart_by_a_column(tmp_path, capsys):
     pd.DataFrame(rows, columns=["id", "model_id", "correct"]).to_csv(tmp_path / "long.csv", index=False)
     (tmp_path / "b.csv").write_text("id,correct\nq0,1\n")
     said = refused(capsys, tmp_path / "long.csv", "--with", tmp_path / "b.csv")
-    assert (
-        "item q0 occurs 2 times; column model_id distinguishes the rows; pass --by model_id if it names systems" in said
-    )
+    assert "item q0 occurs 2 times; the column model_id distinguishes the rows; pass --by model_id if it" in said
 
 
 def test_an_array_of_objects_is_a_table(tmp_path, capsys):
@@ -215,14 +216,14 @@ def test_the_tables_of_a_folder_are_read_where_it_holds_nothing_else(suffix, tmp
         found = read(capsys, *words)
         assert (found["items"], found["effect"]) == (30, pytest.approx(3 / 30))
         assert (
-            f"{b}: its tables are read, because the folder holds no results of a known program (results.{suffix})"
+            f"{b}: its tables (results.{suffix}) are read, because the folder holds no results of a known program"
             in found["notes"]
         )
     assert f"ablation compare '{tmp_path}/*'" in refused(capsys, tmp_path)
     (b / "summary.csv").write_text("model,tokens\nb,100\n")
     found = read(capsys, a, b)
     assert found["effect"] == pytest.approx(3 / 30)
-    assert any(note.startswith(f"{b / 'summary.csv'}: left out (has no column") for note in found["notes"])
+    assert any(note.startswith(f"{b / 'summary.csv'}: is left out (has no column") for note in found["notes"])
     (b / "older.csv").write_text("task_id,success\n" + "".join(f"{at},1\n" for at in range(30)))
     assert "was also evaluated on all in" in refused(capsys, a, b)
 
@@ -234,7 +235,7 @@ def test_a_table_of_a_folder_with_other_columns_is_read_by_the_options_that_the_
         (tmp_path / side / "results.csv").write_text(f"task,points\n{rows}")
     said = refused(capsys, tmp_path / "a", tmp_path / "b")
     assert "only task, points" in said
-    assert "name another column with --item or --metric" in said
+    assert "name other columns with --item and --metric" in said
     found = read(capsys, tmp_path / "a", tmp_path / "b", "--item", "task", "--metric", "points")
     assert found["effect"] == pytest.approx(3 / 30)
 

@@ -131,7 +131,7 @@ def args(value):
 @pytest.mark.parametrize(
     ("pickled", "why"),
     [
-        (pickle.dumps({"learning_rate": Command()}, 2), "it names posix.system, which is not a class of the Trainer"),
+        (pickle.dumps({"learning_rate": Command()}, 2), "it names posix.system, which is not in transformers, trl"),
         (args(NESTED), "too many values"),
         (args(PAIRS), "too many tuples"),
         (b"\x80\x04}" + SETS + b"K\x01s.", "a frozen set"),
@@ -219,7 +219,7 @@ def test_a_torn_line_of_verls_log_is_named_and_the_others_are_read(written, tmp_
     log.write_bytes((written / "verl/grpo/seed_0.jsonl").read_bytes()[:-30])
     runs, [problem] = read(verl, tmp_path)
     assert [step for step, _ in course(runs["run one"], "critic/score/mean")] == [1, 2, 3, 4, 5]
-    assert f"{log}:6: is cut off" in problem
+    assert f"{log}: line 6 is cut off" in problem
     (tmp_path / "two.jsonl").write_bytes(b'{"step": 1, "da\n' + log.read_bytes())
     assert (
         f"{tmp_path}: files that do not begin with a line of the logger `file` are left out: two.jsonl"
@@ -407,6 +407,5 @@ def test_folders_that_are_parts_of_a_run(tmp_path):
         "plain/other": {"loss": 0.5},
     }
     assert problems == [
-        f"{tmp_path}: of the folders of several ranks only those of rank 0 are read; "
-        "left out: ddp/seed_0/rank_1, ddp/seed_0/rank_2"
+        f"{tmp_path}: only the folders of rank 0 are read; left out: ddp/seed_0/rank_1, ddp/seed_0/rank_2"
     ]

@@ -110,9 +110,13 @@ def test_several_columns_give_the_variant(tmp_path):
     ("text", "named", "said"),
     [
         ("", {}, "has no rows"),
-        ("a,b\n1,2\n", {}, "has the names of the variants; pass --map columns.variant=COLUMN (a, b)"),
+        (
+            "a,b\n1,2\n",
+            {},
+            "a usual name for the variants; pass --map columns.variant=COLUMN (columns: a, b)",
+        ),
         (WIDE, {"variant": "rekord"}, "columns.variant = 'rekord': is not a column of"),
-        (WIDE, {"varient": "record"}, "columns.varient = 'record': is not a role; did you mean 'variant'"),
+        (WIDE, {"varient": "record"}, "columns.varient = 'record': varient is not a role; did you mean 'variant'"),
         ("variant,step,loss\na,1,2.0\na,1,3.0\n", {}, "loss of a, run 0, step 1 occurs twice (first in line 2)"),
         ("variant,seed,loss\na,x,2.0\n", {}, "line 2: seed = 'x': is not a whole number"),
         ("variant,parent,loss\na,b,1\na,c,2\n", {}, "a has the parent b in an earlier line"),

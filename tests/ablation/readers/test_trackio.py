@@ -62,7 +62,7 @@ def test_rows_that_make_no_sense_are_named(written):
     assert (2, "loss") not in points(first)
     assert (3, "loss") in points(first)
     assert first.config == {}
-    assert any("rows without a JSON object are left out (2, the first has id 2)" in line for line in problems)
+    assert any("rows without a JSON object or a step are left out (2; the first has id 2)" in line for line in problems)
     assert any("configuration is not a JSON object" in line for line in problems)
 
 

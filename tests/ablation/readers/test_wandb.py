@@ -91,7 +91,7 @@ def test_a_run_that_was_resumed_offline(resume, first, expected, tmp_path):
         file.write_bytes(as_file([each.SerializeToString() for each in (head, *rows)]))
     runs, problems = read_all(read, tmp_path)
     assert points(runs["x"]) == {(step, "loss"): value for step, value in expected.items()}
-    assert [("continues them from step 2" in line, "begins again" in line) for line in problems] == {
+    assert [("continues them after step 2" in line, "begins again" in line) for line in problems] == {
         (True, 0): [(True, False)],
         (True, 3): [],
     }.get((resume, first), [(False, True)])

@@ -95,7 +95,7 @@ def test_a_table_of_runs_as_the_documentation_exports_it(tmp_path):
     assert points(second) == {(0, "acc"): -math.inf, (0, "ok"): 1.0}
     assert first.config == {"lr": 1e-3, "seed": 1, "optim": {"name": "adam"}, "none": None}
     assert (second.config, first.name, second.name) == ({"lr": 1e-3, "seed": 2}, "base", "base")
-    assert problems == [f"{tmp_path / 'project.csv'}: 2 runs have the name base; their order distinguishes them"]
+    assert problems == [f"{tmp_path / 'project.csv'}: 2 runs have the name base, so they are numbered in their order"]
 
 
 def test_a_table_of_runs_with_a_column_each(tmp_path):
@@ -115,7 +115,7 @@ def test_a_table_of_runs_with_a_column_each(tmp_path):
     }
     assert runs["a1"].config == {"lr": 0.001, "seed": 1, "flag": True, "model": "small"}
     assert any("the id a3 occurs twice" in line for line in problems)
-    assert any("without a name and an id" in line for line in problems)
+    assert any("neither a name nor an id" in line for line in problems)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_table_of_runs_with_a_column_each(tmp_path):
     [
         ("", "is not a CSV file exported by W&B"),
         ("a,b\n1,2\n", "is not a CSV file exported by W&B"),
-        ("_step,loss,loss\n1,2,3\n", "line 1 .*: is the name of two columns"),
+        ("_step,loss,loss\n1,2,3\n", "line 1 .*: is the name of several columns"),
         ("config,summary\n{},{}\n", "has no column name or id"),
         ("\x00\x01\x02", "is not a CSV"),
         ("Relative Time,a - loss,a - loss__MIN\n0.5,1,1\n", "Relative Time: holds no whole numbers .* choose Step"),

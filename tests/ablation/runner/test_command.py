@@ -273,7 +273,11 @@ ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
 @pytest.mark.parametrize(
     ("collect", "program", "reason"),
     [
-        ({"reader": "metrics"}, "", "output = 'metrics': does not exist; let the program write one of metrics.csv"),
+        (
+            {"reader": "metrics"},
+            "",
+            "output: holds none of metrics.csv, metrics.jsonl, metrics.parquet; let",
+        ),
         ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': contains nothing to read"),
         (
             {"reader": "items"},
@@ -302,8 +306,8 @@ open("history.csv", "w").write("step,loss\\n1,2\\n")
 open("predictions.csv", "w").write("id,label,prediction,right,task\\n7,1,2,0,a\\n8,1,1,1,b\\n")
 """
     _, status = command.write([*PYTHON, "{output}"], program, [{"reader": "metrics"}, {"reader": "items"}]).run()
-    assert status["reason"].startswith("RuntimeError: collect: output = 'metrics': ")
-    assert "`{metrics: history.csv}`; and output = 'items'" in status["reason"]
+    assert status["reason"].startswith("RuntimeError: collect: output: holds none of metrics.csv")
+    assert "`{metrics: history.csv}`; and output: holds none of items.csv" in status["reason"]
 
 
 def test_what_a_finished_command_left_is_read_again_without_running_it(command):

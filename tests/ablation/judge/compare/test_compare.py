@@ -249,7 +249,7 @@ def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys)
     assert found["effect"] == pytest.approx(np.mean(hits(0, 0.25) - hits(0)))
     path.write_text("".join(json.dumps(of) + "\n" for of in rows(hits(0), filters=2)))
     said = refused(capsys, tmp_path / "base", "--with", path)
-    assert "doc_id 0 has 2 rows without the names of their filters" in said
+    assert "doc_id 0 has 2 rows, which do not name their filters" in said
 
 
 def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, capsys):
@@ -277,7 +277,7 @@ def test_items_that_share_a_passage_are_one_cluster_where_it_is_named_and_a_note
         rows = [one | {"doc": one["doc"] | {"passage": f"{n % 12} " + "long " * 30}} for n, one in enumerate(rows)]
         groups.append(write_samples(tmp_path / name, rows))
     said = " ".join(told(capsys, groups[0], "--with", groups[1]).split())
-    assert "which has 12 different texts, so they are correlated and the intervals are too narrow" in said
+    assert "which has only 12 different texts, so they are correlated and the intervals are too narrow" in said
     assert "; pass --cluster doc.passage" in said
     alone, together = (
         read(capsys, groups[0], "--with", groups[1], *more) for more in ([], ["--cluster", "doc.passage"])
@@ -361,7 +361,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
     assert "some samples of q1 have a score other than 0 or 1" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
-    assert "item q1 occurs 2 times, sample 0; remove all but one of them" in refused(capsys, odd, *groups[1:])
+    assert "item q1 occurs 2 times (sample 0); remove the duplicates" in refused(capsys, odd, *groups[1:])
 
 
 def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did(tmp_path, capsys):

@@ -44,7 +44,7 @@ def test_another_prompt_is_refused_with_the_items_and_may_be_allowed(tmp_path, c
     ("rows", "words", "item"),
     [
         (changed(7, target_hash="f" * 64), "1 of 60 items of toy has a different target", 7),
-        ([*ROWS, ROWS[3]], "occurs 2 times, but another item 1 time", 3),
+        ([*ROWS, ROWS[3]], "occurs 2 times, but another item occurs 1 time", 3),
         (changed(5, acc=float("nan")), "no finite value", 5),
         (changed(5, acc=None), "no finite value", 5),
         (changed(5, acc=[1, 2]), "all items at once", 5),
@@ -99,7 +99,10 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
     for candidate, said in (
         (folder / "notes.jsonl", "is not a readable evaluation"),
         (folder / "empty.jsonl", "is not a readable evaluation"),
-        (folder / "rewards.jsonl", "if items and values are in other columns (name, points), pass --item and --metric"),
+        (
+            folder / "rewards.jsonl",
+            "if it is a table with other columns (name, points), pass --item and --metric",
+        ),
         (folder / "samples.jsonl", "is not a file"),
         (tmp_path / "nothing", "holds no evaluation"),
         (tmp_path / "gone*", "no file has this name or matches it as a pattern"),
@@ -181,7 +184,7 @@ def test_what_a_folder_holds_besides_its_evaluations_is_counted(groups, tmp_path
     assert found["paired_seeds"] == [0, 1, 2]
     assert found["tasks"][0]["after"] == pytest.approx(np.mean([hits(seed, 0.25) for seed in range(3)]))
     notes = [note.removeprefix(f"{new}: ") for note in found["notes"]]
-    assert "3 other files were not read (log.txt, notes.json, table.csv); to read tables, name them" in notes
+    assert "3 other files were not read (log.txt, notes.json, table.csv); to read a table, name its file" in notes
     assert any(
         note.startswith("hidden files, temporary files or backup copies are left out (3): seed0/._results")
         for note in notes
@@ -198,7 +201,7 @@ def test_the_latest_is_by_the_date_in_any_writers_name_and_a_tie_is_refused(tmp_
     assert read(capsys, base.parent, "--with", new.parent, "--latest")["effect"] == 1
     (new.parent / "again").mkdir()
     new.rename(new.parent / "again" / old.name)
-    assert "so neither is the newest" in refused(capsys, base.parent, "--with", new.parent, "--latest")
+    assert "is exactly as new as" in refused(capsys, base.parent, "--with", new.parent, "--latest")
 
 
 def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(groups, capsys):

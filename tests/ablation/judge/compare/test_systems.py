@@ -127,7 +127,7 @@ def test_compressed_results_are_to_be_unpacked(tmp_path, capsys):
     a, b = sorted(tmp_path.glob("agents/*/*.json"))
     packed = b.rename(b.with_suffix(".json.gz"))
     assert "is compressed; unpack the file" in refused(capsys, a, "--with", packed)
-    assert "holds compressed files only; unpack the files" in refused(capsys, a, "--with", packed.parent)
+    assert "but no readable evaluation; unpack the files" in refused(capsys, a, "--with", packed.parent)
 
 
 def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):

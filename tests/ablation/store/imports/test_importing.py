@@ -194,11 +194,11 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
         (LOADED, BEST, [], 300, KEPT),
         (LOADED, {}, [], 300, KEPT),  # of another version: from the evaluations
         (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "at the step of the kept model, 200"),
-        (None, BEST, [], 300, "without settings it is not known whether that model was kept; for the last step pass"),
+        (None, BEST, [], 300, "but no settings state whether its model was kept; for the last step pass"),
         ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, KEPT),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
         ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, KEPT),
-        ({"save_best": True}, {}, [], 400, "the settings (save_best) may keep a model other than the last"),
+        ({"save_best": True}, {}, [], 400, "the settings (save_best) may have kept a model other than the last"),
         ({"early_stopping_patience": 2}, {}, [], 400, "for another step pass --at best or --at STEP"),
         ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are taken at step 300; pass"),
         (LOADED, BEST, ["--at", "last"], 400, None),
@@ -460,7 +460,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["trainer_stat", "x", "--study", "s"], "'trainer_stat': is not a format; did you mean 'trainer_state'?"),
+        (["trainer_stat", "x", "--study", "s"], "'trainer_stat': is not a known format; did you mean 'trainer_state'?"),
         (["verl", "nowhere it's", "--study", "s"], "nowhere it's: the file or folder does not exist"),
         ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged the metric; did you mean 'eval_loss'?"),
         ([*HF, "--items", "a/b/c", *EVAL[2:]], "no run has these items"),
