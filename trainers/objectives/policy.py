@@ -63,9 +63,7 @@ def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denomin
 
 # Kullback-Leibler divergence to the reference policy.
 def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
-    """Return the k3 estimate of KL(policy || reference) per token, (N, T), in nats.
-
-    With r = reference / policy it is `r - log r - 1`.
+    """Return the k3 estimate (N, T), in nats, of KL(policy || reference): `r - log r - 1` with r = reference / policy.
 
     It is never negative, and unbiased under the policy's own samples (Schulman 2020, "Approximating KL divergence";
     GRPO, arXiv 2402.03300, equation 4). verl's `low_var_kl` also bounds it at 10. TRL multiplies it by the importance
@@ -123,11 +121,8 @@ Diagnostics = dict[str, Statistic]
 
 def _chosen(values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the values in float64, 0 outside the mask, and the mask in float64."""
-    values = values.detach().double()
-    if mask is None:
-        return values, torch.ones_like(values)
-    keep = mask > 0
-    return torch.where(keep, values, 0.0), keep.double()
+    keep = torch.ones_like(values, dtype=torch.bool) if mask is None else mask > 0
+    return torch.where(keep, values.detach().double(), 0.0), keep.double()
 
 
 @dataclass(frozen=True)
