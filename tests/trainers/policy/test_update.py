@@ -37,9 +37,7 @@ def updated(tokenizer, prompts, advantages, *, update, kl_coef, drop=True):
         batch = learning.batch(sequences, advantages)
         with pytest.MonkeyPatch.context() as patched:
             if not drop:
-                patched.setattr(
-                    grpo, "with_advantage", lambda values: torch.ones(len(values), dtype=torch.bool)
-                )
+                patched.setattr(grpo, "with_advantage", lambda values: torch.ones(len(values), dtype=torch.bool))
             metrics.append(learning.learn(batch, kl_coef=kl_coef, generator=generator))
     return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics
 
