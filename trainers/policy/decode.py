@@ -43,8 +43,8 @@ def read_prompts(
 def cumulative(shares: Tensor) -> Tensor:
     """Return the cumulative sums of rows (R, V), always added in the same order.
 
-    CUDA's order for a single long row changes from call to call; that for several rows does not. torch's deterministic
-    mode warns of both.
+    CUDA adds up a single long row in an order that changes from call to call, but not several rows. torch's
+    deterministic mode warns in both cases.
     """
     mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("default")

@@ -69,8 +69,8 @@ class Generators:
 class Rollout:
     """N sampled responses with rewards (N,) and correctness (N,), 0 or 1, both on the CPU, and their mean metrics.
 
-    correct: 0 if the problem has no answer. token_rewards: (N, T), with the rewards as their sums over tokens; None if
-    only whole responses are rewarded.
+    correct: 0 if the problem has no answer. token_rewards: (N, T), which add up to `rewards` over tokens; None if only
+    whole responses are rewarded.
     """
 
     sequences: Sequences
@@ -250,8 +250,8 @@ def by_function(
     rewards = [] if returned is None else list(returned)
     if len(rewards) != len(problems):
         raise ValueError(
-            f"reward.function returned {len(rewards)} rewards for {len(problems)} responses; return one reward per "
-            "response"
+            f"reward.function returned a list of length {len(rewards)}, but the rollout has {len(problems)} responses; "
+            "return one reward per response"
         )
     for number, reward in enumerate(rewards, 1):
         try:
@@ -259,7 +259,7 @@ def by_function(
         except (TypeError, ValueError):
             problem = f"reward.function returned {reward!r} for response {number} of {len(rewards)}"
             raise ValueError(
-                f"{problem}; return a number for each response, 0.0 if the reward does not apply"
+                f"{problem}; return a number for each response, such as 0.0 if the reward does not apply"
             ) from None
     return torch.tensor(rewards, dtype=torch.float32)
 
@@ -489,15 +489,15 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32
 
 
 def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
-    """Return `count` random numbers below `problems`; their numbers of occurrences differ by at most 1."""
+    """Return `count` random problem numbers below `problems`; no number occurs twice before all have occurred."""
     rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
     return torch.cat(rounds)[:count].tolist()
 
 
 def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:
-    """Return the numbers at `start` to `start + count - 1` in repeated passes over `problems`.
+    """Return the problem numbers at positions `start` to `start + count - 1` of repeated passes over all `problems`.
 
-    Each pass has a random order.
+    Each pass has its own random order, which depends on `seed`.
     """
     first, last = start // problems, (start + count - 1) // problems
     orders = [

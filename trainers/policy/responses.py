@@ -27,7 +27,7 @@ Responds = Callable[..., Responses]  # as `Responder` does
 
 @dataclass(frozen=True)
 class Responder:
-    """Samples with the current weights of `model`, which several ranks gather at each call."""
+    """Samples responses with the current weights of `model`, which several ranks gather at each call."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
