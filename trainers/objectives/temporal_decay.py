@@ -17,7 +17,7 @@ def temporal_decay_weights(
     normalize: Literal["mean", "sum", "none"],
     lspd: Mapping[str, float] | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return weights (N, T), `d_t = gamma^(t-1)` for t = 1 .. L, for responses of L tokens.
+    """Return weights (N, T), `d_t = gamma^(t-1)` for t = 1 .. L in a response of L tokens.
 
     normalize: whether the weights of a response are scaled to mean 1, to sum 1, or not at all.
 

@@ -609,7 +609,7 @@ class PolicyConfig(Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the keys of weights of mean 1 on one ratio and one advantage per response, which have no effect.
+        """Return the keys of token weights that cancel out: of mean 1, if a response has one ratio and advantage.
 
         Two kinds of weights together have an effect, because the mean of their product is not 1.
         """

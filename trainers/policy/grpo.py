@@ -293,7 +293,7 @@ class Objective:
         """Return the loss to minimise (a scalar with gradient) and diagnostics, which can be joined over micro-batches.
 
         logps, old_logps: (N, T), under the current policy and, without gradient, before the update. advantages: (N,) or
-        (N, T). denominator: that of the whole minibatch if this batch is a part of one; see `aggregate`.
+        (N, T). denominator: the whole minibatch's if this batch is a part of one; see `aggregate`.
         docs/studies/metrics/policy.md defines the diagnostics.
         """
         diagnostics: Diagnostics = {}
