@@ -213,7 +213,7 @@ def _samplers(model: Any, ids: Any, group: int, tokens: int) -> dict[str, Callab
     from trainers.policy.rollout import sample_all
 
     mask, repeated = torch.ones_like(ids), [row for row in ids.tolist() for _ in range(group)]
-    uniforms = torch.rand(len(repeated), tokens, dtype=torch.float64)
+    uniforms = torch.rand(len(ids), group, tokens, dtype=torch.float64)
     lengths = {"max_new_tokens": tokens, "do_sample": True, "top_k": 0, "pad_token_id": 0}
     generate_settings = {**lengths, "min_new_tokens": tokens, "eos_token_id": None, "num_return_sequences": group}
     settings = {"group_size": group, "max_new_tokens": tokens, "uniforms": uniforms, "eos": -1, "pad": 0}

@@ -6,10 +6,10 @@ from trainers.objectives.policy import Diagnostics, Mean, Variance, sequence_mea
 
 
 def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
-    """Return `sg[s] + w_t - sg[w_t]` (N, T) for token ratios w (N, T); the value is s at every token.
+    """Return `sg[s] + w_t - sg[w_t]`, (N, T), for token ratios w (N, T) with mean s; sg stops the gradient.
 
-    Averaged over the response its gradient is that of s, 1/L sum_t grad w_t. A weight c_t of a token (2.2, 2.5) scales
-    the gradient of that token, while with s itself only the mean of the weights, which is 1, would have an effect.
+    The value is s at every token, and the mean gradient over a response is the gradient of s. A token's weight
+    (innovations 2.2 and 2.5) scales its own gradient, while weights of s itself would have no effect beyond their mean.
     """
     return sequence_mean(ratio, mask).detach()[:, None] + ratio - ratio.detach()
 
@@ -20,9 +20,10 @@ def to_arithmetic_ratio(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostic
 
 
 def amic(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
-    """Return the arithmetic sequence ratios (N, T) of token ratios (N, T), with their variance over the responses.
+    """Return the arithmetic sequence ratios (N, T) of token ratios (N, T), and diagnostics.
 
     Innovation 2.3, arithmetic mean importance correction. GSPO's geometric mean is never larger.
+    Diagnostics: variance of the ratios over the responses, and mean length of a response in tokens.
     """
     diagnostics: Diagnostics = {
         "amic/sequence_weights_variance": Variance.of(sequence_mean(ratio, mask)),

@@ -8,9 +8,9 @@ from trainers.objectives.relative_advantages import relative_advantages
 
 
 def batch_normalized_advantages(rewards: Tensor, group_size: int, epsilon: float = EPSILON) -> Tensor:
-    """Return the advantages (N,): rewards minus their group's mean, divided by the sample deviation of the result.
+    """Return the advantages (N,): rewards minus their group's mean, divided by the batch's standard deviation.
 
-    The advantages (N,) are exactly 0 in a group with equal rewards.
+    It is the sample standard deviation of all N differences. In a group with equal rewards advantages are exactly 0.
     """
     advantages = relative_advantages(rewards, group_size)
     return advantages / (torch.std(advantages) + epsilon)

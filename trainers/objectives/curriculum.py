@@ -8,7 +8,7 @@ from typing import Any
 
 
 def rcs_alpha(ss_distance: float, thresholds: Sequence[float], alphas: Sequence[float]) -> float:
-    """Return alphas[0] if a batch's |SS - 0.5| is below both thresholds, alphas[1] if between them, else alphas[2]."""
+    """Return alphas[0] if `ss_distance`, |SS - 0.5|, is below both thresholds, alphas[1] if between, else alphas[2]."""
     low, high = thresholds
     if ss_distance < low:
         return alphas[0]

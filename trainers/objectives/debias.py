@@ -20,13 +20,13 @@ def edit_loss(anti_p: Tensor, anti_logp: Tensor, stereo_p: Tensor, stereo_logp: 
 
 
 def retention_loss(edited_logp: Tensor, unedited_p: Tensor) -> Tensor:
-    """Return the loss that keeps unrelated sentences as likely as under the unedited model."""
+    """Return `KL(edited_logp, unedited_p)`, which keeps unrelated sentences as likely as under the unedited model."""
     return kl_div(edited_logp, unedited_p.detach())
 
 
 # The GRPO term that the study adds to BiasEdit: a scaled reward and a KL against the unedited model.
 def mean_token_kl(anti_kl: Tensor, stereo_kl: Tensor) -> Tensor:
-    """Return the mean of KL(unedited || edited) over tokens [N] and [M], then over the two sets of sentences.
+    """Return the average of the means of `anti_kl` [N] and `stereo_kl` [M], KL(unedited || edited) of each token.
 
     A token's KL compares next-token distributions (full vocabulary) at the position that predicts the labelled token.
     """

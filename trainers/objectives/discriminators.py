@@ -25,10 +25,9 @@ def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
 
     `mask` (N, T) is 1 at tokens and 0 at the padding after them.
 
-    mean, sum: raw is the sum over the tokens; pooled is raw divided by the length L, or raw itself. last,
-    last_per_token: raw is the last token's value, as in GAD's code (arXiv 2511.10643, `last_token_mask` in
-    `dp_critic.py`); pooled is raw, or raw divided by L, which the formulas of the notes from section 11.3 on give for
-    masked values. A response without tokens has scores 0.
+    For mean and sum, raw is the sum over the tokens; for last and last_per_token it is the last token's value, as in
+    GAD's code (arXiv 2511.10643, `last_token_mask` in `dp_critic.py`). For mean and last_per_token, pooled is raw
+    divided by the length, as in the notes from section 11.3 on; else it is raw. Scores of empty responses are 0.
     """
     lengths = mask.to(values.dtype).sum(-1)
     if pooling in ("mean", "sum"):
@@ -63,8 +62,8 @@ def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
 def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
     """Return Pearson's correlation (a scalar) of scores and quality, each minus the mean of its group.
 
-    Differences between prompts do not count, because advantages depend only on those within a group. NaN if no group
-    has a spread in both.
+    Differences between groups do not count, because advantages depend only on differences within a group. NaN if no
+    group has a spread in both.
     """
     x, y = (v.double().view(-1, group_size) for v in (scores, quality))
     x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)

@@ -8,7 +8,7 @@ from trainers.objectives.policy import Diagnostics, Variance, VarianceReduction,
 def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, Diagnostics]:
     """Return `w'_1 = w_1`, `w'_t = beta * w_t + (1 - beta) * w'_{t-1}` for token ratios w (N, T).
 
-    With beta = 1 they do not change.
+    With beta = 1 the ratios do not change.
 
     beta weighs the current token: far from the start, independent ratios keep beta / (2 - beta) of their variance, 82%
     at 0.9. Diagnostics: population variances over all tokens, and 1 - var(w') / var(w), which is undefined if all

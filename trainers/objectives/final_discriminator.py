@@ -19,9 +19,9 @@ def final_discriminator(
     """Return the loss (N,): the ranking loss, plus penalties on large scores and on an over-confident critic.
 
     It is ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)
-    + penalty_weight * relu(diff - penalty_threshold)^2, with diff the difference between teacher's and student's pooled
-    scores. The regulariser uses raw scores. With scores of the last token, as in GAD's `dp_critic.py`, these are also
-    compared; with sums it grows with the square of the length.
+    + penalty_weight * relu(diff - penalty_threshold)^2, with diff the teacher's minus the student's pooled score.
+    The regulariser uses raw scores: with pooling last, as in GAD's `dp_critic.py`, they equal the pooled scores; with
+    pooling mean or sum, they are sums over tokens, so the regulariser grows with the square of the length.
     """
     diff = teacher.pooled - student.pooled
     ranking = ranking_loss(diff, temperature)

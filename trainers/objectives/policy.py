@@ -50,8 +50,8 @@ def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denomin
 
     token_mean: every token has the same weight (DAPO, arXiv 2503.14476, equation 8; verl `token-mean`; TRL `dapo`,
     `bnpo`). sequence_mean: every response has the same weight (GRPO, arXiv 2402.03300, equation 3; verl
-    `seq-mean-token-mean`; TRL `grpo`). denominator: replaces the number of tokens or responses; with that of a whole
-    minibatch, the losses of its micro-batches add up to the loss of the minibatch (transformers' `num_items_in_batch`).
+    `seq-mean-token-mean`; TRL `grpo`). denominator: replaces the number of tokens or responses; with the number of
+    a whole minibatch, the losses of its micro-batches add up to its loss (transformers' `num_items_in_batch`).
     """
     denominator = max(loss_denominator(mask, aggregation), 1) if denominator is None else denominator
     if aggregation == "token_mean":
@@ -63,9 +63,7 @@ def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denomin
 
 # Kullback-Leibler divergence to the reference policy.
 def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
-    """Return the k3 estimate of KL(policy || reference) per token, (N, T), in nats.
-
-    With r = reference / policy it is `r - log r - 1`.
+    """Return the k3 estimate (N, T), in nats, of KL(policy || reference): `r - log r - 1` with r = reference / policy.
 
     It is never negative, and unbiased under the policy's own samples (Schulman 2020, "Approximating KL divergence";
     GRPO, arXiv 2402.03300, equation 4). verl's `low_var_kl` also bounds it at 10. TRL multiplies it by the importance
@@ -90,7 +88,7 @@ ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
 def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> float:
     """Return the next KL coefficient, within [0.01, 1].
 
-    The coefficient is multiplied by 1.5 if the KL is above `2 * target`, and by 0.5 if the KL is below `target / 2`.
+    It is multiplied by 1.5 if the KL is above `2 * target`, and by 0.5 if the KL is below `target / 2`.
 
     This is the rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with the factors and bounds of the GSPO
     notes.
@@ -112,7 +110,7 @@ class Statistic(Protocol):
     """Statistic of some values, which can be joined with the statistic of other values."""
 
     def join(self, other: Self) -> Self:
-        """Return the statistic of the values of both statistics together."""
+        """Return the statistic of both sets of values together."""
 
     def value(self) -> Tensor | None:
         """Return the statistic as a scalar; None if it is undefined."""
@@ -123,11 +121,8 @@ Diagnostics = dict[str, Statistic]
 
 def _chosen(values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the values in float64, 0 outside the mask, and the mask in float64."""
-    values = values.detach().double()
-    if mask is None:
-        return values, torch.ones_like(values)
-    keep = mask > 0
-    return torch.where(keep, values, 0.0), keep.double()
+    keep = torch.ones_like(values, dtype=torch.bool) if mask is None else mask > 0
+    return torch.where(keep, values.detach().double(), 0.0), keep.double()
 
 
 @dataclass(frozen=True)
@@ -171,7 +166,7 @@ class Maximum:
 
     @classmethod
     def of(cls, values: Tensor, mask: Tensor | None = None) -> Self:
-        """Return the maximum of `values` where `mask` is not 0."""
+        """Return the maximum of `values` where `mask` is not 0; -inf for an empty mask."""
         chosen, keep = _chosen(values, mask)
         return cls(torch.where(keep > 0, chosen, -torch.inf).max())
 
@@ -246,12 +241,12 @@ class StepMetrics:
         self._largest: set[str] = set()
 
     def close_minibatch(self, *parts: Mapping[str, Statistic]) -> None:
-        """Join the statistics of a minibatch's micro-batches with those of the whole minibatch; add the values."""
+        """Join the statistics in `parts`, which belong to one minibatch, and store their values."""
         joined: dict[str, Statistic] = {}
         for name, statistic in (item for statistics in parts for item in statistics.items()):
             if not hasattr(statistic, "join"):
-                kind = type(statistic).__name__
-                raise TypeError(f"the diagnostic {name} is a {kind}; return a statistic such as Mean.of(values, mask)")
+                problem = f"the diagnostic {name} has the type {type(statistic).__name__}"
+                raise TypeError(f"{problem}; return a statistic such as Mean.of(values, mask)")
             joined[name] = joined[name].join(statistic) if name in joined else statistic
         self._largest |= {name for name, statistic in joined.items() if isinstance(statistic, Maximum)}
         values = {name: statistic.value() for name, statistic in joined.items()}

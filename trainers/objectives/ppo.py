@@ -18,7 +18,7 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
     """Return advantages and returns, (N, T) each, from token rewards (N, T) and values (N, T); 0 outside `mask`.
 
     delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lam A_{t+1};  return_t = A_t + V_t. Responses start at
-    position 0; after their last token value and advantage are 0.
+    position 0; after the last token of a response, the value and the advantage are 0.
     """
     mask = mask.to(values.dtype)
     values = values * mask
@@ -29,10 +29,7 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """Return `values` (N, T) scaled to mean 0 and sample variance 1 over the tokens of `mask`, as in verl.
-
-    Others become 0.
-    """
+    """Return `values` (N, T) scaled to mean 0 and sample variance 1 over the tokens of `mask`, as in verl; else 0."""
     count = mask.sum().to(values.dtype)
     centred = values - masked_mean(values, mask)
     variance = masked_mean(centred**2, mask) * count / (count - 1).clamp(min=1.0)

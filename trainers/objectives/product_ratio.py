@@ -12,7 +12,7 @@ from trainers.objectives.token_ratio import TOKEN_LOG_BOUND
 def product_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
     """Return the sequence ratio s (N, T), the same at every token of a response, for logps, old_logps and mask (N, T).
 
-    The log-ratio has the bounds of a token's log-ratio, so that the ratio of a long response neither overflows nor
+    The log-ratio is clamped like a token's log-ratio, so that the ratio of a long response neither overflows nor
     vanishes.
     """
     log_ratio = ((logps - old_logps) * mask).sum(-1, keepdim=True)

@@ -11,9 +11,9 @@ def ptrw_surrogate(
 ) -> tuple[Tensor, Diagnostics]:
     """Return the loss `-exp(-(s - 1)^2 / (2 * sigma^2)) * s * A` for sequence ratios s and advantages A (N, T).
 
-    The gradient passes through the Gaussian, so it changes its sign at s (s - 1) = sigma^2 (s = 1.039 for sigma 0.2);
-    above, a response is pulled back towards the old policy. With `detach_weight` the Gaussian only scales the gradient.
-    A large sigma gives the unclipped surrogate -s A. Diagnostics: means over tokens.
+    The gradient also passes through the Gaussian, so it changes sign at s (s - 1) = sigma^2 (s = 1.039 for sigma 0.2);
+    above that ratio, a response is pulled back towards the old policy. With `detach_weight` the Gaussian only scales
+    the gradient. A large sigma gives the unclipped surrogate -s A. Diagnostics: means over tokens.
     """
     trust = torch.exp(-((ratio - 1) ** 2) / (2 * sigma**2))
     if detach_weight:

@@ -1,4 +1,4 @@
-"""One ratio per response after all token weights, as in Verl_RL's `core_algos.py` for PTRW and asymmetric clips."""
+"""One ratio per response, after all token weights, as in Verl_RL's `core_algos.py` for PTRW and asymmetric clips."""
 
 from torch import Tensor
 

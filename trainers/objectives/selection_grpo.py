@@ -19,9 +19,9 @@ def grpo_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss (a scalar with gradient) and detached diagnostics, averaged over steps, sequences and queries.
 
-    logps: log-probability of each choice under the policy, (Q, N, S), nats. old_logps, reference_logps: those before
-    this epoch's updates and under the RCE policy, without gradient. advantages: one per sequence, (Q, N). clip_low,
-    clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]. kl_coef: weight of the KL.
+    logps: log-probability of each choice under the policy, (Q, N, S), nats. old_logps, reference_logps: the
+    same before this epoch's updates and under the RCE policy, without gradient. advantages: one per sequence, (Q, N).
+    clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]. kl_coef: weight of the KL.
     """
     rows = logps.flatten(0, 1)  # the steps of a sequence correspond to the tokens of a response
     ratio = (rows - old_logps.flatten(0, 1)).exp()

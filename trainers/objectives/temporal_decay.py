@@ -17,9 +17,9 @@ def temporal_decay_weights(
     normalize: Literal["mean", "sum", "none"],
     lspd: Mapping[str, float] | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return weights (N, T), `d_t = gamma^(t-1)` for t = 1 .. L.
+    """Return weights (N, T), `d_t = gamma^(t-1)` for t = 1 .. L in a response of L tokens.
 
-    They may be normalised to mean 1 or sum 1 per response.
+    normalize: whether the weights of a response are scaled to mean 1, to sum 1, or not at all.
 
     lspd: alpha and tau of logarithmic-scale position decay, which replaces d_t by
     exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau)), from 1 at the first to e^-alpha at the last token of a response

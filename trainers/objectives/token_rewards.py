@@ -28,8 +28,9 @@ def token_advantages(rewards: Tensor, mask: Tensor, group_size: int, *, scale: b
     """Return advantages (N, T) of token rewards (N, T), stored group by group; 0 outside `mask`.
 
     A_it = R_it - mean_j R_jt, where R is the return to go, 0 after a response's end. scale: whether A is divided by the
-    sample standard deviation of the group's response rewards, so that A_i1 is the advantage of response i; by that of
-    A over the group's tokens if it is larger, so that A stays bounded if response rewards are equal. epsilon is added.
+    sample standard deviation of the group's response rewards, so that A_i1 is the advantage of response i, or by the
+    standard deviation of A over the group's tokens if that is larger, so that A stays bounded if response rewards are
+    equal; epsilon is added to the divisor.
     """
     to_go = returns_to_go(rewards, mask)
     groups = to_go.view(-1, group_size, to_go.shape[1])

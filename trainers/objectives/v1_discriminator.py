@@ -11,8 +11,8 @@ def v1_discriminator(
 ) -> tuple[Tensor, PairDiagnostics]:
     """Return the loss (N,), `relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature))`.
 
-    diff is the difference between teacher's and student's pooled scores. It has no upper bound: the ranking term
-    rewards its growth up to the clamp at 10 * temperature.
+    diff is the difference between teacher's and student's pooled scores. Nothing bounds diff from above: the ranking
+    term rewards its growth up to the clamp at 10 * temperature.
     """
     diff = teacher.pooled - student.pooled
     hinge, ranking = functional.relu(margin - diff), ranking_loss(diff, temperature)

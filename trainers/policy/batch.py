@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,15 @@ def concatenate(batches: list[Sequences], pad: int) -> Sequences:
     """Return the rows of all batches, padded to the longest prompt and the longest response."""
     if len(batches) == 1:
         return batches[0]
-    prompt, width = max(p.prompt_ids.shape[1] for p in batches), max(p.completion_mask.shape[1] for p in batches)
 
-    def left(tensor: Tensor, value: int) -> Tensor:
-        return nn.functional.pad(tensor, (prompt - tensor.shape[1], 0), value=value)
+    def joined(name: str, value: int, side: str = "right") -> Tensor:
+        rows = [row for batch in batches for row in getattr(batch, name)]
+        return pad_sequence(rows, batch_first=True, padding_value=value, padding_side=side)
 
-    def right(tensor: Tensor, value: int) -> Tensor:
-        return nn.functional.pad(tensor, (0, width - tensor.shape[1]), value=value)
-
-    logps = [right(p.logps, 0) for p in batches if p.logps is not None]
     return Sequences(
-        torch.cat([left(p.prompt_ids, pad) for p in batches]),
-        torch.cat([left(p.prompt_mask, 0) for p in batches]),
-        torch.cat([right(p.completion_ids, pad) for p in batches]),
-        torch.cat([right(p.completion_mask, 0) for p in batches]),
-        torch.cat(logps) if logps else None,
+        joined("prompt_ids", pad, "left"),
+        joined("prompt_mask", 0, "left"),
+        joined("completion_ids", pad),
+        joined("completion_mask", 0),
+        None if batches[0].logps is None else joined("logps", 0),
     )

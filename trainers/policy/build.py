@@ -114,7 +114,7 @@ def build(stage: Stage) -> Run:
 
 
 def build_objective(parts: Mapping[str, Callable[..., Any]], config: PolicyConfig) -> Objective:
-    """Return the policy loss of a variant; each formula gets the settings under the configuration key of that name."""
+    """Return the policy loss of a variant; each formula gets the settings under the configuration key of its name."""
     formulas = {}
     for name in {field.name for field in fields(Objective)} & parts.keys():
         settings = getattr(config, name, None)

@@ -71,7 +71,7 @@ def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], respo
 def ids_around(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]
 ) -> tuple[Sequence[list[int]], Sequence[list[int]]]:
-    """Return the token ids before and after each response in the chats of `pair_texts`, which needs a template."""
+    """Return the token ids before and after each response in its chat; the tokenizer must have a chat template."""
     mark = "RESPONSE"
     texts = [text.rpartition(mark) for text in pair_texts(tokenizer, prompts, [mark] * len(prompts))]
     heads, _, tails = zip(*texts, strict=True)
@@ -96,5 +96,5 @@ def scores(
 
 
 def load_reward_model(stage: Stage, settings: Reward, placement: Placement) -> RewardModel | None:
-    """Return the reward model of a stage; None if the weight of the model in the reward is 0."""
+    """Return the reward model of a stage; None if its weight `settings.model` is 0."""
     return RewardModel(reward_model_folder(stage), placement) if settings.model > 0 else None

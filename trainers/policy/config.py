@@ -23,7 +23,7 @@ class Vllm(Strict):
     """Settings of vLLM as the sampler (docs/how-to/vllm.md)."""
 
     memory_share: Annotated[float, Absent(0.4)] = Field(
-        default=0.4, gt=0, lt=1, description="Share of GPU memory for vLLM."
+        default=0.4, gt=0, lt=1, description="Share of the GPU's memory that vLLM may use."
     )
     cpu_cache_gib: Annotated[float, Absent(0.25)] = Field(
         default=0.25, gt=0, description="Size of vLLM's key-value cache on a CPU, in GiB."
@@ -31,22 +31,22 @@ class Vllm(Strict):
     longest: Annotated[int | None, Absent(None)] = Field(
         default=None,
         ge=2,
-        description="Largest number of tokens of a prompt and its response together; null: the model's limit.",
+        description="Maximum length of a prompt plus its response, in tokens; null: the model's limit.",
     )
 
 
 class Sampled(Strict):
-    """Settings of a rollout that the studies share."""
+    """Rollout settings that all studies share."""
 
-    batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
+    batch_size: int | None = Field(default=None, ge=1, description="Number of responses sampled at once; null: all.")
     recompute_logps: bool = Field(
         default=False,
-        description="Whether the old log-probabilities come from a forward pass of training instead of the sampler.",
+        description="Whether to compute the old log-probabilities by a forward pass instead of using the sampler's.",
     )
     engine: Annotated[Literal["own", "own_without_end", "vllm"], Absent("own")] = Field(
         default="own",
-        description="Sampler in training: vllm, own, or own_without_end, which removes the end token from the "
-        "responses. Evaluation always uses own.",
+        description="What samples responses during training: vllm, this project's sampler (own), or the same without "
+        "the responses' end-of-sequence tokens (own_without_end). Evaluation always uses own.",
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
 
@@ -56,7 +56,7 @@ class Sampled(Strict):
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
     def _refused(self, memory: "Memory", temperature: float, limit: int | None) -> Iterator[str]:
-        """Yield the settings' conflicts with vLLM, given the temperature and the response limit of `sampling`."""
+        """Yield conflicts of vLLM with other settings, given the temperature and response limit of `sampling`."""
         if self.engine != "vllm":
             return
         if memory.lora is not None:
@@ -67,11 +67,11 @@ class Sampled(Strict):
             yield f"{problem}; use at least {COLDEST:g}"
         if self.vllm.longest is not None and limit is not None and self.vllm.longest <= limit:
             problem = f"rollout.vllm.longest {self.vllm.longest} leaves no room for a prompt"
-            yield f"{problem} before sampling.max_new_tokens {limit}; raise rollout.vllm.longest"
+            yield f"{problem} and a response of sampling.max_new_tokens {limit}; raise rollout.vllm.longest"
 
 
 class Lora(Strict):
-    """Low-rank adapters (arXiv 2106.09685) without dropout on frozen weights; they need peft, the extra `lora`."""
+    """Low-rank adapters (arXiv 2106.09685) without dropout on frozen weights; they need peft (the extra `lora`)."""
 
     rank: int = Field(default=16, ge=1, description="Rank of the adapters.")
     alpha: float = Field(
@@ -82,8 +82,8 @@ class Lora(Strict):
     targets: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Linear layers that get adapters, each by the last part of the name, such as q_proj; null: all "
-        "linear layers of the blocks.",
+        description="Linear layers that get adapters, given by the last part of their names, such as q_proj; null: all "
+        "linear layers in the transformer blocks.",
     )
 
 
@@ -105,10 +105,10 @@ class Data(Strict):
     """Problems per split. Choices are made on the development split; only the last stage reads the test split."""
 
     warm: int = Field(default=2000, ge=1, description="Number of problems with worked responses, for the warm start.")
-    train: int = Field(default=2000, ge=1, description="Number of problems for reinforcement.")
+    train: int = Field(default=2000, ge=1, description="Number of problems for reinforcement learning.")
     dev: int = Field(default=200, ge=1, description="Number of development problems.")
     test: int = Field(default=300, ge=1, description="Number of test problems.")
-    seed: int = Field(default=0, ge=0, description="Seed of the problems, shared by all training seeds.")
+    seed: int = Field(default=0, ge=0, description="Seed that chooses the problems, shared by all training seeds.")
 
 
 class Scratch(Strict):
@@ -124,7 +124,7 @@ class Scratch(Strict):
 
 
 class Until(Strict):
-    """Ends a warm start at an accuracy instead of a number of steps, so that all seeds start equally good."""
+    """Accuracy at which a warm start ends early, so that all seeds start from equally good policies."""
 
     accuracy: float = Field(default=0.9, gt=0, le=1, description="Required share of correct greedy responses.")
     problems: int = Field(default=300, ge=1, description="Number of training problems per measurement.")
@@ -132,7 +132,7 @@ class Until(Strict):
 
 
 class WarmStart(Strict):
-    """Supervised training on worked responses before reinforcement, shared by all variants of a seed."""
+    """Supervised training on worked responses before reinforcement learning, shared by all variants of a seed."""
 
     steps: int = Field(default=400, ge=0, description="Optimizer steps; 0: no warm start.")
     batch_size: int = Field(default=48, ge=1, description="Problems per step.")
@@ -144,9 +144,9 @@ class WarmStart(Strict):
         "to 0 along a cosine.",
     )
     until: Annotated[Until | None, Absent(None)] = Field(
-        default=None, description="Accuracy on training problems at which to stop; null: stop after all steps."
+        default=None, description="Accuracy on training problems at which to stop early; null: run all steps."
     )
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Settings that save memory.")
 
 
 class Sampling(Strict):
@@ -163,17 +163,17 @@ class Rollout(Sampled):
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
     order: Annotated[Literal["drawn", "passes"], Absent("drawn")] = Field(
         default="drawn",
-        description="drawn: each step draws prompts at random from all; passes: steps go through the data in passes.",
+        description="How steps choose prompts: at random (drawn), or in shuffled passes over the data (passes).",
     )
     engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
-        default="own", description="Sampler in training; evaluation uses own."
+        default="own", description="What samples responses during training: vllm, or this project's sampler (own)."
     )
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
         if self.responses % self.group_size:
             raise ValueError(
-                f"responses {self.responses} is not a multiple of group_size {self.group_size}; change one of the two"
+                f"responses {self.responses} is not a multiple of group_size {self.group_size}; change one of them"
             )
         return self
 
@@ -185,13 +185,13 @@ class Reward(Strict):
     model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
     level: Literal["sequence", "token"] = Field(
         default="sequence",
-        description="Unit that is rewarded: the whole sequence, or each token by how much it raises the reward model's "
-        "score. With token, the task's rule rewards the last token.",
+        description="What the reward model rewards: the whole response (sequence), or each token by how much it raises "
+        "the score (token). With token, all other rewards are added at the last token.",
     )
     function: Annotated[str | None, Absent(None)] = Field(
         default=None,
         pattern=r"^\w+(\.\w+)*:\w+$",
-        description="Function below trainers/, as module:function, whose rewards are added to the other rewards.",
+        description="Reward function under trainers/, as module:function; its rewards are added to the other rewards.",
     )
 
     @model_validator(mode="after")
@@ -205,15 +205,15 @@ class Reward(Strict):
 
 
 class RewardTraining(Strict):
-    """Training of a reward model, a new head on the warm start, with the rule's rewards for responses."""
+    """Training of a reward model (the warm start with a new head) on the rule's rewards of sampled responses."""
 
     enabled: bool = Field(
-        default=False, description="Whether a reward model is trained instead of loading `reward_model`."
+        default=False, description="Whether to train a reward model instead of loading `reward_model`."
     )
     problems: int = Field(
         default=1000,
         ge=10,
-        description="Number of problems whose responses are scored; a tenth of these problems is held out.",
+        description="Number of problems to sample responses to; a tenth of them is held out to test the model.",
     )
     samples: int = Field(default=4, ge=1, description="Responses per problem.")
     steps: int = Field(default=400, ge=1, description="Optimizer steps.")
@@ -232,7 +232,7 @@ class RewardTraining(Strict):
 
 
 class UpdateSettings(Strict):
-    """Settings of a policy's updates by batches of responses, which all studies share."""
+    """Settings of policy updates that all studies share."""
 
     epochs: int = Field(default=2, ge=1, description="Passes over a step's responses.")
     minibatches: int = Field(default=2, ge=1, description="Optimizer steps per pass.")
@@ -242,7 +242,7 @@ class UpdateSettings(Strict):
     reduces: Annotated[Literal["micro_batch", "minibatch"], Absent("micro_batch")] = Field(
         default="micro_batch",
         description="When devices add up gradients: after each micro_batch, or once per minibatch, which needs less "
-        "traffic but 4 more bytes per parameter on each device.",
+        "communication but 4 more bytes per parameter on each device.",
     )
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of AdamW.")
@@ -254,11 +254,11 @@ class UpdateSettings(Strict):
 
 
 class Update(UpdateSettings):
-    """Updates of the policy by a batch of responses."""
+    """Settings of policy updates."""
 
     lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
     warmup_steps: int = Field(
-        default=5, ge=0, description="Number of first rollouts over which the learning rate rises linearly."
+        default=5, ge=0, description="Number of steps over which the learning rate rises linearly at the start."
     )
 
 
@@ -266,14 +266,14 @@ class Kl(Strict):
     """Settings of the KL to the reference policy, which is the warm start."""
 
     estimator: Annotated[Literal["k1", "k3"], Absent("k3")] = Field(
-        default="k3", description="Estimator of the KL: k1, which is the log ratio, or k3, which GRPO uses."
+        default="k3", description="Estimator of the KL divergence: k1, which is the log ratio, or k3, which GRPO uses."
     )
     per: Annotated[Literal["token", "response"], Absent("token")] = Field(
         default="token",
-        description="Whether the KL and `target` are per token (a mean) or per response (a sum over the tokens).",
+        description="Whether the KL and `target` are per token (token) or summed over each response (response).",
     )
     kl_coef: float = Field(
-        default=0.2, ge=0, description="Weight of the KL, or its initial weight if adaptive; 0: no KL."
+        default=0.2, ge=0, description="Weight of the KL, or its initial weight if `adaptive` is true; 0: no KL."
     )
     adaptive: bool = Field(
         default=False,
@@ -290,20 +290,20 @@ class Kl(Strict):
 
 
 class Critic(Strict):
-    """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
+    """PPO's value network (a copy of the policy with a value head) and its estimation of advantages."""
 
     lr: float = Field(default=1e-5, gt=0, le=1, description="Learning rate; the default is verl's.")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
     clip: float = Field(
-        default=0.5, gt=0, description="Largest change of a value before the value loss clips the change."
+        default=0.5, gt=0, description="Largest change of a value estimate that the value loss does not clip."
     )
 
 
 class GroupAdvantage(Strict):
-    """The reward minus the mean of the group.
+    """The reward minus the mean of the group (`relative`).
 
-    `normalized` divides it by the standard deviation of the group, `batch_normalized` by that of the batch.
+    `normalized` divides the difference by the standard deviation of the group, `batch_normalized` by the batch's.
     """
 
     kind: Literal["relative", "normalized", "batch_normalized"] = "normalized"
@@ -340,7 +340,7 @@ class Clip(ClipRange):
 class EmaSmoothing(Strict):
     """Innovation 2.1: `w'_1 = w_1`, `w'_t = beta * w_t + (1 - beta) * w'_{t-1}`."""
 
-    beta: float = Field(default=0.9, gt=0, le=1, description="Weight of the current token's own ratio.")
+    beta: float = Field(default=0.9, gt=0, le=1, description="Weight of the current token's ratio in the average.")
 
 
 class GradientAdaptive(Strict):
@@ -359,7 +359,7 @@ class Ptrw(Strict):
     sigma: float = Field(
         default=0.2, gt=0, description="Standard deviation of the Gaussian, the width of the trust region."
     )
-    detach_weight: bool = Field(default=False, description="Whether no gradient flows through the Gaussian.")
+    detach_weight: bool = Field(default=False, description="Whether to stop gradients at the Gaussian.")
 
 
 class AsymmetricClip(Strict):
@@ -377,8 +377,8 @@ class AsymmetricClip(Strict):
     )
     pessimistic: bool = Field(
         default=True,
-        description="true: the smaller of the clipped and the unclipped objective counts, as in PPO; false: always "
-        "the clipped one.",
+        description="Whether the smaller of the clipped and the unclipped objective counts, as in PPO; false: the "
+        "clipped objective always counts.",
     )
 
 
@@ -391,29 +391,29 @@ class Lspd(Strict):
     alpha: float = Field(
         default=2.0, gt=0, description="Strength of the decay: the last weight is e^-alpha times the first."
     )
-    tau: float = Field(default=10.0, gt=0, description="Number of tokens before the scale becomes logarithmic.")
+    tau: float = Field(default=10.0, gt=0, description="Number of tokens after which the scale is roughly logarithmic.")
 
 
 class TemporalDecay(Strict):
     """Innovation 2.5: the token weights are `gamma^(t-1)`."""
 
     gamma: float = Field(
-        default=0.95, gt=0, le=1, description="Factor between the weights of a token and the token before it."
+        default=0.95, gt=0, le=1, description="Ratio of a token's weight to the weight of the previous token."
     )
     normalize: Literal["mean", "sum", "none"] = Field(
         default="mean", description="Whether the weights are scaled to mean 1, to sum 1, or not at all."
     )
     lspd: Annotated[Lspd | None, Absent(None)] = Field(
         default=None,
-        description="Weights exp(-alpha * log(1 + (t-1)/tau) / log(1 + (L-1)/tau)) that replace gamma^(t-1); null: "
-        "none.",
+        description="Weights exp(-alpha * log(1 + (t-1)/tau) / log(1 + (L-1)/tau)) of the L tokens, in place of "
+        "gamma^(t-1); null: gamma^(t-1).",
     )
 
 
 class DynamicSampling(Strict):
-    """DAPO's dynamic sampling, which goes on until every group has right and wrong answers."""
+    """DAPO's dynamic sampling, which repeats rollouts until enough groups have both right and wrong answers."""
 
-    max_rounds: int = Field(default=3, ge=1, description="Largest number of rollouts per step.")
+    max_rounds: int = Field(default=3, ge=1, description="Maximum number of rollouts per step.")
 
 
 class OverlongPenalty(Strict):
@@ -423,17 +423,17 @@ class OverlongPenalty(Strict):
         default=0.2,
         gt=0,
         lt=1,
-        description="Share of max_new_tokens, counted from the end, that is penalised (DAPO: 4,096 of 20,480).",
+        description="Share of max_new_tokens, at the end, over which the penalty grows to 1 (DAPO: 4,096 of 20,480).",
     )
 
 
 class Precision(Strict):
-    """Memory and speed of larger models."""
+    """Settings that save memory or time with larger models."""
 
     compute: Literal["float32", "tf32", "bfloat16"] = Field(
         default="float32",
-        description="Number format: float32; tf32, which is float32 with TF32 products on NVIDIA devices; or bfloat16, "
-        "which is autocast with float32 weights.",
+        description="Arithmetic: float32; tf32 (float32 with TF32 matrix products on NVIDIA GPUs); or bfloat16 "
+        "(autocast with float32 weights).",
     )
     activation_checkpointing: bool = Field(
         default=False, description="Whether the backward pass recomputes activations, which saves memory."
@@ -444,10 +444,10 @@ class Evaluate(Strict):
     """Evaluation of a policy."""
 
     checkpoints: int = Field(
-        default=1, ge=1, description="Results are averaged over this many of the last checkpoints."
+        default=1, ge=1, description="Number of final steps over whose policies sampled results are averaged."
     )
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
-    batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
+    batch_size: int = Field(default=512, ge=1, description="Number of responses sampled at once.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
     temperature: float = Field(default=1.0, gt=0, description="Temperature of the sampled protocol.")
 
@@ -455,16 +455,16 @@ class Evaluate(Strict):
 class PolicyConfig(Strict):
     """Everything that a variant of `innovations` or `gspo` may change."""
 
-    task: TaskSettings = Field(default=KnightsKnaves(), description="Questions, and how answers are checked.")
+    task: TaskSettings = Field(default=KnightsKnaves(), description="Questions and the check of their answers.")
     data: Data = Field(default=Data(), description="Problems per split.")
     data_source: Asset | None = Field(default=None, description="File with the questions of a question_answer task.")
     model: Asset | None = Field(default=None, description="Initial policy; null: a model from `scratch`.")
     reward_model: Asset | None = Field(
         default=None, description="Sequence classifier that rewards responses if reward.model is above 0."
     )
-    scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
-    warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement.")
-    steps: int = Field(default=40, ge=1, description="Number of steps, each a rollout and the updates that follow.")
+    scratch: Scratch = Field(default=Scratch(), description="Size of the initial policy if `model` is null.")
+    warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement learning.")
+    steps: int = Field(default=40, ge=1, description="Number of training steps; each is a rollout followed by updates.")
     sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
     rollout: Rollout = Field(default=Rollout(), description="How the responses of a step are sampled.")
     reward: Reward = Field(default=Reward(), description="Reward of a response.")
@@ -477,8 +477,8 @@ class PolicyConfig(Strict):
     )
     ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
         default="token",
-        description="Importance ratio: of each token (token), or of a response: the geometric mean of the token ratios "
-        "(gspo; gspo_token: with each token's own gradient) or the product of the token ratios.",
+        description="Importance ratio: one per token (token), or one per response, which is the geometric mean (gspo; "
+        "gspo_token keeps each token's own gradient) or the product (product) of the token ratios.",
     )
     surrogate: Surrogate = Field(default=Clip(), description="Loss as a function of ratio and advantage.")
     ema_smoothing: EmaSmoothing | None = Field(default=None, description="Innovation 2.1: smoothed importance ratios.")
@@ -494,15 +494,15 @@ class PolicyConfig(Strict):
     )
     weight_on: Literal["advantage", "ratio", "response_ratio"] = Field(
         default="advantage",
-        description="What the weights of innovations 2.2 and 2.5 multiply: the advantage, the ratio, or "
-        "(response_ratio) the token ratios before a response's mean is taken.",
+        description="What the weights of innovations 2.2 and 2.5 multiply: the advantage, the ratio, or the token "
+        "ratios before they are averaged over the response (response_ratio).",
     )
     dynamic_sampling: DynamicSampling | None = Field(
-        default=None, description="DAPO's sampling until groups have right and wrong responses."
+        default=None, description="DAPO's dynamic sampling, which prefers groups with both right and wrong responses."
     )
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO's soft penalty on long responses.")
     precision: Precision = Field(default=Precision(), description="Precision and activation checkpointing.")
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Ways to save memory in reinforcement.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Memory settings of stage reinforce.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
     evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
 
@@ -517,10 +517,10 @@ class PolicyConfig(Strict):
         return self
 
     def _of_objective(self) -> Iterator[str]:
-        """Yield the settings' conflicts with the advantages, the loss and the token rewards."""
+        """Yield conflicts among the settings of advantages, loss and token rewards."""
         group_size, token_level = self.rollout.group_size, self.reward.level == "token"
         if self.advantage.kind == "gae" and group_size != 1:
-            yield "advantage gae needs rollout.group_size 1; set it to 1"
+            yield "the advantage gae needs rollout.group_size 1; set it to 1"
         if self.advantage.kind != "gae" and group_size < 2:
             yield f"the advantage {self.advantage.kind} needs groups; set rollout.group_size to at least 2"
         if self.ema_smoothing is not None and self.ratio != "token":
@@ -529,7 +529,7 @@ class PolicyConfig(Strict):
             problem = f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay"
             yield f"{problem}; set one of the two"
         if self.kl.per == "response" and self.update.aggregation == "token_mean":
-            problem = "kl.per response needs a mean over responses"
+            problem = "kl.per response needs a loss that is a mean over responses"
             yield f"{problem}; set update.aggregation to sequence_mean, or kl.per to token"
         if token_level and self.advantage.kind == "batch_normalized":
             problem = "reward.level token cannot be combined with the advantage batch_normalized"
@@ -554,21 +554,21 @@ class PolicyConfig(Strict):
             yield f"evaluate.checkpoints {checkpoints} exceeds steps {self.steps}; lower evaluate.checkpoints"
 
     def _unanswered(self) -> Iterator[str]:
-        """Yield the settings that conflict with prompts that have no answers."""
+        """Yield settings that need answers if the task has none."""
         if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
             return
         condition = "with task.answer null there are no"
         if self.reward.rule > 0:
             yield f"{condition} answers to check; set reward.rule to 0 and use a reward model"
         if self.reward_training.enabled:
-            yield f"{condition} rewards by rule to learn; set reward_model instead of reward_training.enabled"
+            yield f"{condition} rule rewards to learn from; set reward_model instead of reward_training.enabled"
         if self.warm_start.steps > 0:
             yield f"{condition} worked responses; set warm_start.steps to 0"
         if self.dynamic_sampling is not None:
             yield f"{condition} right or wrong responses; set dynamic_sampling to null"
 
     def _unmeasured(self) -> Iterator[str]:
-        """Yield the settings that conflict with a warm start that ends at an accuracy."""
+        """Yield settings that conflict with `warm_start.until`."""
         until, steps = self.warm_start.until, self.warm_start.steps
         if until is None:
             return
@@ -580,10 +580,7 @@ class PolicyConfig(Strict):
             yield f"{problem}; lower warm_start.until.problems"
 
     def without_effect(self) -> dict[str, str]:
-        """Return the dotted keys without effect in this configuration, each with the reason.
-
-        A variant may not change them.
-        """
+        """Return {dotted key: reason} for keys without effect in this configuration; a variant may not change them."""
         keys: dict[str, str] = {}
         if self.kl.kl_coef == 0 or not self.kl.adaptive:
             reason = "there is no KL at kl.kl_coef 0" if self.kl.kl_coef == 0 else "kl.adaptive is false"
@@ -612,7 +609,7 @@ class PolicyConfig(Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the keys of token weights without effect: weights of mean 1 if a response has one ratio and advantage.
+        """Return the keys of token weights that cancel out: of mean 1, if a response has one ratio and advantage.
 
         Two kinds of weights together have an effect, because the mean of their product is not 1.
         """

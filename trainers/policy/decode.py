@@ -43,8 +43,8 @@ def read_prompts(
 def cumulative(shares: Tensor) -> Tensor:
     """Return the cumulative sums of rows (R, V), always added in the same order.
 
-    CUDA's order for a single long row changes from call to call; that for several rows does not. torch's deterministic
-    mode warns of both.
+    CUDA adds up a single long row in an order that changes from call to call, but not several rows. torch's
+    deterministic mode warns in both cases.
     """
     mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("default")
@@ -93,11 +93,11 @@ class ModuleDecoder:
         self.layers = [Layer(block) for block in body.layers]
         self.length = mask.shape[1]  # filled columns of the cache
         self.position = last
-        self.keys = [_with_room(layer.keys, room) for layer in cache.layers]
-        self.values = [_with_room(layer.values, room) for layer in cache.layers]
+        self.keys = [functional.pad(layer.keys, (0, 0, 0, room)) for layer in cache.layers]
+        self.values = [functional.pad(layer.values, (0, 0, 0, room)) for layer in cache.layers]
         self.mask = None  # no padding
         if not mask.all():
-            self.mask = _with_room(mask.bool()[:, None, :, None], room, fill=True)[..., 0][:, :, None]
+            self.mask = functional.pad(mask.bool(), (0, room), value=True)[:, None, None]
         self.cos, self.sin = rotations(body, self.keys[0], torch.arange(self.length + room, device=mask.device))
 
     def keep(self, rows: Tensor) -> None:
@@ -126,22 +126,11 @@ class ModuleDecoder:
         layer, rows, end = self.layers[number], len(hidden), self.length + 1
         keys, values = self.keys[number], self.values[number]
         query, keys[:, :, self.length], values[:, :, self.length] = layer.attended(hidden, rotation)
-        output = functional.scaled_dot_product_attention(
-            query[:, :, None],
-            keys[:, :, :end],
-            values[:, :, :end],
-            attn_mask=None if self.mask is None else self.mask[..., :end],
-            scale=layer.scaling,
-            enable_gqa=query.shape[1] != keys.shape[1],
-        )
+        mask = None if self.mask is None else self.mask[..., :end]
+        output = layer.attention(query[:, :, None], keys[:, :, :end], values[:, :, :end], mask)
         return functional.linear(output.reshape(rows, -1), *layer.output)
 
 
 def _is_each(rows: Tensor, token: Tensor) -> bool:
     """Return whether `rows` numbers all rows of `token` in order, so that nothing has to be copied."""
     return len(rows) == len(token) and torch.equal(rows, torch.arange(len(token), device=rows.device))
-
-
-def _with_room(tensor: Tensor, room: int, fill: float = 0) -> Tensor:
-    """Return a tensor (B, key heads, P, D), extended along P by `room` columns of `fill`."""
-    return functional.pad(tensor, (0, 0, 0, room), value=fill)

@@ -14,7 +14,7 @@ def informative_groups(sample: Callable[[], Rollout], *, group_size: int, max_ro
     """Call `sample` at most `max_rounds` times; return as many groups as one call has, informative ones if possible.
 
     A group is informative if its answers are neither all right nor all wrong. If there are too few, other groups of the
-    last round complete the rollout; they have a policy term only if their rewards differ otherwise, as by length.
+    last round complete the rollout; they have a policy term only if their rewards differ in another way.
     Metrics are means over all sampled responses, kept or not, so that variants can be compared; `sampling/rounds` and
     `sampling/kept_groups` state the cost.
     """

@@ -24,8 +24,8 @@ RANKS = join  # several devices: a process for each, which samples for its promp
 def run(stage: Stage) -> None:
     """Measure the policy that the input stage `policy` trained.
 
-    With an input `warm`, the evaluation of the warm start, the policy was trained from that warm start. Then the last
-    steps of the training are measured too, and the rows of the warm start are kept as protocols `warm_...`.
+    The input `warm`, if the stage has it, is the evaluation of the warm start from which the policy was trained. Then
+    the last steps of the training are measured too, and the rows of the warm start are added as protocols `warm_...`.
     """
     config: PolicyConfig = stage.config
     placement = Placement.of(stage.devices, config.precision, stage.ranks)

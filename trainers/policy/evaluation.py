@@ -43,7 +43,7 @@ class Quotes:
     """Collects the rows of `samples.parquet` while the protocols are measured.
 
     prompts: `item`, `prompt` and `reference` of each prompt, in the order of the evaluation. outcome: name of the value
-    that tells good responses from bad ones; it may be absent.
+    that distinguishes good responses from bad ones; it may be absent.
     """
 
     prompts: Sequence[Row]
@@ -69,9 +69,9 @@ class Quotes:
 
 
 def telling(responses: Sequence[int], shares: Sequence[float], outcomes: Sequence[float] | None) -> list[int]:
-    """Return the number of the response with the largest share and, if there is a second response, the number of that.
+    """Return the number of the response with the largest share and, if there are others, the number of one of these.
 
-    The second has the largest share among those with another outcome; if there is none, among all others.
+    It has the largest share among the responses with another outcome; if there are none, among all others.
     """
     first, *others = sorted(responses, key=lambda number: -shares[number])
     different = [number for number in others if outcomes is not None and outcomes[number] != outcomes[first]]

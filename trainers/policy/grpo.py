@@ -14,7 +14,7 @@ group by group; P tokens in the longest prompt, T in the longest response, V in 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal
 
 import torch
@@ -69,8 +69,8 @@ class Generators:
 class Rollout:
     """N sampled responses with rewards (N,) and correctness (N,), 0 or 1, both on the CPU, and their mean metrics.
 
-    correct: 0 if the problem has no answer. token_rewards: (N, T), with the rewards as their sums over tokens; None if
-    only whole responses are rewarded.
+    correct: 0 if the problem has no answer. token_rewards: (N, T), which add up to `rewards` over tokens; None if only
+    whole responses are rewarded.
     """
 
     sequences: Sequences
@@ -250,8 +250,8 @@ def by_function(
     rewards = [] if returned is None else list(returned)
     if len(rewards) != len(problems):
         raise ValueError(
-            f"reward.function returned {len(rewards)} rewards for {len(problems)} responses; return one reward per "
-            "response"
+            f"reward.function returned a list of length {len(rewards)}, but the rollout has {len(problems)} responses; "
+            "return one reward per response"
         )
     for number, reward in enumerate(rewards, 1):
         try:
@@ -259,7 +259,7 @@ def by_function(
         except (TypeError, ValueError):
             problem = f"reward.function returned {reward!r} for response {number} of {len(rewards)}"
             raise ValueError(
-                f"{problem}; return a number for each response, 0.0 if the reward does not apply"
+                f"{problem}; return a number for each response, such as 0.0 if the reward does not apply"
             ) from None
     return torch.tensor(rewards, dtype=torch.float32)
 
@@ -288,21 +288,14 @@ class Objective:
     aggregation: Aggregation = "sequence_mean"  # how the losses of tokens are averaged
 
     def __call__(
-        self,
-        logps: Tensor,
-        old_logps: Tensor,
-        advantages: Tensor,
-        completion_mask: Tensor,
-        *,
-        denominator: float | None = None,
+        self, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, *, denominator: float | None = None
     ) -> tuple[Tensor, Diagnostics]:
         """Return the loss to minimise (a scalar with gradient) and diagnostics, which can be joined over micro-batches.
 
         logps, old_logps: (N, T), under the current policy and, without gradient, before the update. advantages: (N,) or
-        (N, T). denominator: that of the whole minibatch if this batch is a part of one; see `aggregate`.
+        (N, T). denominator: the whole minibatch's if this batch is a part of one; see `aggregate`.
         docs/studies/metrics/policy.md defines the diagnostics.
         """
-        mask = completion_mask
         diagnostics: Diagnostics = {}
         advantages = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
 
@@ -344,16 +337,12 @@ class Objective:
 
 @dataclass(frozen=True)
 class Batch:
-    """N responses with advantages (N,) or (N, T), and with old and reference log-probabilities (N, T).
-
-    needed: (N,), false for responses without a term in the loss, which have no backward pass; None: all are needed.
-    """
+    """N responses with advantages (N,) or (N, T), and with old and reference log-probabilities (N, T)."""
 
     sequences: Sequences
     advantages: Tensor
     old_per_token_logps: Tensor
     ref_per_token_logps: Tensor | None
-    needed: Tensor | None = None
 
     def select(self, rows: Tensor) -> "Batch":
         """Return the rows with these numbers, without columns that are padding in all of them."""
@@ -366,7 +355,6 @@ class Batch:
             self.advantages[rows, :width] if per_token else self.advantages[rows],
             self.old_per_token_logps[rows, :width],
             None if self.ref_per_token_logps is None else self.ref_per_token_logps[rows, :width],
-            None if self.needed is None else self.needed[rows],
         )
 
 
@@ -391,21 +379,13 @@ class Actor:
     kl_per_response: bool = False
 
     def batch(self, sequences: Sequences, advantages: Tensor) -> Batch:
-        """Return all responses with their advantages, (N,) or (N, T), and old and reference log-probabilities.
-
-        A response without advantage has no policy term. Its KL and its entropy still count (GSPO notes), so it is left
-        out of the backward pass only if the loss has neither of them.
-        """
-        needed = None  # all
-        if self.reference is None and self.update.entropy_coef == 0:
-            needed = with_advantage(advantages).to(sequences.completion_mask.device)
-
+        """Return all responses with their advantages, (N,) or (N, T), and old and reference log-probabilities."""
         # The sampler's log-probabilities are the old ones, unless the settings ask to recompute them.
         old_logps = sequences.logps
         if self.recompute_logps or old_logps is None:
             old_logps = self.logps(sequences)
         ref_logps = None if self.reference is None else self.logps(sequences, self.reference)
-        return Batch(sequences, advantages.to(self.placement.device), old_logps, ref_logps, needed)
+        return Batch(sequences, advantages.to(self.placement.device), old_logps, ref_logps)
 
     def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
         """Return the log-probabilities (N, T) of the responses under `model`, or under the policy for None."""
@@ -419,16 +399,18 @@ class Actor:
         The loss of a micro-batch is divided by the number of tokens or responses in the whole minibatch, including
         responses that are not needed, so that neither accumulation nor leaving those out changes the gradient.
         """
+        # A response without advantage has no policy term, but its KL and its entropy still count (GSPO notes).
+        has_other_terms = batch.ref_per_token_logps is not None or self.update.entropy_coef != 0
+        is_needed = with_advantage(batch.advantages).cpu() | has_other_terms
+
         step_metrics = StepMetrics()
         with self.learner.training():
             for minibatch in minibatches(len(batch.sequences), self.update, generator):
                 denominator = loss_denominator(batch.sequences.completion_mask[minibatch], self.update.aggregation)
 
                 # Responses without a gradient are measured but have no backward pass.
-                learnt, measured = minibatch, minibatch[:0]
-                if batch.needed is not None:
-                    needed = batch.needed.cpu()[minibatch]
-                    learnt, measured = minibatch[needed], minibatch[~needed]
+                needed = is_needed[minibatch]
+                learnt, measured = minibatch[needed], minibatch[~needed]
 
                 def backward(rows: Tensor, denominator: float = denominator) -> Diagnostics:
                     losses, diagnostics = self.losses(batch.select(rows), denominator, kl_coef)
@@ -452,6 +434,7 @@ class Actor:
     def losses(self, batch: Batch, denominator: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
         """Return the terms of the loss of a micro-batch, divided by its minibatch's `denominator`, and diagnostics."""
         mask, update = batch.sequences.completion_mask, self.update
+        average = partial(aggregate, mask=mask, aggregation=update.aggregation, denominator=denominator)
 
         # All terms share one forward pass.
         with self.placement.autocast():
@@ -463,8 +446,7 @@ class Actor:
         policy_loss, diagnostics = self.objective(
             logps, batch.old_per_token_logps, batch.advantages, mask, denominator=denominator
         )
-        entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, denominator=denominator)
-        losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
+        losses = {"policy/loss": policy_loss, "policy/entropy_loss": -update.entropy_coef * average(entropy)}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)
 
         # The KL to the reference keeps the policy close to the model that it started from.
@@ -475,9 +457,7 @@ class Actor:
                 response_kl = (divergence * mask).sum(1)  # (N,)
                 diagnostics["kl/response"] = Mean.of(response_kl)
                 divergence = response_kl[:, None].expand_as(divergence)
-            losses["policy/kl_loss"] = kl_coef * aggregate(
-                divergence, mask, update.aggregation, denominator=denominator
-            )
+            losses["policy/kl_loss"] = kl_coef * average(divergence)
         return losses, diagnostics
 
 
@@ -499,26 +479,25 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32
     In nats, before the update; over all responses if the old log-probabilities are recomputed, else over `COMPARED`.
     """
     compared, logps = batch.sequences, batch.old_per_token_logps
-    assert compared.logps is not None  # as the responses were sampled
     if not actor.recompute_logps:
         count = min(COMPARED, len(compared))
         compared = compared.select(torch.arange(count) * len(compared) // count)
         logps = actor.logps(compared)
-    assert compared.logps is not None
+    assert compared.logps is not None  # the responses were sampled
     gap = masked_mean((logps - compared.logps).abs(), compared.completion_mask)
     return {"rollout/logp_gap": gap.item(), "rollout/logp_gap_limit": LIMITS[sampled_in]}
 
 
 def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
-    """Return `count` random numbers below `problems`; their numbers of occurrences differ by at most 1."""
+    """Return `count` random problem numbers below `problems`; no number occurs twice before all have occurred."""
     rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
     return torch.cat(rounds)[:count].tolist()
 
 
 def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:
-    """Return the numbers at `start` to `start + count - 1` in repeated passes over `problems`.
+    """Return the problem numbers at positions `start` to `start + count - 1` of repeated passes over all `problems`.
 
-    Each pass has a random order.
+    Each pass has its own random order, which depends on `seed`.
     """
     first, last = start // problems, (start + count - 1) // problems
     orders = [

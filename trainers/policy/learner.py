@@ -53,11 +53,8 @@ def token_entropy(logits: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def batched_logps(
-    model: nn.Module, sequences: Sequences, temperature: float, micro_batch: MicroBatch | int | None
-) -> Tensor:
+def batched_logps(model: nn.Module, sequences: Sequences, temperature: float, micro_batch: MicroBatch) -> Tensor:
     """Return the log-probabilities (N, T) of the responses' tokens without gradient, computed in micro-batches."""
-    micro_batch = micro_batch if isinstance(micro_batch, MicroBatch) else MicroBatch(micro_batch)
     width = sequences.completion_mask.shape[1]
 
     def logps(rows: Tensor) -> Tensor:
@@ -96,10 +93,7 @@ class Learner:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Put the model into training mode for the `with` block, as activation checkpointing requires.
-
-        Dropout is always 0.
-        """
+        """Put the model into training mode for the `with` block, as activation checkpointing requires."""
         self.model.train()
         try:
             yield

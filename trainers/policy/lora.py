@@ -61,7 +61,7 @@ def adapt(model: PreTrainedModel, settings: Lora, precision: Precision, *, seed:
 
 
 def _targets(model: PreTrainedModel, names: tuple[str, ...] | None) -> list[str]:
-    """Return the full names of the blocks' linear layers whose last part is in `names`. None stands for all."""
+    """Return the full names of the blocks' linear layers whose last part is in `names`; None: of all of them."""
     kinds = set(model._no_split_modules or ())
     linear = [
         f"{block}.{name}"

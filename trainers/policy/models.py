@@ -41,10 +41,7 @@ class Placement:
 
     @property
     def before_sharding(self) -> torch.device:
-        """Return the device on which a model is loaded.
-
-        With several ranks it is the CPU, from which each moves its part.
-        """
+        """Return the device on which a model is loaded: with several ranks, the CPU, until the model is sharded."""
         return self.device if self.ranks.size == 1 else torch.device("cpu")
 
     def shard(self, model: Any) -> Any:
@@ -137,7 +134,7 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
 
 
 def without_dropout(model: Model) -> Model:
-    """Set all dropout layers of a model to 0, because dropout makes importance ratios random; return the model."""
+    """Return the model with all dropout set to 0, in place, because dropout makes importance ratios random."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -145,7 +142,7 @@ def without_dropout(model: Model) -> Model:
 
 
 def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
-    """Raise ValueError if a token id of the policy in `policy` is another token for the model in `folder`."""
+    """Raise ValueError if the tokenizer in `folder` gives a token of the tokenizer in `policy` another id, or none."""
     vocabulary, policy_vocabulary = (load_tokenizer(each, generates=False).get_vocab() for each in (folder, policy))
     for token, number in policy_vocabulary.items():
         if vocabulary.get(token) != number:

@@ -52,13 +52,10 @@ class Layer:
         attention, mlp = block.self_attn, block.mlp
         self.head_dim, self.scaling, self.activation = attention.head_dim, attention.scaling, mlp.act_fn
         self.before_attention, self.before_mlp = norm(block.input_layernorm), norm(block.post_attention_layernorm)
-        self.query, self.key, self.value, self.output = (
-            (each.weight, each.bias)
-            for each in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-        )
-        self.gate, self.up, self.down = (
-            (each.weight, each.bias) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        )
+        linear = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+        linear += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+        weights = [(each.weight, each.bias) for each in linear]
+        self.query, self.key, self.value, self.output, self.gate, self.up, self.down = weights
 
     def attended(self, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (R, heads, D), keys and values (R, key heads, D) of tokens (R, H), with rotary positions.
@@ -72,6 +69,13 @@ class Layer:
         value = functional.linear(hidden, *self.value).view(len(hidden), -1, self.head_dim)
         query, key = both.split([both.shape[1] - value.shape[1], value.shape[1]], 1)
         return query, key, value
+
+    def attention(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output (R, heads, Q, D) of queries (R, heads, Q, D) that attend to keys (R, key heads, K, D)."""
+        grouped = query.shape[1] != keys.shape[1]
+        return functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=mask, scale=self.scaling, enable_gqa=grouped
+        )
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """Return the MLP's output for tokens (R, H), including the norm before the MLP."""
@@ -208,14 +212,7 @@ def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], pa
     def attend(query_slots: Tensor, key_slots: Tensor, mask: Tensor) -> Tensor:
         """Return the output (tokens, H) of queries (rows, Q) that attend to keys (rows, K), both given by slots."""
         key_rows, value_rows = _rows(keys, key_slots).split(value.shape[1], 1)
-        output = functional.scaled_dot_product_attention(
-            _rows(query, query_slots),
-            key_rows,
-            value_rows,
-            attn_mask=mask,
-            scale=layer.scaling,
-            enable_gqa=query.shape[1] != value.shape[1],
-        )
+        output = layer.attention(_rows(query, query_slots), key_rows, value_rows, mask)
         return output.transpose(1, 2).reshape(-1, query.shape[1] * layer.head_dim)
 
     outputs = [attend(packing.queries, packing.prompts, packing.prompt_mask)]

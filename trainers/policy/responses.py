@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.batch import Sequences, concatenate
@@ -27,7 +27,7 @@ Responds = Callable[..., Responses]  # as `Responder` does
 
 @dataclass(frozen=True)
 class Responder:
-    """Samples with the current weights of `model`, which several ranks gather at each call."""
+    """Samples responses with the current weights of `model`, which several ranks gather at each call."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -48,25 +48,8 @@ class Responder:
         prompts: token ids. limit: longest response, in tokens. generator: None takes the most likely tokens.
         micro_batch: number of responses sampled at once, which is reduced if the device runs out of memory.
         """
-        uniforms = None
-        if generator is not None:
-            uniforms = torch.rand(len(prompts), group_size, limit, generator=generator, dtype=torch.float64)
-
-        def draw(model: PreTrainedModel, ids: Tensor, mask: Tensor, rows: slice, batch_size: int) -> Sequences:
-            return sample_all(
-                model,
-                ids,
-                mask,
-                batch_size=batch_size,
-                group_size=group_size,
-                uniforms=None if uniforms is None else uniforms[rows].flatten(0, 1),
-                max_new_tokens=limit,
-                eos=self.tokenizer.eos_token_id,
-                pad=pad_token(self.tokenizer),
-                temperature=temperature,
-            )
-
-        parts = self._on_ranks(prompts, group_size, limit, micro_batch or MicroBatch(), draw)
+        draw = partial(sample_all, group_size=group_size, max_new_tokens=limit, temperature=temperature)
+        parts = self._on_ranks(prompts, draw, micro_batch or MicroBatch(), generator, responses=group_size, limit=limit)
         sequences = concatenate([part for _, part in parts], pad_token(self.tokenizer))
         return sequences, decode(self.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
@@ -85,36 +68,25 @@ class Responder:
         For evaluation, as they have less noise than independent samples (`trainers.policy.systematic_sampling`). The
         other arguments are those of `__call__`.
         """
-        uniforms = torch.rand(len(prompts), samples, limit, generator=generator, dtype=torch.float64)
-
-        def draw(model: PreTrainedModel, ids: Tensor, mask: Tensor, rows: slice, batch_size: int) -> Distinct:
-            return sample_evenly(
-                model,
-                ids,
-                mask,
-                uniforms=uniforms[rows],
-                eos=self.tokenizer.eos_token_id,
-                pad=pad_token(self.tokenizer),
-                temperature=temperature,
-                batch_size=batch_size,
-            )
-
-        parts = self._on_ranks(prompts, samples, limit, micro_batch, draw)
+        draw = partial(sample_evenly, temperature=temperature)
+        parts = self._on_ranks(prompts, draw, micro_batch, generator, responses=samples, limit=limit)
         distinct = Distinct.join(parts, pad_token(self.tokenizer))
         return distinct, decode(self.tokenizer, distinct.sequences.completion_ids, distinct.sequences.completion_mask)
 
     def _on_ranks(
         self,
         prompts: Sequence[Sequence[int]],
+        draw: Callable[..., T],
+        micro_batch: MicroBatch,
+        generator: torch.Generator | None,
+        *,
         responses: int,
         limit: int,
-        micro_batch: MicroBatch,
-        draw: Callable[[PreTrainedModel, Tensor, Tensor, slice, int], T],
     ) -> list[tuple[int, T]]:
         """Return, for each rank that has prompts, the number of the first prompt and the result of `draw`.
 
-        draw: takes a model, ids and mask (B, P) of this rank's prompts, their row numbers, and how many responses to
-        sample at once. responses: number per prompt. Raises ValueError if the model has too few positions.
+        draw: `sample_all` or `sample_evenly`. responses: number per prompt. Raises ValueError if the model has too few
+        positions.
         """
         longest = max(map(len, prompts))
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
@@ -124,14 +96,19 @@ class Responder:
                 f"positions, but the model has {positions}; allow shorter responses, leave out long prompts, "
                 "or use another model"
             )
-        placement = self.placement
+        numbers = None
+        if generator is not None:  # of all prompts, whichever rank samples them
+            numbers = torch.rand(len(prompts), responses, limit, generator=generator, dtype=torch.float64)
+        placement, padding = self.placement, pad_token(self.tokenizer)
         ranks, rows = placement.ranks, placement.ranks.share(len(prompts))
         with ranks.full_weights(self.model, autocast=placement.precision.compute == "bfloat16") as model:
 
             def attempt(batch_size: int) -> T:
-                ids, mask = pad(prompts[rows], pad_token(self.tokenizer), left=True)
+                ids, mask = (each.to(placement.device) for each in pad(prompts[rows], padding, left=True))
+                uniforms = None if numbers is None else numbers[rows]
+                ends = {"eos": self.tokenizer.eos_token_id, "pad": padding}
                 with placement.autocast():
-                    return draw(model, ids.to(placement.device), mask.to(placement.device), rows, batch_size)
+                    return draw(model, ids, mask, uniforms=uniforms, batch_size=batch_size, **ends)
 
             count = len(prompts[rows])
             drawn = micro_batch.retry(count * responses, attempt) if count else None

@@ -39,7 +39,7 @@ def run(stage: Stage) -> None:
     config: PolicyConfig = stage.config
     settings, placement = config.reward_training, Placement.of(stage.devices, config.precision, stage.ranks)
     if not settings.enabled:
-        stage.log.info("reward_training.enabled is false, so nothing is trained")
+        stage.log.info("reward_training.enabled is false, so no reward model is trained")
         return
     folder, seed = policy_folder(stage, "warm_start"), run_seed(stage.seed)
     texts, targets, correct = _scored_by_rule(stage, folder, placement, seed)

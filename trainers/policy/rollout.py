@@ -87,10 +87,11 @@ def sample_all(
     uniforms: Tensor | None = None,
     **settings: float,
 ) -> Sequences:
-    """Return the responses of `sample`.
+    """Return the responses of `sample`, of which at most `batch_size` are sampled at once, in whole groups if possible.
 
-    At most `batch_size` of them are sampled at once, in whole groups if possible.
+    uniforms: (B, group_size, max_new_tokens). batch_size: None samples all at once.
     """
+    uniforms = None if uniforms is None else uniforms.flatten(0, 1)
     if batch_size is not None and batch_size < group_size:  # then a prompt is read once per response
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         group_size = 1

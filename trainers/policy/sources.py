@@ -28,7 +28,7 @@ def asset_files(stage: Stage, name: str) -> Path | None:
 
 
 def policy_folder(stage: Stage, name: str) -> Path:
-    """Return the folder of the policy that the input stage `name` trained, or else of the model asset."""
+    """Return the folder of the policy of the input stage `name`: the one that it trained, or else the asset `model`."""
     earlier = stage.inputs[name]
     if not (earlier / UNTRAINED).exists():
         return earlier / POLICY

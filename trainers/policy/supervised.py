@@ -43,7 +43,7 @@ class Examples:
     def cut(self, limit: int, *, end_token: bool = True) -> "Examples":
         """Return the examples with responses cut to `limit` tokens, without end tokens if `end_token` is false.
 
-        A student's responses have the same limit, so a critic cannot tell them from these by length alone.
+        A student's responses have the same limit, so a critic cannot distinguish the two by length alone.
         """
         ends = None if end_token else -1
         return replace(self, responses=[response[:ends][:limit] for response in self.responses])

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from trainers.tasks.interface import Problem
@@ -71,10 +73,6 @@ def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def pad(rows: Sequence[Sequence[int]], value: int, *, left: bool) -> tuple[Tensor, Tensor]:
     """Return (ids, mask), both int64 (rows, longest row), padded with `value` on the left or on the right."""
-    lengths = torch.tensor([len(row) for row in rows])[:, None]
-    width = int(lengths.max())
-    fills = [[value] * (width - len(row)) for row in rows]
-    padded = [[*fill, *row] if left else [*row, *fill] for row, fill in zip(rows, fills, strict=True)]
-    columns = torch.arange(width)
-    mask = columns >= width - lengths if left else columns < lengths
-    return torch.tensor(padded, dtype=torch.long), mask.long()
+    padded = partial(pad_sequence, batch_first=True, padding_side="left" if left else "right")
+    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return padded(ids, padding_value=value), padded([torch.ones_like(row) for row in ids])

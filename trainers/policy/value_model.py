@@ -78,8 +78,8 @@ class ValueModel(nn.Module):
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
             raise ValueError(
-                f"{folder}: the reward model has {model.config.num_labels} outputs, and its `score` is "
-                f"{type(score).__name__}; use a model with one output and a linear `score`"
+                f"{folder}: the reward model has num_labels {model.config.num_labels}, and its layer `score` has the "
+                f"type {type(score).__name__}; use a model with num_labels 1 and a linear layer `score`"
             )
         made = cls(model.base_model, placement, sees_token=True)
         with torch.no_grad():
@@ -89,10 +89,7 @@ class ValueModel(nn.Module):
         return made
 
     def with_adapters(self, memory_settings: Memory, seed: int | None) -> Self:
-        """Add adapters to the body if `memory_settings` asks for them; the head stays fully trainable.
-
-        Return the value model.
-        """
+        """Return the model with adapters in the body if `memory_settings` asks for them; the head stays trainable."""
         if memory_settings.lora is not None:
             self.placement.adapters.adapt(self.body, memory_settings.lora, self.placement.precision, seed=seed or 0)
         return self
@@ -129,7 +126,7 @@ class ValueModel(nn.Module):
 class TokenRewardModel:
     """Reward model for tokens: a sequence classifier whose head is applied at every token.
 
-    It must have the policy's tokenizer, else it raises ValueError. If it has a chat template, it reads chats in that
+    Raises ValueError if its tokenizer differs from the policy's. If it has a chat template, it reads chats in that
     template instead of the policy's prompts. Several ranks share its weights, and each scores a part of the responses.
     """
 

@@ -153,11 +153,11 @@ class VllmEngine:
         longest = max(map(len, prompts))
         if longest + limit > self.longest:
             raise ValueError(
-                f"a prompt of {longest} tokens and a response of {limit} exceed the {self.longest} tokens "
+                f"a prompt of {longest} tokens and a response of up to {limit} exceed the {self.longest} tokens "
                 "for which vLLM was started; raise rollout.vllm.longest, or use a model for longer sequences"
             )
         if generator is None and temperature != 1:
-            raise ValueError(f"greedy vLLM gives log-probabilities only at temperature 1, not {temperature:g}; use 1")
+            raise ValueError(f"greedy sampling with vLLM needs temperature 1, not {temperature:g}; use temperature 1")
         if generator is not None and temperature < COLDEST:
             raise ValueError(f"vLLM cannot sample at temperature {temperature:g}; use at least {COLDEST:g}")
 
@@ -212,7 +212,7 @@ class VllmEngine:
             torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by a function that does nothing
 
     def _uncompiled(self) -> AbstractContextManager[Any]:
-        """Disable compilation on a CPU, where compiling takes longer than sampling and needs a C++ compiler."""
+        """Return a context without compilation on a CPU, where compiling takes long and needs a C++ compiler."""
         return torch.compiler.set_stance("force_eager") if self.on_cpu else nullcontext()
 
 

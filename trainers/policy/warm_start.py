@@ -65,7 +65,8 @@ def train(
     """Train the model on the demonstrations of problems drawn with replacement, up to the settings' steps or goal."""
     missing = sum(problem.demonstration is None for problem in problems)
     if missing:
-        raise ValueError(f"warm.jsonl: {missing} problems lack a demonstration; set warm_start.steps to 0")
+        counted = f"{missing} of {len(problems)} problems have no demonstration"
+        raise ValueError(f"warm.jsonl: {counted}; set warm_start.steps to 0")
     generator = torch.Generator().manual_seed(bucket(f"warm start {run_seed(stage.seed)}", 2**62))
 
     def rows(_: int) -> list[int]:
@@ -98,8 +99,8 @@ def train(
 class Goal:
     """Accuracy at which a warm start ends, like the target quality of MLPerf Training (arXiv 1910.01500).
 
-    It is measured on problems of the later reinforcement, because the policy may have memorised those of the warm start
-    and the others are for results. limit: longest response in tokens, that of the longest worked response.
+    The accuracy is measured on problems of the split train: the policy may have memorised those of the split warm, and
+    the splits dev and test are for results. limit: length of the longest worked response, in tokens.
     """
 
     stage: Stage
@@ -113,10 +114,7 @@ class Goal:
     micro_batch: MicroBatch
 
     def reached(self, done: int) -> bool:
-        """Measure the accuracy every `settings.every` steps and after the last.
-
-        Return whether the accuracy suffices.
-        """
+        """Measure the accuracy every `settings.every` steps and after the last; return whether it suffices."""
         if done % self.settings.every and done < self.steps:
             return False
         accuracy = self._accuracy()
@@ -127,7 +125,7 @@ class Goal:
             self.stage.log_metrics(done, {"warm_start/steps": done, "warm_start/short": short})
             outcome = "reaches" if reached else "misses"
             self.stage.log.info(
-                "the accuracy after %d steps is %.3f, which %s the goal %.3f",
+                "the accuracy after %d steps is %.3f, which %s warm_start.until.accuracy %.3f",
                 done,
                 accuracy,
                 outcome,

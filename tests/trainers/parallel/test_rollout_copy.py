@@ -59,7 +59,7 @@ def test_it_gives_the_numbers_of_the_whole_model_bit_for_bit(model):
     assert torch.equal(found.logps, expected.logps)
     assert len(expected.completion_ids.unique()) > 20  # it is not a model that always says the same
     with autocast():
-        both = [batched_logps(each, expected, 1.0, 5) for each in (model, made)]
+        both = [batched_logps(each, expected, 1.0, MicroBatch(5)) for each in (model, made)]
         spread = [
             sample_evenly(each, *pad(PROMPTS, PAD, left=True), uniforms=uniforms(32, 6).view(4, 8, 6), eos=EOS, pad=PAD)
             for each in (model, made)
@@ -67,7 +67,7 @@ def test_it_gives_the_numbers_of_the_whole_model_bit_for_bit(model):
     assert torch.equal(*both)
     assert torch.equal(spread[0].sequences.completion_ids, spread[1].sequences.completion_ids)
     with autocast(keep=True):  # as a single device computes it
-        assert torch.equal(batched_logps(model, expected, 1.0, 5), both[0])
+        assert torch.equal(batched_logps(model, expected, 1.0, MicroBatch(5)), both[0])
 
 
 def test_a_tied_output_matrix_follows_the_embedding(model):

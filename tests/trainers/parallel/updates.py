@@ -92,7 +92,7 @@ def policy(ranks, make, *, checkpointing=False, adapters=None, compute="float32"
     reference = None if adapters else frozen_copy(model, placement)
     reference = reference.double() if reference is not None and compute == "float32" else reference
     with torch.no_grad():
-        old = batched_logps(model, sequences, 1.0, None)
+        old = batched_logps(model, sequences, 1.0, MicroBatch())
     if checkpointing:
         checkpoint_activations(model)
     if adapters:

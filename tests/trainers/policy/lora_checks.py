@@ -39,6 +39,7 @@ from trainers.policy.models import (
 from trainers.policy.plain import is_plain, packs
 from trainers.policy.rollout import sample
 from trainers.policy.value_model import ValueModel
+from trainers.running.micro_batch import MicroBatch
 
 SETTINGS = Lora(rank=4, alpha=6.0)
 
@@ -139,7 +140,7 @@ def test_the_reference_is_the_model_without_adapters_and_has_no_weights_of_its_o
         second.data.fill_(0.1)
     frozen = load_policy(tmp_path, torch.device("cpu"), precision)  # what the reference of a whole training is
     with placement.autocast():
-        one, other, policy = (batched_logps(each, sequences, 1.0, None) for each in (reference, frozen, model))
+        one, other, policy = (batched_logps(each, sequences, 1.0, MicroBatch()) for each in (reference, frozen, model))
     torch.testing.assert_close(one, other, rtol=0, atol=0 if compute == "bfloat16" else 1e-5)  # float32 packs
     assert (policy - one).abs().max() > 0.1
     assert {parameter.dtype for name, parameter in model.named_parameters() if "lora_" not in name} == {

@@ -13,6 +13,7 @@ from trainers.policy.learner import batched_logps, per_token_logps, response_log
 from trainers.policy.plain import is_plain
 from trainers.policy.rollout import sample, sample_all
 from trainers.policy.systematic_sampling import sample_evenly
+from trainers.running.micro_batch import MicroBatch
 
 ENDS = {"eos": EOS, "pad": PAD}
 PARTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -61,7 +62,7 @@ def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
     with torch.no_grad():
         logps, entropy = per_token_logps(model, found, temperature=0.8)
     torch.testing.assert_close(logps.float(), found.logps, rtol=0, atol=1e-5)
-    torch.testing.assert_close(batched_logps(model, found, 0.8, 3), logps, rtol=0, atol=1e-6)
+    torch.testing.assert_close(batched_logps(model, found, 0.8, MicroBatch(3)), logps, rtol=0, atol=1e-6)
     probabilities = (response_logits(model, found) / 0.8).softmax(-1)
     by_hand = -(probabilities * probabilities.log()).sum(-1) * found.completion_mask
     torch.testing.assert_close(entropy, by_hand, rtol=0, atol=1e-5)
@@ -69,7 +70,7 @@ def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
 
 @pytest.mark.parametrize("batch_size", [8, 3])  # two groups, and less than one
 def test_sampling_in_parts_changes_nothing(model, prompts, batch_size):
-    settings = {"group_size": 4, "max_new_tokens": 10, **ENDS, "uniforms": uniforms(16, 10)}
+    settings = {"group_size": 4, "max_new_tokens": 10, **ENDS, "uniforms": uniforms(16, 10).view(4, 4, 10)}
     whole = sample_all(model, *prompts, batch_size=None, **settings)
     parts = sample_all(model, *prompts, batch_size=batch_size, **settings)
     for name in PARTS:

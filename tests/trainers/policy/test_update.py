@@ -1,7 +1,6 @@
 """Updates: dropped responses, micro-batches, less memory, what is reported of them; frozen copies."""
 
 import math
-from dataclasses import replace
 from functools import partialmethod
 from itertools import pairwise
 from types import SimpleNamespace
@@ -36,8 +35,10 @@ def updated(tokenizer, prompts, advantages, *, update, kl_coef, drop=True):
     metrics = []
     for _ in range(3):
         batch = learning.batch(sequences, advantages)
-        batch = batch if drop else replace(batch, needed=None)
-        metrics.append(learning.learn(batch, kl_coef=kl_coef, generator=generator))
+        with pytest.MonkeyPatch.context() as patched:
+            if not drop:
+                patched.setattr(grpo, "with_advantage", lambda values: torch.ones(len(values), dtype=torch.bool))
+            metrics.append(learning.learn(batch, kl_coef=kl_coef, generator=generator))
     return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics
 
 
@@ -87,14 +88,23 @@ def test_where_all_groups_tie_the_kl_still_pulls_the_policy_to_its_reference(tok
     assert all(later < 0.95 * earlier for earlier, later in pairwise(divergences))
 
 
-def test_what_adds_nothing_to_the_loss_has_no_backward_pass(tokenizer, model, prompts):
+def test_what_adds_nothing_to_the_loss_has_no_backward_pass(model, prompts, monkeypatch):
     """A KL or an entropy bonus needs every response."""
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
-    advantages = torch.tensor(SOME)
-    alone = actor(model, Update(), lr=0.0).batch(sequences, advantages)
-    assert alone.needed.nonzero()[:, 0].tolist() == [4, 5, 6]
-    for reference, update in ((model, Update()), (None, Update(entropy_coef=0.01))):
-        assert actor(model, update, lr=0.0, reference=reference).batch(sequences, advantages).needed is None
+    learnt, step = [], Learner.step
+    monkeypatch.setattr(
+        Learner, "step", lambda self, rows, backward: learnt.extend(rows.tolist()) or step(self, rows, backward)
+    )
+    once = {"minibatches": 1, "epochs": 1}
+    for reference, update, expected in (
+        (None, Update(**once), [4, 5, 6]),
+        (model, Update(**once), list(range(16))),
+        (None, Update(**once, entropy_coef=0.01), list(range(16))),
+    ):
+        learnt.clear()
+        learning = actor(model.requires_grad_(True), update, lr=0.0, reference=reference)
+        learning.learn(learning.batch(sequences, torch.tensor(SOME)), kl_coef=0.1, generator=torch.Generator())
+        assert sorted(learnt) == expected
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
