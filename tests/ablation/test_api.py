@@ -247,7 +247,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda a: ablation.judge(a, a[:2]), "differs from the shape of the parent"),
+        (lambda a: ablation.judge(a, a[:2]), "differs from parent.shape"),
         (lambda a: ablation.judge(a, a, ["x"]), "has length 1, but the number of items is 4"),
         (lambda a: ablation.judge(a, a, margin=-1), "is not a valid margin"),
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
