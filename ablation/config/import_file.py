@@ -26,8 +26,8 @@ class RunRules(Strict):
 
     seed: Text | None = Field(
         default=None,
-        description="Where to find the seed: a dotted key of the configuration; name:REGEX, a regular expression for "
-        "the run's name, whose group is the seed; or number, to number a variant's runs by start time.",
+        description="Where to find the seed: a dotted key of the configuration; name:REGEX, a regular expression "
+        "whose group finds the seed in the run's name; or number, to number a variant's runs by start time.",
     )
     variant: Text | None = Field(
         default=None,

@@ -125,8 +125,8 @@ class Reading(Strict):
     )
     scale: Text | None = Field(
         default=None,
-        description="The only scale at which these numbers are compared, for numbers that depend on lengths or "
-        "constants of the source's data; null: every scale.",
+        description="The only scale at which these numbers are compared, if they depend on lengths or constants "
+        "of the source's data; null: every scale.",
     )
     text: Text = Field(description="The source's own words.")
 
@@ -154,7 +154,7 @@ class PublishedFile(Strict):
     metric: Text | None = Field(default=None, description="The metric that the columns hold.")
     target: Printed | None = Field(
         default=None,
-        description="The number from which the columns hold the distances of rates; null: the columns hold the rates.",
+        description="The columns hold distances of rates from this number; null: the columns hold the rates themselves.",
     )
     model: Text | None = Field(default=None, description="The model that the source evaluates; null: not stated.")
     items: dict[str, Count] = Field(default={}, description="For each column, its number of evaluation items.")

@@ -597,7 +597,7 @@ class StudyFile(StudyDefinition):
         "code}.",
     )
     base: dict[str, Any] = Field(
-        default={}, description="The values of every root variant, which replace the model's defaults."
+        default={}, description="Values for every root variant, in place of the config model's defaults."
     )
     factors: dict[str, list[Text]] = Field(
         default={}, description="Named groups of keys; each group counts as one factor."

@@ -265,7 +265,7 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
 def _derived(
     records: Sequence[Record], written: ImportFile, request: Request, outcome: Outcome
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return the variants and placed runs; if seeds are missing and nothing is written, number the runs and note it."""
+    """Return the variants and each run's (variant, seed); number runs without seeds if nothing is to be written."""
     try:
         return derive(records, written, request.where)
     except ConfigError as error:
