@@ -154,7 +154,7 @@ class PublishedFile(Strict):
     metric: Text | None = Field(default=None, description="The metric that the columns hold.")
     target: Printed | None = Field(
         default=None,
-        description="The columns hold distances of rates from this number; null: the columns hold the rates themselves.",
+        description="The columns hold distances of rates from this number; null: the columns hold rates themselves.",
     )
     model: Text | None = Field(default=None, description="The model that the source evaluates; null: not stated.")
     items: dict[str, Count] = Field(default={}, description="For each column, its number of evaluation items.")
