@@ -21,22 +21,21 @@ def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type
 
     Every key also accepts null. A key whose default is a whole number accepts whole numbers, a float all numbers, null
     any value. A map accepts only its own keys, but an empty map accepts any keys. A list of scalars of one type accepts
-    items of this type, and any other list all items.
+    items of this type, and any other list any items.
 
     Args:
         base: the values of every root variant.
         file: the study file, for errors.
-        assets: dotted keys that inputs name as assets, with their model.
+        assets: the models of the assets that inputs name, by dotted key.
 
-    Raises ConfigError if a key is not valid, or if an asset is missing in `base`.
+    Raises ConfigError if a key is not valid, or if an asset is missing from `base`.
     """
     model = _model("Base", base, "", file, assets)
     for key in assets:
         if key not in dotted.model_keys(model):
             problem = "is an asset in `inputs`, but `base` does not define it"
-            raise ConfigError(
-                file, f"base.{key}", None, problem, "add the asset to `base` as {kind: ..., sources: [...]} or null"
-            )
+            remedy = "add the asset to `base` as {kind: ..., sources: [...]} or null"
+            raise ConfigError(file, f"base.{key}", None, problem, remedy)
     return model
 
 

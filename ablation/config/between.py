@@ -46,7 +46,7 @@ class Between:
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, factors)
         if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
-            problem = f"{a} with all changes of {b} is not {b}, because a setting has different kinds in the two"
+            problem = f"{a} with all changes of {b} is not equal to {b}, because a setting has another kind in {b}"
             remedy = "name two variants in which every setting has the same kind"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between
@@ -57,7 +57,7 @@ class Between:
         return list(self.changes)
 
     def variant(self, chosen: frozenset[int]) -> Variant:
-        """Return A with some of B's factors, chosen by index: the study's variant that equals it, or else a new one.
+        """Return A with the factors of B at the chosen indices: an equal variant of the study, or else a new variant.
 
         Keys without effect in this configuration keep the values of A.
 
@@ -86,7 +86,7 @@ class Between:
         if (existing := next(same, None)) is not None:
             return existing
         if name in self.study.variants:
-            problem = f"already exists, but its configuration is not `{file.why}`"
+            problem = f"already exists, but its configuration differs from {file.why}, which needs this name"
             raise ConfigError(path, "", None, problem, "rename the file, or remove it if `explain` wrote it")
         return made
 
@@ -95,9 +95,8 @@ class Between:
         lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
         lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
         lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]
-        return "\n".join(
-            ["# written by `ablation explain`; the study's comparisons leave this variant out", *lines, ""]
-        )
+        note = "# written by `ablation explain`; the study's comparisons leave this variant out"
+        return "\n".join([note, *lines, ""])
 
     def _config(self, values: Mapping[str, Any]) -> Any:
         model, above = self.study.config_model, self.study.variants[self.a].declared

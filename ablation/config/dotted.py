@@ -22,9 +22,10 @@ def get(value: Any, key: str, default: Any = MISSING) -> Any:
 
 
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return {dotted key: value} as a tree. A dotted key whose beginning is itself a key with a value stays whole.
+    """Return {dotted key: value} as a tree, such as `{a: {b: 1}}` for `{a.b: 1}`.
 
-    Such a value replaces longer keys that come before it, so sort the keys if both may occur.
+    If `a` has a value and `a.b` comes later, `a.b` stays one key. If `a` comes later, its value replaces `a.b`, so sort
+    the keys if both may occur.
     """
     tree: dict[str, Any] = {}
     for key, value in values.items():
@@ -50,7 +51,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `merge(base, over)`, except that another kind of a tagged union in `over` replaces the whole old value."""
+    """Return `merge(base, over)`; if `over` changes the kind of a tagged union, drop its old value first."""
     result = dict(base)
     for name, field in model.model_fields.items():
         below, above = base.get(name), over.get(name)
@@ -70,7 +71,7 @@ def covers(key: str, other: str) -> bool:
 
 
 def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
-    """Return all dotted keys of a config model, with those of all members of unions, but not those in lists."""
+    """Return the dotted keys of a config model, including those of all union members, but none in lists or maps."""
     keys: set[str] = set()
     for name, field in model.model_fields.items():
         keys.add(f"{prefix}{name}")

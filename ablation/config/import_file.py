@@ -1,7 +1,7 @@
 """The form of `study.yaml` for imported runs, or for evaluations that `compare --study` judges.
 
 The file has the question, the analysis plan, and rules that assign runs to variants. Only the analysis plan has
-required keys; other values that are left out are derived from the runs. Unknown keys are errors.
+required keys; everything else that the file leaves out is derived from the runs. Unknown keys are errors.
 """
 
 from collections.abc import Mapping
@@ -26,15 +26,15 @@ class RunRules(Strict):
 
     seed: Text | None = Field(
         default=None,
-        description="Where to find the seed: a dotted key of the configuration; name:REGEX, a regular expression for "
-        "the run's name, whose group is the seed; or number, to number a variant's runs in the order of their start.",
+        description="Where to find the seed: a dotted key of the configuration; name:REGEX, a regular expression "
+        "whose group finds the seed in the run's name; or number, to number a variant's runs by start time.",
     )
     variant: Text | None = Field(
         default=None,
         description="Where to find the variant: a dotted key, or name:REGEX. By default, runs whose configurations "
         "differ only in the seed form one variant.",
     )
-    ignore: list[Text] = Field(default=[], description="Dotted keys whose values do not distinguish variants.")
+    ignore: list[Text] = Field(default=[], description="Dotted keys to ignore when configurations are compared.")
     leave_out: list[Text] = Field(
         default=[], description="Runs to leave out, as shell patterns for their names or ids."
     )
@@ -55,7 +55,7 @@ class RunRules(Strict):
         default=None,
         description="The step at which final metrics are taken: last (the run's last logged step), best (the step "
         "of its best model), common (the last step that all runs logged), or a number. By default, the step of the "
-        "kept model, or the last step if no kept model is known.",
+        "model that the run kept, or the last step if the run does not state one.",
     )
 
     @field_validator("url")
@@ -163,7 +163,7 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
 
 
 def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an analysis plan with the values of `over`; a metric in it replaces items, and items replace a metric."""
+    """Return an analysis plan with the values of `over`, where a metric replaces items, and items replace a metric."""
     items = {"value", "protocol", "subsets"}
     gone = items if "metric" in over else {"metric"} if items & set(over) else set()
     return {key: value for key, value in before.items() if key not in gone} | dict(over)

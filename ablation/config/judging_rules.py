@@ -1,8 +1,8 @@
 """Changes to the rules of judging, each with its date; the latest change comes last.
 
 A change that gives another verdict or interval for the same numbers needs a line here, which
-`tests/ablation/judge/test_rules.py` enforces. Because it also changes every analysis plan, the history of a study's
-plans records the number of these lines (`ablation.store.analysis_history`).
+`tests/ablation/judge/test_rules.py` enforces. Such a change also changes every analysis plan, so the history of a
+study's plans records the number of these lines (`ablation.store.analysis_history`).
 """
 
 RULES = (
@@ -23,12 +23,12 @@ RULES = (
     "This gives more verdicts.",
     "2026-11-23: Comparisons on fewer than 30 items scored 0 or 1 must also pass an exact test. This gives fewer "
     "verdicts.",
-    "2026-11-24: If all variants contribute to the prior and there are at least five seeds, the variance with which "
-    "an unstable variant contributes is limited to the bound above which a variant counts as unstable. This gives "
-    "more verdicts. The change was made after the demo's results were seen.",
-    "2026-11-25: With few clusters of items, the term that is subtracted from the variance of the items is multiplied "
-    "by the normal quantile instead of Student's t, so intervals are wider. The change was made after results of "
-    "demonstrations were seen.",
+    "2026-11-24: If all variants contribute to the prior and there are at least five seeds, the variance of an "
+    "unstable variant is capped at the bound above which a variant counts as unstable. This gives more verdicts. The "
+    "change was made after the demo's results were seen.",
+    "2026-11-25: With few clusters of items, the mean square that is subtracted to get the variance over items is "
+    "multiplied by the normal quantile instead of Student's t, so intervals are wider. The change was made after "
+    "results of demonstrations were seen.",
     "2026-11-25: Comparisons of runs that have a single value are undecided if the difference is the same in every "
     "seed. This gives fewer verdicts.",
     "2026-11-27: If runs have a single value, and this value is equal, up to rounding, in all seeds of a variant, the "
@@ -36,16 +36,16 @@ RULES = (
     "2026-11-27: In imported runs and in evaluations, seeds of a variant that are equal on every item count as one "
     "run, so intervals are wider. If the seeds of both variants are equal on every item, also in a planned study, the "
     "comparison is undecided. This gives fewer verdicts.",
-    "2026-11-27: For items scored right or wrong, the verdicts `better` and `worse` come from exact sign flips, "
-    "whatever the number of items, with no allowance for unseen differences. This gives more verdicts if few items "
-    "are right or few are wrong. If the interval and p disagree, p decides, and the interval ends at 0.",
+    "2026-11-27: For items scored right or wrong, the verdicts `better` and `worse` come from exact sign-flip "
+    "tests, whatever the number of items, with no allowance for unseen differences. This gives more verdicts if few "
+    "items are right or few are wrong. If the interval and p disagree, p decides, and the interval ends at 0.",
     "2026-11-27: `ablation diff`, which does not correct for other comparisons, uses only the seed variance of the "
     "pair that it compares, so intervals are wider with few seeds.",
     "2026-11-27: With `error: fdr`, comparisons that are neither better nor worse also get a corrected interval, at "
     "the level that one further verdict would have. This interval contains 0.",
     "2026-11-27: An interim analysis gives no verdict, not even `equivalent`, if the variation between runs is "
-    "unknown. This gives fewer verdicts. Comparisons of independent runs at different interim analyses are correlated "
-    "through the runs that they share, whatever the order of the variants.",
+    "unknown. This gives fewer verdicts. Comparisons of independent runs at different interim analyses count as "
+    "correlated through the runs that they share, whatever the order of the variants.",
     "2026-11-28: The random draws of the max-t correction depend neither on the order of variants nor on rounding, so "
     "p and corrected intervals change in the third digit.",
     "2026-11-29: Without a stated margin, `compare` calls evaluations equivalent only if every value is 0 or 1. A "

@@ -1,4 +1,4 @@
-"""Parts that the schemas of the configuration share: valid names, directions of metrics, and the base model."""
+"""Definitions that the schemas of the configuration share: valid names, directions of metrics, and the base model."""
 
 import difflib
 import re
@@ -62,7 +62,7 @@ def suggest(name: str, known: Iterable[object], what: str = "") -> str:
 
 
 def known_direction(metric: str) -> Literal["max", "min"] | None:
-    """Return which direction of a metric with a well-known name is better; None for any other name.
+    """Return the better direction of a metric with a well-known name; None for any other name.
 
     A guess from other names could reverse verdicts: a rise of `kl`, `toxicity` or `latency_ms` is not an improvement.
     """

@@ -23,7 +23,7 @@ _REMEDY = "write a number such as 0.0170, 51.7% or 0.512 ± 0.021"
 
 
 class _Written:
-    """Base of printed numbers in a configuration; `of` reads one, and pydantic writes it back as it was printed."""
+    """Base of printed numbers in a configuration; `of` reads a number, and pydantic writes it as it was printed."""
 
     @classmethod
     def of(cls, text: Any) -> Any:
@@ -121,7 +121,7 @@ class Cell(_Written):
 
     @classmethod
     def of(cls, text: Any, *, percent: bool = False) -> "Cell":
-        """Read `0.512`, `0.512 ± 0.021` or a number; a percent sign after either part applies to both."""
+        """Read `0.512`, `0.512 ± 0.021` or a number; a percent sign after the number or its spread applies to both."""
         if isinstance(text, Cell):
             return text
         if not isinstance(text, str):

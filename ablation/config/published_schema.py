@@ -116,7 +116,7 @@ class Reading(Strict):
     possible: dict[Text, Figure] = Field(
         default={},
         description="For each metric, the range of values that the code can compute. A reported range that contains "
-        "all of it is true by construction.",
+        "this whole range is true by construction.",
     )
     set_by: dict[Text, Text] = Field(
         default={},
@@ -125,8 +125,8 @@ class Reading(Strict):
     )
     scale: Text | None = Field(
         default=None,
-        description="The only scale at which the metric is compared, because it depends on lengths or constants "
-        "of the source's data.",
+        description="The only scale at which these numbers are compared, if they depend on lengths or constants "
+        "of the source's data; null: every scale.",
     )
     text: Text = Field(description="The source's own words.")
 
@@ -141,9 +141,9 @@ class Reading(Strict):
             if low is not None and high is not None and low.exact > high.exact:
                 raise ValueError(f"the low end {low} of {metric} is above the high end {high}")
         for metric in {*self.possible, *self.set_by} - {*self.values}:
-            raise ValueError(f"{metric} is missing in `values`; add it")
+            raise ValueError(f"{metric} is missing from `values`; add it")
         if self.at is not None and self.stage is None:
-            raise ValueError("`at` needs a `stage`, whose steps it counts; add the stage")
+            raise ValueError("`at` refers to the steps of a stage; add `stage`")
         return self
 
 
@@ -154,7 +154,7 @@ class PublishedFile(Strict):
     metric: Text | None = Field(default=None, description="The metric that the columns hold.")
     target: Printed | None = Field(
         default=None,
-        description="The columns hold distances between a rate and this number; null: the columns hold rates.",
+        description="The columns hold distances of rates from this number; null: the columns hold rates themselves.",
     )
     model: Text | None = Field(default=None, description="The model that the source evaluates; null: not stated.")
     items: dict[str, Count] = Field(default={}, description="For each column, its number of evaluation items.")
@@ -164,7 +164,7 @@ class PublishedFile(Strict):
         "batches of 128, each averaged over batches of 32.",
     )
     runs: int | None = Field(
-        default=None, ge=1, description="Number of training runs averaged in each number; null: not stated."
+        default=None, ge=1, description="Number of training runs that each number averages; null: not stated."
     )
     columns: list[Text] = Field(default=[])
     mean: Text = Field(default="mean", description="The column that holds the mean of all columns that `items` names.")
@@ -172,7 +172,7 @@ class PublishedFile(Strict):
     claims: list[Claim] = Field(default=[])
     standings: list[Standing] = Field(default=[], description="Statements such as 'the best' or 'below 0.004'.")
     deltas: list[Delta] = Field(
-        default=[], description="Differences between variants, for a source that does not state their values."
+        default=[], description="Differences between variants, for a source that states only differences."
     )
     training: list[Reading] = Field(
         default=[], description="Numbers about the training, compared with the curves of the runs."
@@ -187,13 +187,13 @@ class PublishedFile(Strict):
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(
-                    f"claims: row {claim.variant}, row {claim.against} or column {claim.column} is missing in the "
+                    f"claims: row {claim.variant}, row {claim.against} or column {claim.column} is missing from the "
                     "table; correct the names, or add them to the table"
                 )
         for standing in self.standings:
             if standing.variant not in self.rows or standing.column not in self.columns:
                 raise ValueError(
-                    f"standings: row {standing.variant} or column {standing.column} is missing in the table; "
+                    f"standings: row {standing.variant} or column {standing.column} is missing from the table; "
                     "correct the names, or add them to the table"
                 )
         self._check_range()

@@ -91,9 +91,11 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     except FileNotFoundError:
         raise ConfigError(file, "", None, "the file does not exist", "correct the path") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(file, "", None, f"cannot be read as UTF-8 text ({error})", "save the file as UTF-8") from None
+        raise ConfigError(
+            file, "", None, f"cannot be read as UTF-8 text ({error})", "replace it with a readable UTF-8 file"
+        ) from None
     if len(text) > _MOST_BYTES:
-        remedy = f"shorten it to at most {_MOST_BYTES:,}"
+        remedy = f"shorten it to at most {_MOST_BYTES:,} characters"
         raise ConfigError(file, "", None, f"has {len(text):,} characters", remedy)
     first = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max(",\t;", key=first.count)

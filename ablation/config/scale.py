@@ -30,7 +30,7 @@ def _counted(seeds: Any) -> Any:
             )
         return tuple(range(seeds))
     if not isinstance(seeds, list | tuple):
-        raise ValueError("is neither a whole number nor a list; write one such as 3 or [0, 1, 2]")
+        raise ValueError("is neither a whole number nor a list; write a value such as 3 or [0, 1, 2]")
     return tuple(seeds)
 
 
@@ -61,7 +61,7 @@ class ScaleStudy(Strict):
     set: dict[str, Any] = Field(
         default={},
         description="Values that replace those of every variant. If a setting has several kinds, and its kind is not "
-        "set here, only variants whose kind has all these keys get them.",
+        "set here, the values apply only to variants whose kind has all these keys.",
     )
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="For each dotted key, the factor by which its value is multiplied."
@@ -116,19 +116,17 @@ class Scale:
                 raise ConfigError(self.file, where, None, "the stage does not exist", suggest(stage, sorted(stages)))
 
     def refuse_overridden(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raise ConfigError if the scale sets a value that a variant overrides, because it would undo this change."""
+        """Raise ConfigError if the scale sets a value that a variant overrides, because the override would be lost."""
         changed = {key: name for name, tree in overrides.items() for key, _ in dotted.leaves(tree)}
         for key, value in dotted.leaves(self.definition.set):
             for other, variant in changed.items():
                 if dotted.covers(key, other) or dotted.covers(other, key):
                     problem = f"variant {variant} changes {other}"
-                    remedy = (
-                        "use `multiply`, or remove the key, because a scale may set only keys that no variant changes"
-                    )
+                    remedy = "use `multiply`, or remove the key; a scale may set only keys that no variant changes"
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
-        """Return `written`, whose values are `declared`, at this scale and validated again; errors name `variant`."""
+        """Return the config `written`, whose values are `declared`, with this scale applied; errors name `variant`."""
         model = type(written)
         if not self.definition.set and not self.definition.multiply:
             return written
@@ -146,7 +144,7 @@ class Scale:
 
 
 def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` without those for a kind of a tagged union that the configuration does not use."""
+    """Return `values` without settings for another kind of a tagged union than the configuration has."""
     fitting = dict(values)
     for name, field in type(written).model_fields.items():
         below, current = values.get(name), getattr(written, name)

@@ -54,7 +54,7 @@ def _shard(value: str | None) -> str | None:
     if value is not None:
         match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", value)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ValueError("is not k/n with k from 1 to n; write one such as 1/2")
+            raise ValueError("is not k/n with k from 1 to n; write a value such as 1/2")
     return value
 
 
@@ -69,7 +69,7 @@ _Folder = Annotated[Path, PlainValidator(lambda value: Path(str(value)))]
 
 
 class SettingsFile(Strict):
-    """The content of `configs/config.yaml`. No setting from `gpus` on is part of a stage's key."""
+    """The content of `configs/config.yaml`. Only `scale`, `studies` and `seeds` can affect the keys of stages."""
 
     scale: _Name = Field(default="demo", description="The scale: the name of a file in configs/scales, without .yaml.")
     studies: Annotated[dict[str, _Names] | None, BeforeValidator(_studies)] = Field(
@@ -186,10 +186,8 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     run = studies if written.study is None else [written.study]
     planned = sorted({seed for study in run for seed in settings.seeds_of(study)})
     if settings.seed is not None and settings.seed not in planned:
-        problem = "is not a seed of the plan"
-        raise ConfigError(
-            where["seed"], "seed", settings.seed, problem, f"choose from {listed(list(map(str, planned)), 10)}"
-        )
+        remedy = f"choose from {listed(list(map(str, planned)), 10)}"
+        raise ConfigError(where["seed"], "seed", settings.seed, "is not a seed of the plan", remedy)
     if settings.shard is not None:
         first, count = map(int, settings.shard.split("/"))
         planned_seeds = {seed for study in run for seed in sorted(settings.seeds_of(study))[first - 1 :: count]}
@@ -198,14 +196,13 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
             raise ConfigError(where["shard"], "shard", settings.shard, problem, "use fewer shards, or more seeds")
         if settings.seed not in (None, *planned_seeds):
             problem = f"does not contain seed {settings.seed}"
-            raise ConfigError(
-                where["shard"], "shard", settings.shard, problem, "choose another shard, or leave out `seed`"
-            )
+            remedy = "choose another shard, or leave out `seed`"
+            raise ConfigError(where["shard"], "shard", settings.shard, problem, remedy)
     return settings
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without those of known keys that are null or empty text; paths become text, as in YAML."""
+    """Return the values, except null and empty text of known keys; paths become text, as in YAML."""
     return {
         key: str(value) if isinstance(value, Path) else value
         for key, value in values.items()

@@ -25,7 +25,7 @@ class Change(Strict):
     factor: str = Field(description="The factor (group of keys) to which the change belongs.")
     no_effect: str = Field(default="", description="Why the change cannot matter at the study's scale, if known.")
     idle_part: str = Field(
-        default="", description="Which parts of the change cannot matter, and why; other parts of it can."
+        default="", description="The parts of the change that cannot matter, with reasons; all other parts can."
     )
 
 
@@ -100,8 +100,8 @@ def changes(
 ) -> list[Change]:
     """Return the changes from `old`, the values of `parent`, to `new`, the values of `child`.
 
-    A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`. A key in it may
-    also be a part of a value, such as `rcs.alphas.1` of the list `rcs.alphas`.
+    A config model may define `unseen_changes(parent) -> {dotted key: reason}`, the reasons why changes cannot matter.
+    Its keys may also name a part of a value, such as `rcs.alphas.1` of the list `rcs.alphas`.
     """
     unseen_changes = getattr(child, "unseen_changes", None)
     reasons = unseen_changes(parent) if unseen_changes else {}
@@ -119,7 +119,10 @@ def changes(
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None stands for a missing leaf."""
+    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None stands for a missing leaf.
+
+    A null that became a mapping, and leaves that only another kind of a tagged union removed, are left out.
+    """
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
         if _opened(key, before, after) or _opened(key, after, before):

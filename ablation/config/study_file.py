@@ -132,9 +132,7 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
         if any(other.startswith(f"{key}.") for other in model_keys) or any(covers(other, key) for other in reached):
             continue
         where, value = ("config", written.config) if written.config else (f"base.{key}", get(written.base, key, None))
-        problem = (
-            f"no stage reads {key if written.config else 'this key'}, so a change of its value would have no effect"
-        )
+        problem = f"no stage reads {key if written.config else 'this key'}, so changing its value would have no effect"
         remedy = "add the key to the `reads` of a stage and, if the stage is a command, to the command ({config} or "
         remedy += "{value:KEY}), or remove the key"
         raise ConfigError(file, where, value, problem, remedy)

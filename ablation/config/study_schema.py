@@ -78,7 +78,7 @@ class Collected(Strict):
         default=".", description="File, folder or pattern, such as `eval/*.jsonl`, in the command's output folder."
     )
     columns: dict[str, Text] = Field(
-        default={}, description="For a table: the column for each part that the reader needs, such as {item: id}."
+        default={}, description="For a table: the name of the column for each role, as in {item: id}."
     )
     values: list[Text] = Field(
         default=[], description="For a table: the columns that hold values; by default all numeric columns."
@@ -223,7 +223,7 @@ _LATER = ("guardrails", "samples", "pass_at", "cons_at", "transform", "seeds", "
 class Analysis(Strict):
     """The analysis plan, which says how comparisons are judged and is fixed before there are results."""
 
-    value: Text = Field(description="The name of the items' value that is the primary metric.")
+    value: Text = Field(description="The name of the item value that is the primary metric.")
     protocol: Text = Field(default="test", description="The protocol of the primary metric's items.")
     subsets: list[Text] = Field(
         default=["all"],
@@ -232,8 +232,8 @@ class Analysis(Strict):
     )
     direction: Literal["max", "min"] | Target
     margin: Annotated[float, Field(gt=0, lt=1e100)] | None = Field(
-        description="The smallest difference that matters; null: not stated, so no verdict is equivalent and the "
-        "gate refuses the study."
+        description="The smallest difference that matters; null if it is not stated. Then no verdict is "
+        "equivalent, and the gate refuses the study."
     )
     alpha: float = Field(
         default=0.05,
@@ -393,7 +393,7 @@ class HealthRule(Strict):
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
         description="The stage that logs the metric. A list makes one rule per stage; from the second stage on, the "
-        "rule's id ends with the stage."
+        "rule's id ends with the stage's name."
     )
     metric: Text = Field(description="The metric's name, or a shell pattern; every metric that matches is checked.")
     measure: Literal["value", "change", "ratio"] = Field(
@@ -460,14 +460,14 @@ class ColumnDefinition(Strict):
 
 
 class ReferenceDefinition(Strict):
-    """A first row of the table, whose metrics are those of the columns after replacing parts of their names."""
+    """A reference row above the variants. Its metrics are those of the columns, with parts of their names replaced."""
 
     label: Text
     replace: dict[str, str] = Field(min_length=1)
 
 
 class MeansOver(Strict):
-    """Which values are means over several policies of each run, and what the tables call these policies."""
+    """The protocols whose values are means over several policies of each run, and the tables' name for policies."""
 
     key: Text = Field(description="The configuration key that holds the number of policies.")
     protocols: list[Text] = Field(min_length=1, description="Protocols whose values are means over the policies.")
@@ -597,7 +597,7 @@ class StudyFile(StudyDefinition):
         "code}.",
     )
     base: dict[str, Any] = Field(
-        default={}, description="The values of every root variant, which replace the model's defaults."
+        default={}, description="Values for every root variant, in place of the config model's defaults."
     )
     factors: dict[str, list[Text]] = Field(
         default={}, description="Named groups of keys; each group counts as one factor."
@@ -616,7 +616,7 @@ class StudyFile(StudyDefinition):
     )
     dirty_tree: Literal["allow", "warn", "refuse"] = Field(
         default="warn",
-        description="What to do if there are uncommitted changes: start the stages, warn and start them, or refuse.",
+        description="Whether stages start with uncommitted changes: yes (allow), with a warning (warn) or no (refuse).",
     )
 
     @model_validator(mode="after")

@@ -55,7 +55,7 @@ def _unknown(
 
 
 def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
-    """Raise ConfigError for a dotted key that the model does not have; `where` is the key that names it."""
+    """Raise ConfigError for a dotted key that the model does not have; `where` is the key that has it as value."""
     check_name(key, sorted(known_keys(model)), file, where, "is not a key of this configuration")
 
 
@@ -84,7 +84,7 @@ def _mistakes(
 
 
 def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, Any]:
-    """Return the dotted key and value at pydantic's path, whose parts for branches of unions are not in the data."""
+    """Return the dotted key and value at the path of an error, without the parts that pydantic adds for unions."""
     path: list[str] = []
     *parts, last = list(loc) or [""]
     for part in [*parts, last]:

@@ -121,7 +121,9 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(path, "", None, "the file does not exist", "create it, or correct the name") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, "", None, f"cannot be read as UTF-8 text ({error})", "correct the file") from error
+        raise ConfigError(
+            path, "", None, f"cannot be read as UTF-8 text ({error})", "replace it with a readable UTF-8 file"
+        ) from error
     if len(raw) > _MAX_BYTES:
         raise ConfigError(path, "", None, f"has {len(raw):,} bytes", f"shorten it to at most {_MAX_BYTES:,} bytes")
     try:

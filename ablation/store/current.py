@@ -33,7 +33,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         Store(database).close()  # says why it cannot be used, as one of another version
     if usable and (is_copy(results) or (is_alone(results) and not strict)):
         if strict:
-            why = "the stage folders that it was collected from are not here"
+            why = "the stage folders from which it was collected are missing"
             print(f"note: {database} is a copy that cannot be checked, because {why}", file=sys.stderr)
         return database
     if usable and noted == now and holds(database, now):
@@ -43,7 +43,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     gone = now.lost(noted) if usable and noted is not None and (strict or noted.files == now.files) else []
     if gone:
         was = "was" if len(gone) == 1 else "were"
-        problem = f"{counted(len(gone), 'stage')} {was} deleted or started again after it was written"
+        problem = f"{counted(len(gone), 'stage')} {was} deleted or started again after the database was written"
         remedy = "run `ablation collect` to bring the database up to date"
         error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date, because {problem}", remedy)
         problem += f"; {remedy}"

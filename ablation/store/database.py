@@ -206,7 +206,7 @@ class Store:
         """Return rows (variant, metric, step, mean, low, high, seeds) of learning curves over seeds.
 
         A curve has at most `points` rows. If a metric has more steps, neighbouring steps share a bin, and `step` is the
-        bin's last step. `mean`, `low` and `high` are the mean and the extremes of the seeds' means in the bin.
+        bin's last step. `mean`, `low` and `high` are the mean and extremes of the seeds' means of finite values there.
         """
         query = """
             WITH chosen AS (SELECT * FROM curves WHERE study = ? AND list_contains(?, metric) AND isfinite(value)),
@@ -236,7 +236,7 @@ class Store:
         return self.sql("SELECT * FROM stages ORDER BY rowid")
 
     def health(self, study: str) -> pd.DataFrame:
-        """Return the health events of a study, one per run and event: variant, seed, stage, rule, metric and so on."""
+        """Return a study's health events by run: variant, seed, stage and the columns of `health` except `key`."""
         query = """SELECT r.variant, r.seed, r.stage, h.* EXCLUDE (key) FROM run_stages r JOIN health h USING (key)
                    WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
         return self.sql(query, [study])

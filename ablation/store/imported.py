@@ -22,7 +22,7 @@ _REASONS = {
 
 @dataclass
 class Imports:
-    """Imported studies by name, the folders and states of their stages by key, and notes on unreadable studies."""
+    """Imported studies by name, the folders and states of their stages by key, and notes on studies left out."""
 
     studies: dict[str, ImportedStudy] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)

@@ -56,9 +56,9 @@ def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
     """Return (estimated seconds until the grid is done, number of stages left out of the estimate).
 
-    A running stage counts with its own estimate. Any other stage counts with the median time of the finished stages of
-    its kind, or else the expected time of the running ones; if there are neither, it is left out. The number of stages
-    that run at a time is assumed to stay as it is now.
+    A running stage counts with its own estimate, if known. Any other stage to come counts with the median time of the
+    finished stages of its kind, or else the expected time of the running ones; without either, the stage is left out.
+    The number of stages that run at a time is assumed to stay as it is now.
     """
     took: dict[str, list[float]] = {}
     for view in views:

@@ -150,7 +150,7 @@ def _read_document(path: Path, table: str) -> pa.Table:
     else:
         digest = document["digest"]
         if not isinstance(digest, str) or not digest.isalnum():
-            raise ValueError(f"the digest {digest!r} is not a text of letters and digits")
+            raise ValueError(f"the digest {digest!r} must consist of letters and digits")
         row = [digest, [float(value) for value in document["moved"]]]
     return pa.table([[value] for value in row], schema=DOCUMENTS[table])
 

@@ -118,7 +118,7 @@ def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
 
 
 def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str]:
-    """Return the dotted keys whose values differ from an earlier import, so that this must be a different run."""
+    """Return the dotted keys that both records have with different values, which shows that the runs are different."""
     old, new = _leaves(before, study), _leaves(now, study)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
@@ -170,7 +170,7 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
 def _by_rule(run: Record, rule: str, where: str) -> str:
     value = _found(run, rule, where)
     if value is None or not str(value):
-        problem = f"it gives no variant for run {run.name} ({run.source})"
+        problem = f"the rule gives no variant for run {run.name} ({run.source})"
         raise ConfigError(where, "--map variant", rule, problem, "name another key, or pass another name:REGEX")
     return str(value)
 
@@ -274,7 +274,7 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
 
 
 def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of places of logs that belong to one run; pairs of the same run are in order.
+    """Return pairs (earlier, later) of indices of logs that belong to one run; pairs of the same run are in order.
 
     The two logs have equal settings and, if known, equal seeds, and the later log continues the steps of the earlier
     one. A preempted program leaves such logs if it gets a new id when it starts again.
@@ -301,7 +301,7 @@ def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tup
 def _versions_continued(
     runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str
 ) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` that belong to one resumed run.
+    """Return index pairs (earlier, later) of Lightning's folders `version_0`, `version_1` that belong to one run.
 
     Raises ConfigError if this is unclear: only some folders continue the steps of the one before, or none does and no
     settings are known.
@@ -333,7 +333,7 @@ def _versions_continued(
 def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
     """Return whether `later` begins within or soon after the steps of `earlier`, and does not end before `earlier`.
 
-    If they are not known to have the same seed (`same_seed`), `later` must begin in the second half of `earlier` or
+    If the two are not known to have the same seed (`same_seed`), `later` must begin in the second half of `earlier` or
     after it, because a run of another seed begins with the first step.
     """
     first, last, begins, ends = earlier.first_step, earlier.last_step, later.first_step, later.last_step
@@ -346,11 +346,11 @@ def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
 
 
 def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
-    """Return the places of logs that other ranks than 0 wrote for a run that also has a log of rank 0.
+    """Return the indices of logs that ranks other than 0 wrote for a run that also has a log of rank 0.
 
     The logs of a run have the same settings, and their ranks are 0, 1, 2 and so on without a gap. A rank is in the
-    name, such as `rank-1`, or in the configuration; in that case the seeds must be equal, but the names may differ. The
-    list is empty if a rule names the variants.
+    name, such as `rank-1`, or in the configuration; with ranks in the configuration, the seeds must be equal, but
+    the names may differ. The list is empty if a rule names the variants.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []

@@ -44,8 +44,8 @@ _Identity = tuple[str, str, str]  # `Record.identity`
 class Request:
     """A request to import runs.
 
-    `written` is study.yaml with the options of the command, or None to use that of the last import. `where` is what
-    errors name as the place, `planned` has the names of planned studies. Files are changed only if `write` is true.
+    `written` is study.yaml with the options of the command, or None to use that of the last import. `where` is the
+    study or file that errors name; `planned` has the names of planned studies. Only with `write` are files changed.
     """
 
     format: str
@@ -77,7 +77,7 @@ class Outcome:
 
 
 def import_runs(results: Path, request: Request) -> Outcome:
-    """Import runs. Raises ConfigError if the request cannot be met; the stored study is then unchanged."""
+    """Import runs. If the request cannot be met, raise TrackerError and leave the stored study unchanged."""
     folder = results / stored.FOLDER / request.study
     with _alone(results / stored.FOLDER) if request.write else nullcontext():
         before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None
@@ -217,7 +217,7 @@ class _Import:
             yield self.runs[identity].record, *stored.read_rows(self.folder / self.runs[identity].key)
 
     def _kept(self, record: Record, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-        """Return the run of a record, completed by the steps of its metrics, after storing it if requested."""
+        """Return a record and its rows as a KnownRun with the steps of its metrics, after storing it if requested."""
         first, last = pc.min_max(metrics["step"]).as_py().values()
         steps = {"first_step": first, "last_step": last, "final": self.final.step(record, metrics)}
         record = record.model_copy(update=steps)
@@ -229,7 +229,7 @@ class _Import:
     def _join(self) -> None:
         """Join runs that continue others, as after a preemption; from its first step on, only the later log counts.
 
-        If nothing is to be written, only what is shown about the runs is joined, and not their rows.
+        If nothing is to be written, only records and names are joined, not the rows of metrics and items.
         """
         order = sorted(self.runs)
         joined = dict(enumerate(order))  # by place: what the run is a part of
@@ -265,7 +265,7 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
 def _derived(
     records: Sequence[Record], written: ImportFile, request: Request, outcome: Outcome
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
-    """Return the variants and placed runs; if seeds are missing and nothing is written, number the runs and note it."""
+    """Return the variants and each run's (variant, seed); number runs without seeds if nothing is to be written."""
     try:
         return derive(records, written, request.where)
     except ConfigError as error:
@@ -307,7 +307,7 @@ def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, 
 def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
     """Return a run in a form that can be stored. Raises ConfigError if its items are invalid."""
     metrics, notes = run.metrics, list[str]()
-    kept = kept_step(run, notes.append, "for another step pass --at best or --at STEP")
+    kept = kept_step(run, notes.append, "for another step, pass --at best or --at STEP")
     problems += [f"{run.source}: {line}" for line in notes if written.runs.at is None]
     renamed = {logged_name: new_name for new_name, logged_name in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()

@@ -205,7 +205,7 @@ def remove_unnamed(study: Path, keys: set[str]) -> None:
 
 
 def finals(metrics: pa.Table, step: int | None) -> pa.Table:
-    """Return each metric's last row up to a step, or its last row of all if it begins later or the step is None."""
+    """Return each metric's last row up to a step; its very last row if the metric begins later or the step is None."""
     rows = list(zip(metrics["name"].to_pylist(), metrics["step"].to_pylist(), strict=True))
     places = {name: place for place, (name, _) in enumerate(rows)}  # rows stand by step
     if step is not None:
@@ -263,7 +263,7 @@ def _at_steps(runs: Sequence[PlacedRun]) -> str:
 def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
     """Return rows of `METRIC_ROWS`: those of the present log, and those that only an earlier import has.
 
-    Rows that are missing because the log was cut short, or restarted by a resumed run, are thus kept. If the two have
+    Rows that are missing because the log was cut short, or restarted by a resumed run, are thus kept. If both have
     different values at a step, the run was resumed from an earlier step, so from there on only the present log counts.
     """
     if earlier.num_rows == 0:

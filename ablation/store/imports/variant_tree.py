@@ -130,7 +130,7 @@ def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
-    """Return whether a setting is the product of other settings, as on one device, and so is not a change itself."""
+    """Return whether a setting is only the product of other settings, as it is by default on one device."""
     factors: list[Any] = [leaves.get(factor) for factor in _PRODUCT_OF.get(key, ())]
     known = bool(factors) and all(isinstance(factor, int) for factor in factors)
     return known and leaves.get(key) == math.prod(factors)

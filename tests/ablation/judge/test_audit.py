@@ -69,7 +69,7 @@ def test_a_bound_that_only_rounding_keeps():
     assert finding.severity == "warn"
     assert finding.sentence.endswith("called below 0.05, which can only be true if the number was rounded up.")
     assert not of_kind(audit(published(rows, standings=[standing | {"below": "0.06"}])), "claim")
-    with pytest.raises(ConfigError, match="row w or column mean is missing in the table"):
+    with pytest.raises(ConfigError, match="row w or column mean is missing from the table"):
         published(rows, standings=[standing | {"variant": "w"}])
 
 

@@ -295,9 +295,9 @@ def test_the_steps_of_a_place():
     ("change", "said"),
     [
         ({"at": "middle"}, "middle"),
-        ({"at": "end", "stage": None}, "`at` needs a `stage`"),
-        ({"possible": {"lss": [0, 1]}}, "lss is missing in `values`"),
-        ({"set_by": {"lss": "kl.target"}}, "lss is missing in `values`"),
+        ({"at": "end", "stage": None}, "`at` refers to the steps of a stage"),
+        ({"possible": {"lss": [0, 1]}}, "lss is missing from `values`"),
+        ({"set_by": {"lss": "kl.target"}}, "lss is missing from `values`"),
         ({"values": {"loss": [None, None]}}, "the range of loss has no bound"),
     ],
 )

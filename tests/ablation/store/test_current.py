@@ -79,5 +79,5 @@ def test_a_gate_refuses_a_database_of_stages_that_are_to_run_again(results, plan
 def test_a_gate_misses_a_deleted_stage_where_the_list_of_files_is_gone_too(results, plan):
     shutil.rmtree(stage_dir(plan, "toy", "v1", 1, "evaluate"))
     (results / COLLECTED).unlink()
-    with pytest.raises(TrackerError, match="1 stage was deleted or started again after it was written"):
+    with pytest.raises(TrackerError, match="1 stage was deleted or started again after the database was written"):
         load_or_collect(results, strict=True)
