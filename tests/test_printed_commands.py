@@ -4,7 +4,6 @@ Most run in one project: the repository's configurations, simulated results of i
 `snakemake` the options and the settings are read; tests/workflow runs it.
 """
 
-import argparse
 import ast
 import re
 import shlex
@@ -22,7 +21,7 @@ from ablation.config.variants import load_studies
 from ablation.store.collect import collect
 from tests.repository import ROOT
 from tests.simulate import DEBIAS, Study, simulate
-from tests.test_docs import FOLLOWED, PAGES, STARTS, code, tracker_commands
+from tests.test_docs import FOLLOWED, PAGES, STARTS, code, known_commands, tracker_commands
 
 CHANGE = {"lr": (1, 2)}
 NAMED = {  # the study of a command without one
@@ -85,14 +84,6 @@ def printed():
                     commands = re.findall(rf"`{start} ([^`]+)`", node.value)
                     found |= {command.strip(): path.name for command in commands}
     return {command: where for command, where in found.items() if command not in BARE}
-
-
-def known_commands():
-    """{name: its parser}."""
-    (choices,) = (
-        action.choices for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)
-    )
-    return choices
 
 
 def is_elsewhere(command):
