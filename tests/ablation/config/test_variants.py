@@ -10,12 +10,7 @@ from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError, explained
 from ablation.plan.build import build_plan
 from tests.ablation.config.loading import load, refused
-from tests.ablation.toy_study import PUBLISHED, STUDY, Toy, ToyConfig
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return Toy(tmp_path)
+from tests.ablation.toy_study import PUBLISHED, STUDY, ToyConfig
 
 
 def test_inheritance_merges_maps_and_replaces_lists(toy):
