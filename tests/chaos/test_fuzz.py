@@ -459,7 +459,7 @@ FAULTS: dict[str, list[tuple[str, Harm, str]]] = {
         (ATTEMPT, replaced('"is_resolved": false', '"is_resolved": null'), "failure mode"),
         (PROMPTFOO, replaced('"failureReason": 0', '"failureReason": 2'), "has no score"),
         (OBJECT, replaced('"score": 1', '"error": "x"'), "is empty"),
-        ("langsmith.csv", replaced("0,x,,True", "0,x,no connection,True"), "in column error is not"),
+        ("langsmith.csv", replaced("0,x,,True", "0,x,no connection,True"), "there is an error in column error"),
         ("oaieval.jsonl", replaced('"type": "sampling"', '"type": "error"'), "has no score"),
     ],
     "tried again": [
