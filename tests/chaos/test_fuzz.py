@@ -260,11 +260,6 @@ def read_agents(folder: Path, path: Path) -> None:
     without_errors(groups, "refuse", common_items=False)
 
 
-def write_lm_eval(folder: Path) -> None:
-    """Samples of lm-evaluation-harness, their results beside them, and plain tables."""
-    write_group(folder / "base")
-
-
 def written(name: str) -> Callable[[Path], Any]:
     def write(folder: Path) -> None:
         if (STORED / "written" / name).is_dir():
@@ -347,7 +342,7 @@ TARGETS = {
     "settings": Target(write_settings, read_words, "words.json"),
     "plain": Target(write_plain, read_plain),
     "compare": Target(write_plain, read_compared, "items.*"),
-    "lm_eval": Target(write_lm_eval, read_compared),
+    "lm_eval": Target(lambda folder: write_group(folder / "base"), read_compared),
     "agents": Target(write_agents, read_agents),
     "stages": Target(write_stages, read_stages, "results/[ps]*/**/*.*"),
     **{name: Target(written(name), read_imported(name)) for name in LOGGERS},

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from ablation.runner import fork_client, fork_server
@@ -127,11 +128,9 @@ def server(toys):
 
 def server_of(parent):
     """The process that serves a Snakemake."""
-    words = [b"-m", b"ablation.runner.fork_server", b"--parent", str(parent).encode()]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and is_running(entry.name) and command_of(entry.name)[1:5] == words:
-            return int(entry.name)
-    return None
+    words = ["-m", "ablation.runner.fork_server", "--parent", str(parent)]
+    running = psutil.process_iter(["cmdline"])  # of a zombie it is empty
+    return next((each.pid for each in running if (each.info["cmdline"] or [])[1:5] == words), None)
 
 
 def metrics(out):
