@@ -97,6 +97,10 @@ def test_refused_in_one_line_with_file_key_and_value(toy, name):
     refused(toy, str(path), *parts)
 
 
+def test_a_hostile_name_is_refused(toy):
+    refused(toy, str(toy.variant("'; touch owned; '", child(lr=0.5))), "is not a valid variant name")
+
+
 def test_cycle_names_its_members(toy):
     toy.variant("a", {"extends": "c", "why": "x", "lr": 0.5})
     toy.variant("b", {"extends": "a", "why": "x", "lr": 0.6})
