@@ -122,8 +122,3 @@ ABSENT = ["grpo.betta", "train/losss", "figure gspo/trainings", "$NO_SUCH_VARIAB
 @pytest.mark.parametrize("name", [OF_ANOTHER_STUDY, *ABSENT])
 def test_a_name_that_does_not_exist_is_found(name):
     assert not exists(name, "debias")
-
-
-def test_no_page_without_a_link_to_it():
-    for page in ("README.md", "docs/index.md"):
-        assert "from-the-sources.md" in (ROOT / page).read_text()
