@@ -22,7 +22,7 @@ _UNCLEAR = "the settings ({}) may have kept a model other than the last, from an
 
 
 def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
-    """Return the step of the model that a run kept, from the source or else the settings; None for the last step.
+    """Return the step of the model that a run kept, from its source or its settings; None for the last step.
 
     If the settings leave open which model was kept, `problem` gets a line that ends with the remedy.
     """
