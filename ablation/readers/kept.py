@@ -62,7 +62,7 @@ def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | No
 
 
 def _larger(settings: Mapping[str, Any], metric: str) -> bool | None:
-    """Return whether the best value is the largest; None if neither the settings nor the metric's name show it."""
+    """Return whether the best value is the largest; None if neither the settings nor the metric's name shows it."""
     direction = next((settings[name] for name in _DIRECTION if settings.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")

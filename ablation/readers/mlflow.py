@@ -168,7 +168,7 @@ def _numbered(logged: Sequence[tuple[int, str, float]]) -> Iterator[tuple[int, s
 
 
 def typed(text: str) -> Any:
-    """Return the number, boolean, list or map that a parameter's text stands for; for other text, the text itself."""
+    """Return a parameter's text as the number, boolean, list or map that it spells; return any other text unchanged."""
     if len(text) > _LONGEST:
         return text
     try:

@@ -128,7 +128,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_written(value: Any) -> float | None:
-    """Return a number as `as_number` does, and `NaN`, `Infinity` and `-Infinity` as the numbers that they stand for."""
+    """Return a number as `as_number` does, also from the texts `NaN`, `Infinity` and `-Infinity`; else None."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 

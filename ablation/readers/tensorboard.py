@@ -107,7 +107,7 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
 
 
 def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
-    """Return the files without those in folders of other ranks, if there is a folder of rank 0."""
+    """Return the files; beside a folder of rank 0, leave out and report folders of other ranks."""
     folders = {file.parent for file in files}
     others = {
         folder: beside
