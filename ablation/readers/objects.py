@@ -48,7 +48,7 @@ def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Yield the values in a folder with a JSON file for each item as `Sheet`s.
 
-    Raises ConfigError if a file is not an object or lacks the item, if its keys are ambiguous, or if a value is invalid.
+    Raises ConfigError if a file is not an object or lacks the item, if keys are ambiguous, or if a value is invalid.
     """
     rows: dict[Path, dict[str, Any]] = {}
     for file in _chosen(path, wanted):
