@@ -1,4 +1,4 @@
-"""Audit a published table: check whether its numbers are possible and consistent, and its differences exceed chance.
+"""Audit a published table: check whether numbers are possible and consistent, and whether differences exceed chance.
 
 Each finding is a sentence that shows the arithmetic. Its kind is mean, attainability, share, grimmer, claim, noise or
 reproduction. docs/explanation/statistics.md describes the tests and their assumptions.

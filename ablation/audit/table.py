@@ -57,7 +57,7 @@ class Table:
         return {name: cells[column].number for name, cells in self.rows.items() if column in cells}
 
     def parts(self, row: str) -> dict[str, Printed] | None:
-        """Return {column: number}, the parts that a row's mean averages; None if one is missing or there is only one."""
+        """Return {column: number}, the parts that a row's mean averages; None if one is missing or only one exists."""
         cells = self.rows[row]
         if len(self.items) < 2 or not all(column in cells for column in self.items):
             return None

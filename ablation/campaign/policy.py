@@ -301,7 +301,7 @@ class Referee:
         self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Yield the runs of a trial, and return its decision; `left` is the number of runs left in the budget."""
+        """Yield the runs of a trial of `variant`, and return its decision; `left` runs are left in the budget."""
         [value] = yield self._batch("screen", [variant])
         decision = self._undecided(value)
         if value is None or self._falls_short(value, self.rules.screen):
@@ -391,7 +391,7 @@ class Referee:
         return self.pool.runs[self.provisional].mean - self.pool.runs[self.verified].mean
 
     def closing(self, left: float) -> int:
-        """Return the number of pairs of a last verification; 0 if it is not needed or a trial fits in before it."""
+        """Return the number of pairs of a last verification; 0 if none is needed or a trial fits in before it."""
         rules = self.rules
         if self.exact or self.provisional == self.verified or left > 2 * rules.most + rules.again + 1:
             return 0

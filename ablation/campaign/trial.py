@@ -248,7 +248,7 @@ def next_step(campaign: Campaign) -> str:
 
 
 def write_table(campaign: Campaign) -> None:
-    """Write the table of trials to `results.tsv`, as loops do; print a warning if it cannot be written.
+    """Write the trials to `results.tsv`, one tab-separated row each; print a warning if it cannot be written.
 
     If another program writes `results.tsv`, the table goes to `results.referee.tsv`.
     """

@@ -345,7 +345,9 @@ def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], prot
     over = f"over the {last} {declared.of} of each run ({declared.key})"
     if protocol:
         return f"A run's value is the mean over its {last} {declared.of} ({declared.key})."
-    return f"Values of {' and '.join(declared.protocols)} are means {over}; other values come from the last one only."
+    return (
+        f"Values of {' and '.join(declared.protocols)} are means {over}; other values come only from the last of these."
+    )
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:

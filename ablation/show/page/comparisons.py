@@ -207,7 +207,7 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "seeds": ("seeds", lambda value, _: f"{value:,.0f}"),
     "items": ("items", lambda value, _: f"{value:,.0f}"),
     "seeds_needed": ("seeds needed to detect an effect of this size", lambda value, _: f"{value:,.0f}"),
-    "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: rough(value)),
+    "prior_df": ("degrees of freedom that other variants add", lambda value, _: rough(value)),
     "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }
 NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are left out if they are zero

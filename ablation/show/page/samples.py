@@ -32,7 +32,7 @@ Quote = tuple[Words, Words]  # one judged text of one group: its words and its n
 
 @dataclass(frozen=True)
 class SampleItem:
-    """One item of a comparison: its values by seed, and the texts of the parent's and the child's run with seed `seed`.
+    """One item of a comparison: its values by seed, and texts of one run of the parent and one of the child (`seed`).
 
     common: texts that are equal in both runs. groups: for each run, the variant, quotes, and the number of further
     quotes. both: a table with the headings `columns`, which replaces `groups` if only numbers differ.
