@@ -58,7 +58,7 @@ def courses(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
 def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
     """Split the tree into groups of at most `most` names, so that every variant is in a group with its parent.
 
-    A group is a parent with its children. A chain of only children forms one group.
+    A group is a parent with its children. A chain of only children forms one group, and so do roots without children.
     """
     children = {place.name: place.children for place in walk({node.name: node.parent for node in nodes})}
     groups: list[list[str]] = []
