@@ -300,10 +300,7 @@ def compare(
     Raises:
         ConfigError: the files cannot be read or compared; it names file, key, value and remedy.
     """
-    if names is not None and len(names) != 2:
-        remedy = "pass the names of the baseline and the candidate"
-        raise ConfigError("compare", "names", names, "does not consist of two names", remedy)
-    result = _compared(
+    return _judged(
         [_evaluation(a), _evaluation(b)],
         names,
         metric=metric,
@@ -330,8 +327,17 @@ def compare(
         transform=transform,
         errors=errors,
     )
+
+
+def _judged(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> Verdict:
+    """Judge the second of two evaluations against the first."""
+    if names is not None and len(names) != 2:
+        remedy = "pass the names of the baseline and the candidate"
+        raise ConfigError("compare", "names", names, "does not consist of two names", remedy)
+    result = _compared(sides, names, by=(), all_pairs=False, **options)  # which are options of a leaderboard only
     (row,) = result.compared
-    _ = result.notes, row.best, row.worst  # read now, since the files may change before the verdict is shown
+    if not all(isinstance(side, Values) for side in sides):
+        _ = result.notes, row.best, row.worst  # read now, since the files may change before the verdict is shown
 
     def read_row() -> dict[str, Any]:
         [values] = as_rows(result)
@@ -409,14 +415,12 @@ def judge(
             "pass arrays with the same seeds and items; if only the number of runs differs, pass seeds='independent'",
         )
         raise ConfigError("judge", "child", np.shape(child), problem, remedy)
-    groups = [Values(array, items, clusters) for array in (parent, child)]
-    return compare(*groups, **{"names": ("parent", "child"), **options})
+    sides = [Values(array, items, clusters) for array in (parent, child)]
+    return _judged(sides, options.pop("names", ("parent", "child")), **options)
 
 
 def _evaluation(given: Any) -> Evaluated:
     """Convert paths, an array or a frame to the form that the comparison takes."""
-    if isinstance(given, Values):
-        return given
     if isinstance(given, str | Path):
         return expand([str(given)])
     if isinstance(given, list | tuple) and given and all(isinstance(path, str | Path) for path in given):

@@ -15,7 +15,7 @@ from ablation.contract.numbers import stated
 from ablation.contract.rows import LARGEST
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design
-from ablation.judge.moderation import SeedPrior, seed_prior
+from ablation.judge.moderation import FEWEST_VARIANTS, SeedPrior, seed_prior
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
@@ -153,7 +153,8 @@ class Measurements:
     @cached_property
     def prior(self) -> SeedPrior | None:
         """Prior of the seed noise, from all variants; if interim analyses are planned, from the seeds of the first."""
-        return None if self.analysis.variance == "own" else _seed_prior(self)
+        few = len(self.variants) < FEWEST_VARIANTS
+        return None if few or self.analysis.variance == "own" else _seed_prior(self)
 
     @cached_property
     def stage_hours(self) -> dict[str, dict[str, float]]:
@@ -204,7 +205,11 @@ def measurements_of(
         clusters: (subset, item, cluster); repetitions are allowed.
         further: other fields of Measurements, which only a grid or an import knows.
     """
-    not_judgeable = _logarithms(values, analysis) if analysis.transform else _outcomes(values, analysis, samples)
+    not_judgeable: dict[Run, str] = {}
+    if analysis.transform:
+        not_judgeable = _logarithms(values, analysis)
+    elif analysis.k:
+        not_judgeable = _outcomes(values, analysis, samples)
     named, fault = _named_clusters(clusters)
     return Measurements(
         name=name,
@@ -233,8 +238,6 @@ def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dic
 
 def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
     """Replace the items' means by the plan's outcome, such as pass@4; return {run: reason} if that is impossible."""
-    if not analysis.k:
-        return {}
     outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
     for run, by_subset in values.items():
         for subset, series in by_subset.items():
@@ -395,7 +398,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
         if variant not in names or seed not in seeds:
             problem, remedy = f"the run does not exist in {study.name}", f"choose a run of {' or '.join(names)}"
             raise ConfigError("--without", f"{variant}:{seed}", None, problem, remedy)
-    return replace(study, without=without) if without else study
+    return replace(study, without=without)
 
 
 def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
