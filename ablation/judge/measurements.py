@@ -146,8 +146,8 @@ class Measurements:
         clusters: dict[int, Clusters] = {}
         for run, number in self.item_lists.items():
             if number not in clusters:
-                by_subset = item_clusters(self, *run)
-                clusters[number] = number_clusters([len(numbers) for numbers in by_subset], by_subset)
+                sizes = [len(self.values[run][subset].values) for subset in self.analysis.subsets]
+                clusters[number] = number_clusters(sizes, item_clusters(self, *run) if self.clusters else None)
         return {run: clusters[number] for run, number in self.item_lists.items()}
 
     @cached_property

@@ -288,7 +288,7 @@ def _turned(result: ComparisonResult) -> Iterator[str]:
     yield from lines
     weighted = result.rules.weight is not None or any("--weight items" in line for line in lines)
     if not weighted and not result.measured.analysis.transform:  # groups of tasks are reported as means of the values
-        for each in result.compared:
+        for each in result.compared if any(sheet.facts.groups for sheet in result.sheets) else ():
             yield from task_groups_that_disagree(each.parent, each.child)
 
 
