@@ -373,6 +373,8 @@ def leaderboard(
             problem, remedy = "are not paths", "pass paths, a dict {name: evaluation}, or one evaluation with by="
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
+    if len(sides) < 2 and not by:
+        raise ConfigError("compare", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
     result = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
     standings = pd.DataFrame([asdict(each) for each in result.leaderboard], columns=[f.name for f in fields(Standing)])
     rows = pd.DataFrame(map(plain, as_rows(result)))
@@ -385,8 +387,6 @@ def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
-    if len(sides) < 2 and not options["by"]:
-        raise ConfigError("compare", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
     return compare_evaluations(sides, names, **options)
 
 

@@ -27,7 +27,7 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 def comparison_remarks(study: Measurements, child: str, parent: str, runs: Sequence[Run]) -> Iterator[str]:
     """Yield the remarks on a comparison, as clauses; `runs` are the compared runs, the parent's first."""
     [variant] = [variant for variant in study.variants if variant.name == child]
-    if variant.parent == parent:
+    if variant.parent == parent and variant.changes:
         yield from _planned(variant.changes)
     if study.weights:
         yield from _trained(study.weights, child, parent, sorted({*study.seeds(child)} & {*study.seeds(parent)}))
