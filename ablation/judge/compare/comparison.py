@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from ablation.judge.compare.groups import (
     Evaluated,
     Group,
     Options,
+    Side,
     at_place,
     check,
     check_failed,
@@ -221,25 +222,16 @@ class ComparisonResult:
 
 
 def compare(
-    name: str,
-    groups: Sequence[Group],
-    variant_tree: Mapping[str, TreeNode],
-    rules: Rules,
-    read_as: Callable[[Rules], Sequence[Group]],
+    name: str, variant_tree: Mapping[str, TreeNode], read: Callable[[Wanted], Sequence[Group]], rules: Rules
 ) -> ComparisonResult:
-    """Check, pair and judge evaluations.
+    """Read, check, pair and judge evaluations.
 
-    read_as: reads the groups again, by another metric or filter.
+    read: returns the groups of the variant tree; it is called again for other metrics and filters.
 
     Raises:
-        ConfigError: groups that cannot be paired, or no way to judge them.
+        ConfigError: groups that cannot be read or paired, or no way to judge them.
     """
-
-    def by_rules(other: Rules) -> ComparisonResult:
-        read = given if other.wanted == rules.wanted else read_as(other)
-        return compare(name, read, variant_tree, other, read_as)
-
-    given = groups
+    groups = read(rules.wanted)
     notes = [note for group in groups for note in group.notes]
     doubts = [doubt for group in groups for doubt in group.doubts]
     if any(sheet.unscored or sheet.facts.failed for group in groups for sheet in group.sheets):
@@ -274,7 +266,7 @@ def compare(
         Compared(comparison, named[comparison.parent], named[comparison.child], rules.changed_items)
         for comparison in judge_comparisons(measured)
     )
-    unstated = tuple(assumed.values())
+    by_rules, unstated = partial(compare, name, variant_tree, read), tuple(assumed.values())
     return ComparisonResult(name, named, measured, results, tuple(notes), tuple(doubts), rules, by_rules, unstated)
 
 
@@ -343,12 +335,17 @@ def compare_files(
     sides: Sequence[Evaluated], names: Sequence[str] | None, rules: Rules, *, all_pairs: bool = False
 ) -> ComparisonResult:
     """Compare several evaluations with the first, or every pair of them. Raises ConfigError if `compare` raises it."""
-    given = sides
     if rules.at is not None and not at_place([path for side in sides for path in side.paths], rules.at):
         problem = "no file is in a folder with this name"
         raise ConfigError("compare", "--at", rules.at, problem, "name an existing folder")
+    given = sides
+
+    @lru_cache(maxsize=1)
+    def systems(wanted: Wanted) -> dict[str, Side]:
+        return sides_by(given, replace(rules, wanted=wanted))
+
     if rules.wanted.by:
-        by_name = sides_by(given, rules)
+        by_name = systems(rules.wanted)
         if unknown := [name for name in names or () if name not in by_name]:
             raise ConfigError("compare", "--names", unknown[0], "no system has this name", suggest(unknown[0], by_name))
         names = list(names or by_name)
@@ -382,11 +379,12 @@ def compare_files(
         rules = replace(rules, analysis={**rules.analysis, "comparisons": pairs})
     title = f"{others[0]} against {first}" if len(others) == 1 else f"{len(names)} systems"
 
-    def read_as(chosen: Rules) -> list[Group]:
-        read = sides_by(given, chosen) if chosen.wanted.by else dict(zip(names, sides, strict=True))
-        return [read_group(name, read[name], chosen) for name in names]
+    @lru_cache(maxsize=1)  # the same values may also be judged with other weights
+    def read(wanted: Wanted) -> list[Group]:
+        by_name = systems(wanted) if wanted.by else dict(zip(names, sides, strict=True))
+        return [read_group(name, by_name[name], replace(rules, wanted=wanted)) for name in names]
 
-    result = compare(title, read_as(rules), variant_tree, rules, read_as)
+    result = compare(title, variant_tree, read, rules)
     if len(others) == 1:
         return result
     return replace(result, leaderboard=standings(result.measured, pairs))
