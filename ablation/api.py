@@ -1,9 +1,11 @@
 """The tracker in Python: the results of the commands as data frames and records.
 
-`import ablation` has the same names. open(results) -> Results                 the results of a grid or an import
-compare(a, b) -> Verdict                 two evaluations: paths, frames or arrays leaderboard(evaluations) ->
-Leaderboard  several evaluations, each against the first or in all pairs judge(child, parent, items) -> Verdict   arrays
-[seeds, items]
+`import ablation` has the same names:
+
+    open(results) -> Results                    the results of a grid or an import
+    compare(a, b) -> Verdict                    two evaluations: paths, frames or arrays
+    leaderboard(evaluations) -> Leaderboard     several evaluations, each against the first or in all pairs
+    judge(child, parent, items) -> Verdict      arrays [seeds, items]
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -198,7 +198,8 @@ class Comparison(Judged):
         if _no_difference(numbers):
             return "no item differs in any seed, but so few items cannot rule out a rare difference"
         least = units_for(self.measurements.analysis.alpha)
-        few = f"{numbers.clusters} clusters or items are too few; at least {least} are needed"
+        units = "cluster or item is" if numbers.clusters == 1 else "clusters or items are"
+        few = f"{numbers.clusters} {units} too few; at least {least} are needed"
         if self.measurements.design.claim == "checkpoints":
             if numbers.clusters < least:
                 return few

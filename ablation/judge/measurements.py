@@ -11,7 +11,7 @@ import pandas as pd
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import stated
+from ablation.contract.numbers import counted, stated
 from ablation.contract.rows import LARGEST
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design
@@ -244,17 +244,17 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
             count = samples.get(run[0], 0)
             if count < outcome.k:
                 faults[run] = (
-                    f"{count or 'an unknown number of'} samples per item, but {analysis.outcome} needs {outcome.k}"
+                    f"{counted(count, 'sample') if count else 'an unknown number of samples'} per item, "
+                    f"but {analysis.outcome} needs {outcome.k}"
                 )
                 continue
             outcomes, odd = outcome_values(series.values, count, outcome)
             if odd is None:
                 by_subset[subset] = Column(series.index, outcomes)
             else:
-                item, value = one_line(series.index[odd], 80), series.values[odd]
-                faults[run] = (
-                    f"{analysis.value} {stated(value)} for item {item}, which is not a share of {count} samples"
-                )
+                item, value = one_line(series.index[odd], 80), stated(series.values[odd])
+                share = f"a share of {counted(count, 'sample')}"
+                faults[run] = f"{analysis.value} {value} for item {item}, which is not {share}"
     return faults
 
 
@@ -463,9 +463,10 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
         for subset in study.analysis.subsets:
             wanted, items = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
             if not items.equals(wanted):
-                counts = f"{first} seed {first_seed} has {len(wanted)} items and {variant} seed {seed} has {len(items)}"
+                parent = f"{first} seed {first_seed} has {counted(len(wanted), 'item')}"
+                counts = f"{parent} and {variant} seed {seed} has {len(items)}, with only"
                 common = len(items.intersection(wanted))
-                faults.append(f"items of {subset} cannot be paired: {counts}, but only {common} are common to both")
+                faults.append(f"items of {subset} cannot be paired: {counts} {common} in common")
     return faults
 
 

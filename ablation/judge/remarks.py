@@ -11,7 +11,7 @@ import numpy as np
 
 from ablation.config.study import Change
 from ablation.contract.display import joined
-from ablation.contract.numbers import fixed, percent, rough
+from ablation.contract.numbers import counted, fixed, percent, rough
 from ablation.judge.measurements import PACKAGES, Environment, Measurements, Weights
 from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
@@ -87,7 +87,7 @@ def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> I
         usual = float(np.median(list(apart.values())))
         for (one, other), count in apart.items():
             if usual >= _TELLING and 0 < count <= _FEW * usual:
-                what = f"seeds {one} and {other} of {variant} differ in only {count} items"
+                what = f"seeds {one} and {other} of {variant} differ in only {counted(count, 'item')}"
                 yield f"{what}, but other pairs usually differ in {fixed(usual, 0)}, so one may be a copy of the other"
 
 
@@ -186,7 +186,7 @@ def _environments(
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
     """Yield a remark if seeds were added after results without interim analyses.
 
-    False findings are then likelier.
+    False findings are then more likely.
     """
     added = seeds_added(study.history)
     changes = [

@@ -19,7 +19,7 @@ from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import estimate, rough, stated
+from ablation.contract.numbers import counted, estimate, rough, stated
 from ablation.judge.changed_items import ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.compare.groups import (
     Evaluated,
@@ -271,7 +271,7 @@ def compare(
 
 
 def _turned(result: ComparisonResult) -> Iterator[str]:
-    """Yield the choices that the caller left open, and that would change a sign or a verdict if made differently."""
+    """Yield notes on choices that the caller left open and that would change a sign or verdict if made otherwise."""
     lines = []
     for words, option, rules in _other_choices(result):
         with suppress(ConfigError):  # what cannot be compared so says nothing
@@ -365,7 +365,7 @@ def compare_files(
             "compare",
             "--names",
             " ".join(names),
-            f"has {len(names)} names for {len(sides)} systems",
+            f"has {counted(len(names), 'name')} for {len(sides)} systems",
             "give each system one name",
         )
     if twice := [name for name in names if names.count(name) > 1]:
@@ -451,7 +451,7 @@ def _as_judged(sheet: Sheet, analysis: Analysis) -> Sheet:
 def plan_analysis(
     sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
 ) -> tuple[Analysis, dict[str, ConfigError]]:
-    """Return the analysis plan for sheets, and notes on assumptions, each with the error that a gate raises instead.
+    """Return the analysis plan for sheets, and {note on an assumption: the error that a gate raises instead}.
 
     Raises:
         ConfigError: metrics differ, or have different directions.
@@ -483,7 +483,10 @@ def plan_analysis(
 
 
 def _find_direction(sheets: Sequence[Sheet], metric: str) -> tuple[Direction, dict[str, ConfigError]]:
-    """Return the direction that the files state or the metric's name implies; if there is none, `max` with a note."""
+    """Return the direction that the files or the metric's name imply, else `max`; and {note: the error of a gate}.
+
+    Raises ConfigError if the tasks have different directions.
+    """
     said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
     if len(said) > 1:
         odd = next(sheet for sheet in sheets if sheet.facts.larger_is_better is False)
@@ -498,7 +501,7 @@ def _find_direction(sheets: Sequence[Sheet], metric: str) -> tuple[Direction, di
 
 
 def _find_margin(sheets: Sequence[Sheet], *, logarithms: bool) -> tuple[float | None, dict[str, ConfigError]]:
-    """Return 0.01 if every value is 0 or 1, else None, each with a note."""
+    """Return a margin of 0.01 if every value is 0 or 1, else None; and {note: the error that a gate raises instead}."""
     every = np.concatenate([sheet.values for sheet in sheets])
     if logarithms and every.min() > 0:
         every = np.log(every)

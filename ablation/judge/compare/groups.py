@@ -20,7 +20,7 @@ from ablation.config.names import suggest
 from ablation.config.variant_tree import natural
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import alone, counted, fixed, percent, stated
+from ablation.contract.numbers import alone, counted, percent, stated
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
 from ablation.readers.arrays import Frame, Values
@@ -444,7 +444,7 @@ def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         problem = f"task_hash of {parent.subset} is {hashes[1]}, but {hashes[0]} in {parent.source}"
         raise ConfigError(child.source, "", None, problem, "evaluate both systems on one task, or pass --allow task")
     if parent.facts.repeats != child.facts.repeats:
-        often = f"{parent.facts.repeats} samples in the baseline and {child.facts.repeats} in the candidate"
+        often = f"{counted(parent.facts.repeats, 'sample')} in the baseline and {child.facts.repeats} in the candidate"
         yield f"{parent.subset}: each item has {often}"
 
 
@@ -569,5 +569,6 @@ def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
     if not means:
         return ""
     count, left, common = np.mean(means, axis=0)
-    scores = f"{group.name} scores {alone(left)} on {fixed(count, 0)} items that were left out"
+    were = "was" if round(count) == 1 else "were"
+    scores = f"{group.name} scores {alone(left)} on {counted(round(count), 'item')} that {were} left out"
     return f"{scores} and {alone(common)} on the common items"
