@@ -239,17 +239,13 @@ class Group:
 
         False if all items have one value, such as a perfect score.
         """
-        varied = any(high > low and values.shape[2] > 1 for (low, high), values in self._with_ranges)
+        by_subset = list(zip(self.ranges, self.values, strict=True))
+        varied = any(high > low and values.shape[2] > 1 for (low, high), values in by_subset)
         if self.means.shape[1] < 2 or not varied:
             return False
         return all(
-            (np.ptp(values[0], axis=0) <= _SAME * max(abs(low), abs(high))).all()
-            for (low, high), values in self._with_ranges
+            (np.ptp(values[0], axis=0) <= _SAME * max(abs(low), abs(high))).all() for (low, high), values in by_subset
         )
-
-    @property
-    def _with_ranges(self) -> list[tuple[tuple[float, float], Array]]:
-        return list(zip(self.ranges, self.values, strict=True))
 
     @cached_property
     def copy(self) -> tuple[int, int] | None:

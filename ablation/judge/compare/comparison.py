@@ -361,13 +361,8 @@ def compare_files(
                 raise ConfigError(path, "", None, problem, "name different files for each system")
     names = list(names or name_groups(*(side.paths for side in sides)))
     if len(names) != len(sides):
-        raise ConfigError(
-            "compare",
-            "--names",
-            " ".join(names),
-            f"has {counted(len(names), 'name')} for {len(sides)} systems",
-            "give each system one name",
-        )
+        problem = f"has {counted(len(names), 'name')} for {len(sides)} systems"
+        raise ConfigError("compare", "--names", " ".join(names), problem, "give each system one name")
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError("compare", "--names", twice[0], "is the name of two systems", "give each system its own name")
     first, *others = names
