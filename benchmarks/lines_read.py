@@ -3,8 +3,8 @@
     python benchmarks/lines_read.py                 # a total for each call
     python benchmarks/lines_read.py --by-function   # and its functions, the longest first
 
-Each call is traced the second time, so that imports and caches do not count. A function counts from its first
-decorator to its last line; what is nested in a function that runs counts once.
+Each call is traced the second time, with other values, so that imports and what is kept between calls do not count. A
+function counts from its first decorator to its last line; what is nested in a function that runs counts once.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `tests` importable
 
@@ -61,19 +62,24 @@ def lines_of(ran: set[CodeType]) -> dict[str, int]:
 
 
 def calls(folder: Path) -> dict[str, Callable[[], Any]]:
-    """Return the calls to trace; their files are in `folder`. A run is 400 items, right or wrong."""
+    """Return the calls to trace; their files are in `folder`. A side has five runs of 400 right or wrong items."""
     rng = np.random.default_rng(0)
-    ease = rng.random(400)
-    parent, child = (rng.random((5, 400)) < ease + gain for gain in (0.0, 0.05))
-    index = pd.MultiIndex.from_product([range(5), range(400)], names=["seed", "item"])
-    for name, values in {"parent": parent, "child": child}.items():
-        pd.Series(values.ravel().astype(float), index, name="value").to_csv(folder / f"{name}.csv")
-    tables = [str(folder / "parent.csv"), "--with", str(folder / "child.csv")]
+    ease, index = rng.random(400), pd.MultiIndex.from_product([range(5), range(400)], names=["seed", "item"])
+
+    def draw(gain: float) -> NDArray[np.float64]:
+        return (rng.random((5, 400)) < ease + gain).astype(float)
+
+    def table(gain: float) -> str:
+        path = folder / f"{gain}.csv"
+        pd.Series(draw(gain).ravel(), index, name="value").to_csv(path)
+        return str(path)
+
     simulate(folder / "results")
     collect(folder / "results")
+    rules = ["--direction", "max", "--margin", "0.01"]
     return {
-        "judge two arrays": lambda: ablation.judge(child, parent, direction="max", margin=0.01),
-        "compare two tables": lambda: main(["compare", *tables, "--direction", "max", "--margin", "0.01"]),
+        "judge two arrays": lambda: ablation.judge(draw(0.05), draw(0.0), direction="max", margin=0.01),
+        "compare two tables": lambda: main(["compare", table(0.0), "--with", table(0.05), *rules]),
         "gate a study": lambda: main(["gate", "toy", "--results", str(folder / "results")]),
         "plan the smoke grid": lambda: build_plan(load_settings({"scale": "smoke"})),
     }
