@@ -499,10 +499,10 @@ def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[I
 
 def _unseen_share(groups: Sequence[Group], per_item: Sequence[Array]) -> float:
     """Return `Estimate.unseen_share` for values without bounds, from the contrast of each item [items] by subset."""
-    clusters = groups[0].clusters
-    fewest = int((clusters.shares > 0).sum(axis=0).min())  # clusters of a subset: each weighs as much as another
+    drawn = groups[0].clusters
+    fewest = int((drawn.shares > 0).sum(axis=0).min())  # clusters of a subset: each weighs as much as another
     share = float(np.interp(fewest, _FEW, (1, 0)))
-    if not clusters.single:
+    if not drawn.single:
         return share
     return share * (1 - variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item))
 
