@@ -333,7 +333,7 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
 
 
 def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """Return the seeds with sound runs of all variants, the problems, and whether all are runs that have not ended."""
+    """Return the seeds with sound runs of all variants, the problems, and whether all problems are unfinished runs."""
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
     paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]

@@ -256,7 +256,7 @@ def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
 
 
 def _tail(size: Array, observed: float) -> float:
-    """Return about the probability that `abs(sum(±sizes)) >= observed`, by the function `sum(log(cosh(size * t)))`."""
+    """Return an approximation of the probability that `abs(sum(±sizes)) >= observed` (`flip_p` names the source)."""
     size, total = size / size.max(), observed / size.max()
     if total >= size.sum() * (1 - 1e-12):
         return 2.0 ** (1 - len(size))

@@ -202,8 +202,18 @@ class ComparisonResult:
 
     @cached_property
     def turned(self) -> tuple[str, ...]:
-        """Choices that the caller left open, and that would change a sign or a verdict if made differently."""
-        return tuple(_turned(self))
+        """Notes on choices that the caller left open and that would change a sign or a verdict if made differently."""
+        notes = []
+        for words, option, rules in _other_choices(self):
+            with suppress(ConfigError):  # what cannot be compared so says nothing
+                other = self.by_rules(rules)
+                notes += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(self, other)]
+        weighted = self.rules.weight is not None or any("--weight items" in note for note in notes)
+        if weighted or self.measured.analysis.transform or not any(sheet.facts.groups for sheet in self.sheets):
+            return tuple(notes)
+        for each in self.compared:  # groups of tasks are reported as means of the values
+            notes += task_groups_that_disagree(each.parent, each.child)
+        return tuple(notes)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -268,20 +278,6 @@ def compare(
     )
     by_rules, unstated = partial(compare, name, variant_tree, read), tuple(assumed.values())
     return ComparisonResult(name, named, measured, results, tuple(notes), tuple(doubts), rules, by_rules, unstated)
-
-
-def _turned(result: ComparisonResult) -> Iterator[str]:
-    """Yield notes on choices that the caller left open and that would change a sign or verdict if made otherwise."""
-    lines = []
-    for words, option, rules in _other_choices(result):
-        with suppress(ConfigError):  # what cannot be compared so says nothing
-            other = result.by_rules(rules)
-            lines += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(result, other)]
-    yield from lines
-    weighted = result.rules.weight is not None or any("--weight items" in line for line in lines)
-    if not weighted and not result.measured.analysis.transform:  # groups of tasks are reported as means of the values
-        for each in result.compared if any(sheet.facts.groups for sheet in result.sheets) else ():
-            yield from task_groups_that_disagree(each.parent, each.child)
 
 
 def _other_choices(result: ComparisonResult) -> Iterator[tuple[str, str, Rules]]:
