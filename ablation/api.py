@@ -1,4 +1,12 @@
-"""The tracker in Python: results as data frames, and verdicts on evaluations; `import ablation` has the same names."""
+"""The tracker in Python: the results of the commands as data frames and records.
+
+`import ablation` has the same names:
+
+    open(results) -> Results                    the results of a grid or an import
+    compare(a, b) -> Verdict                    two evaluations: paths, frames or arrays
+    leaderboard(evaluations) -> Leaderboard     several evaluations, each against the first or in all pairs
+    judge(child, parent, items) -> Verdict      arrays [seeds, items]
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -301,10 +309,7 @@ def compare(
     Raises:
         ConfigError: the files cannot be read or compared; the text names file, key, value and remedy.
     """
-    if names is not None and len(names) != 2:
-        remedy = "pass the names of the baseline and the candidate"
-        raise ConfigError("compare", "names", names, "is not a pair of names", remedy)
-    result = _compared(
+    return _judged(
         [_evaluation(a), _evaluation(b)],
         names,
         metric=metric,
@@ -331,8 +336,17 @@ def compare(
         transform=transform,
         errors=errors,
     )
+
+
+def _judged(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> Verdict:
+    """Judge the second of two evaluations against the first."""
+    if names is not None and len(names) != 2:
+        remedy = "pass the names of the baseline and the candidate"
+        raise ConfigError("compare", "names", names, "is not a pair of names", remedy)
+    result = _compared(sides, names, by=(), all_pairs=False, **options)  # which are options of a leaderboard only
     (row,) = result.compared
-    _ = result.notes, row.best, row.worst  # read now, since the files may change before the verdict is shown
+    if not all(isinstance(side, Values) for side in sides):
+        _ = result.notes, row.best, row.worst  # read now, since the files may change before the verdict is shown
 
     def read_row() -> dict[str, Any]:
         [values] = as_rows(result)
@@ -368,6 +382,8 @@ def leaderboard(
             problem, remedy = "are not paths", "pass paths, a dict {name: evaluation}, or one evaluation with by="
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
+    if len(sides) < 2 and not by:
+        raise ConfigError("compare", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
     result = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
     standings = pd.DataFrame([asdict(each) for each in result.leaderboard], columns=[f.name for f in fields(Standing)])
     rows = pd.DataFrame(map(plain, as_rows(result)))
@@ -379,8 +395,6 @@ def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
-    if len(sides) < 2 and not options["by"]:
-        raise ConfigError("leaderboard", "", None, "needs two evaluations", "pass a second evaluation, or by=")
     return compare_evaluations(sides, names, **options)
 
 
@@ -411,14 +425,12 @@ def judge(
             "pass arrays with the same seeds and items; if only the number of runs differs, pass seeds='independent'",
         )
         raise ConfigError("judge", "child.shape", np.shape(child), problem, remedy)
-    groups = [Values(array, items, clusters) for array in (parent, child)]
-    return compare(*groups, **{"names": ("parent", "child"), **options})
+    sides = [Values(array, items, clusters) for array in (parent, child)]
+    return _judged(sides, options.pop("names", ("parent", "child")), **options)
 
 
 def _evaluation(given: Any) -> Evaluated:
     """Convert paths, an array or a frame to the form that `compare_evaluations` takes."""
-    if isinstance(given, Values):
-        return given
     if isinstance(given, str | Path):
         return expand([str(given)])
     if isinstance(given, list | tuple) and given and all(isinstance(path, str | Path) for path in given):
