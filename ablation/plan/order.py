@@ -35,7 +35,7 @@ def turns(plan: Plan) -> Turns:
 
 
 def priorities(plan: Plan) -> dict[Address, int]:
-    """Return a different priority for each stage of a run; Snakemake starts the largest first."""
+    """Return {stage: its priority} for all stages that runs need; all differ, and the largest starts first."""
     minutes: dict[Address, int] = {}  # minutes of the longest chain of stages that begins with a stage
     for address in reversed(plan.stages):
         minutes[address] = minutes.get(address, 0) + plan.stages[address].resources.runtime
@@ -65,8 +65,8 @@ def groups_of(plan: Plan) -> Groups:
     """Return {stage: its group} for the stages that are in a group; empty if `group_minutes` is 0.
 
     Consecutive stages of exactly the same runs become one scheduler job if each takes at most `group_minutes`, because
-    queueing would take longer than they do. Groups cannot depend on each other in a circle: an input of a stage serves
-    at least the runs of the stage, so a stage between two members serves their runs too, and a long one ends the group.
+    queueing would take longer than they do. No two groups depend on each other: a stage that lies between two members
+    of a group serves the same runs, so it is also a member or, if it takes longer, ends the group.
     """
     groups: Groups = {}
     for study in plan.content.studies:
