@@ -72,6 +72,8 @@ def run_import(arguments: argparse.Namespace) -> int:
 
     if arguments.study is None:
         raise ConfigError("import", "--study", None, "is missing", "name the study, such as --study lr")
+    if arguments.format != "table" and (given := [text for text in arguments.map if text.startswith("columns.")]):
+        raise ConfigError("import", "--map", given[0], "works only with the format `table`", "leave it out")
     reader = load_reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)
@@ -140,7 +142,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return a study's name, its definition (of study.yaml or an earlier import, else empty), and its name in errors."""
+    """Return a study's name, its definition (study.yaml, an earlier import, or else empty), and its name in errors."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))

@@ -69,7 +69,7 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
 
 
 def run_power(arguments: argparse.Namespace) -> int:
-    """Print the table of plans, and the smallest plans that detect the effect."""
+    """Print a table of numbers of seeds and items, and the smallest numbers that detect the effect."""
     request = Request(**{field.name: _given(arguments, field.name) for field in fields(Request)})
     _check(arguments)
     source = None if request.seed_sd is not None and not _two(arguments) else _source(arguments)

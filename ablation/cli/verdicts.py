@@ -107,7 +107,7 @@ def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
 
     The interval is the one that agrees with the verdict; the heading says for how many comparisons it holds at once.
 
-    rows: a row for each of `comparisons`, which are those of one study, as `comparison_rows` returns them.
+    comparisons: those of one study. rows: what `comparison_table` or `comparison_rows` returns for these.
     """
     correction, rows = comparisons[0].correction, _sorted(rows)
     several, records = correction.name not in ("one", "none"), clean_records(rows)

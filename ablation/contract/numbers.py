@@ -53,7 +53,7 @@ def fixed(value: Any, decimals: int, sign: str = "") -> str:
 
 
 def bound(value: Any, decimals: int, sign: str = "", *, up: bool) -> str:
-    """Return an end of an interval as text, rounded outwards, that is, `up` for the upper end."""
+    """Return the lower end of an interval (with `up`, the upper end) as text, rounded outwards."""
     if not is_number(value):
         return _not_finite(value, sign)
     if abs(value) <= _DUST * 10.0**-decimals:

@@ -1,7 +1,7 @@
 """Order of stages, seed by seed, so that variants can be compared before the last seed ends; and groups of stages.
 
     priorities(plan) -> {address: number}      Snakemake starts the job with the largest number first
-    turns(plan) -> {address: (seed, study)}    places, from 0, of the seed and study of the first run that needs a stage
+    turns(plan) -> {address: (seed, study)}    positions, from 0, of seed and study of the first run that needs a stage
 
 Within a seed the study with the most comparisons comes first, and within a study the stage that most work depends on.
 A stage's inputs have at least its priority, so that no stage waits for a later seed.
@@ -16,7 +16,7 @@ Turns = dict[Address, tuple[int, int]]
 
 
 def turns(plan: Plan) -> Turns:
-    """Return {stage: (place of the first seed that needs it, place of the first study that needs it for that seed)}."""
+    """Return {stage: (position of the seed in its study, position of the study)} of the first run that needs it."""
     run_turns: Turns = {}
     comparisons = {
         study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies

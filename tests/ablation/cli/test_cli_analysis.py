@@ -53,6 +53,7 @@ def test_an_option_that_would_be_ignored_is_refused(tmp_path, capsys, monkeypatc
         ("audit --table t.csv --results r", "--results: cannot be combined with --table; leave one out"),
         ("gate gad --json --markdown", "--markdown: cannot be combined with --json; leave one out"),
         ("report --output p.html --reports r", "--reports: cannot be combined with --output; leave one out"),
+        ("import trl r --study s --map columns.seed=x", "'columns.seed=x': works only with the format `table`; leave"),
         ("try --why x --margin 1", "--margin = 1.0: works only with --claim not-worse; leave it out"),
         ("verdicts --brief --why", "--why: cannot be combined with --brief; leave one out"),
         ("verdicts --csv --all-columns", "--all-columns: cannot be combined with --csv; leave one out"),
