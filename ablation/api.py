@@ -157,11 +157,11 @@ class Results:
         return self._view("runs", study)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """Return the rows of an SQL query as a pandas frame."""
+        """Return the rows of an SQL query as a pandas frame; `parameters` are the values of its `?`."""
         return self._store.sql(query, parameters)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Return the rows of an SQL query as an Arrow table, which Polars, DuckDB and others read without a copy."""
+        """Return the rows of an SQL query, as `sql`, in an Arrow table, which Polars and DuckDB read without a copy."""
         return self._store.arrow(query, parameters)
 
     def forest(
@@ -180,9 +180,9 @@ class Results:
         return axes
 
     def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
-        """Return the effect of variant `b` against variant `a`; `row["changes"]` lists the settings that differ.
+        """Return the effect of variant `b` relative to `a`; `row["changes"]` lists the settings that differ.
 
-        Raises ConfigError if no study, or more than one, has both variants.
+        Raises ConfigError if no study, or more than one, has both variants, or if `a` and `b` are equal.
         """
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
@@ -191,7 +191,7 @@ class Results:
             absent = [name for name in (a, b) if name not in known]
             problem = f"are in {len(having)} studies" if having else "are not in the same study"
             problem = "are the same variant" if a == b else problem
-            studies = f"name two different variants, and pass study=, one of {', '.join(having or self.studies)}"
+            studies = f"name two different variants and, with study=, one of {', '.join(having or self.studies)}"
             remedy = suggest(absent[0], known) if absent else studies
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
@@ -246,7 +246,7 @@ def _numbers(given: int | Sequence[int]) -> Sequence[int]:
 
 
 def open(results: str | Path = "results") -> Results:
-    """Open a results folder, which a grid or an import has written."""
+    """Open a results folder that a grid or an import has written."""
     return Results(results)
 
 
@@ -287,7 +287,7 @@ def compare(
     value and optionally seed, subset, cluster and sample, or an array as for `judge`.
 
     What is compared:
-        metric, item: the metric, or the columns of a table with the values and with the names of the items.
+        metric: the metric or, in a table, the column with its values. item: the column that names a table's items.
         filter: an lm-eval filter. tasks: compare only these tasks.
         at: read only files that have this name or are in a folder with this name, such as checkpoint-2000.
         cluster: the lm-eval field that correlated items share, such as a passage.
@@ -304,7 +304,7 @@ def compare(
     What may differ:
         allow: prompt, target, task, identical or scale. common_items: leave out items that are missing from any run.
     What is shown:
-        names: of the baseline and the candidate. changed_items: number of improved and of worsened items.
+        names: of the baseline and the candidate. changed_items: how many improved and how many worsened items.
 
     Raises:
         ConfigError: the files cannot be read or compared; the text names file, key, value and remedy.
@@ -413,7 +413,7 @@ def judge(
     """Judge the array `child` against the array `parent`, which has the same seeds and items.
 
     The shape of both is [seeds, items], [items] for one seed, or [seeds, items, samples]. items: names of the items
-    (default: numbers). clusters: for each item a label, which correlated items share. The options are those of
+    (default: numbers). clusters: a label for each item, the same for correlated items. The options are those of
     `compare`; with `seeds="independent"`, the arrays may have different numbers of runs. Raises ConfigError if the
     shapes differ or the arrays cannot be compared.
     """

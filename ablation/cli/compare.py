@@ -84,7 +84,7 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     add("--errors", choices=get_args(Errors), help=text)
     add("--common-items", action="store_true", help="leave out items that are missing from any run")
     add("--latest", action="store_true", help="if a run has several evaluations, read only the newest file")
-    text = "number of improved items to show, and of worsened items (default: 3)"
+    text = "how many improved and how many worsened items to show (default: 3 each)"
     add("--changed-items", type=int, default=3, metavar="N", help=text)
     add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
     text = "exit as `gate` does: with 0 only if every comparison meets this requirement (docs/how-to/gate.md)"
