@@ -339,7 +339,7 @@ def detached(scores: SentenceScores) -> SentenceScores:
 
 
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
-    """Return the concatenated scores of several parts, with gradient."""
+    """Return the scores of several groups of sentences as one, with gradient."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
     names = ("p", "logp", "hidden", "partition")
     return SentenceScores(

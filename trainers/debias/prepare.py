@@ -95,7 +95,7 @@ def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> Toke
 
 @contextmanager
 def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Yield {module name: (input, output)}, which the next forward pass fills; the outputs will require gradients."""
+    """Yield a dict that a forward pass fills with {module name: (input, output)}; the outputs require gradients."""
     recorded: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Callable[[torch.nn.Module, tuple, Tensor], None]:

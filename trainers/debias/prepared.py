@@ -87,7 +87,7 @@ class Prepared:
         return torch.cat([view[part] for part in rows]).to(self.device)
 
     def indices(self, split: str, domain: str | None = None) -> list[int]:
-        """Return the numbers of a split's items, in increasing order. domain: only items of it; None: all items."""
+        """Return the numbers of a split's items, in increasing order. domain: only its items; None: all items."""
         return [
             i for i, item in enumerate(self.items) if item.split == split and (domain is None or item.domain == domain)
         ]
