@@ -37,7 +37,7 @@ class PathSource(Strict):
     """A file or folder on this machine; a relative path starts at the folder in which snakemake runs."""
 
     source: Literal["path"]
-    path: str = Field(min_length=1, description="Model folder, data file or data folder; its digest is in the key.")
+    path: str = Field(min_length=1, description="Model folder, data file or data folder; the key contains its digest.")
 
 
 class RandomSource(Strict):

@@ -129,7 +129,9 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 class RcsSettings(Strict):
     """Weights of batches by how far their SS is from 0.5."""
 
-    thresholds: Thresholds = Field(description="Two limits of |SS - 0.5| that select alpha, the lower first.")
+    thresholds: Thresholds = Field(
+        description="Two limits of a batch's |SS - 0.5|, the lower one first; `alphas` has a value for each range."
+    )
     alphas: Alphas = Field(description="Values of alpha for |SS - 0.5| below, between and above the thresholds.")
 
     @model_validator(mode="after")

@@ -53,7 +53,7 @@ class ItemScores:
 
 
 def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
-    """Return the model in `folder`, reduced to its blocks from the first edited one on; modules are from `prepared`."""
+    """Return the model in `folder` without the blocks before the first edited one; `prepared` lists edited modules."""
     model = load_model(folder, dtype=prepared.dtype, device=prepared.device)
     return SuffixModel(model, [module.name for module in prepared.modules], prefix=False)
 

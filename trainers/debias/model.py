@@ -327,7 +327,7 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
 
 
 def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
-    """Return the scores of the items' sentences, three per item, under the model, with gradient if that is enabled."""
+    """Return the model's scores of the items' sentences, three per item, with gradient if gradients are enabled."""
     tokens = prepared.tokens(indices)
     return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 

@@ -47,7 +47,7 @@ def run(stage: Stage) -> None:
     ]
     for (name, domain), count in sorted(Counter((item.split, item.domain) for item in items).items()):
         terms = len({item.term for item in items if (item.split, item.domain) == (name, domain)})
-        stage.log.info("split %s, domain %s: items: %d, target terms: %d", name, domain, count, terms)
+        stage.log.info("split %s, domain %s (items: %d, target terms: %d)", name, domain, count, terms)
     model = SuffixModel(load_model(folder, dtype=config.dtype, device=device), config.edit.modules)
     stage.log.info("edited modules: %s", ", ".join(module.name for module in model.modules))
     tensors = unedited_pass(model, items, stage)

@@ -24,7 +24,7 @@ class Sizes(Strict):
 
 
 class Concepts(Strict):
-    """Label a pair of words by their concept; each query has its own labels, which only the demonstrations show."""
+    """Pairs of words to label by their concept; each query has its own labels, which only the demonstrations show."""
 
     name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Number of concepts.")

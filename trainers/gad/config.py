@@ -126,7 +126,7 @@ class Critic(Strict):
         default="student",
         description="Initial critic: a copy of the initial student with a new head, or the asset `reward_model`.",
     )
-    head_std: float = Field(default=0.02, ge=0, description="Standard deviation of the weights of a new head.")
+    head_std: float = Field(default=0.02, ge=0, description="Standard deviation of the initial weights of a new head.")
     micro_batch: int | None = Field(
         default=None, ge=1, description="Prompts per forward and backward pass; null: a whole minibatch."
     )
@@ -205,7 +205,7 @@ class GadConfig(Strict):
     validation_source: Asset | None = Field(
         default=None, description="File of the development and test rows; null: they are taken from `data_source`."
     )
-    model: Asset | None = Field(default=None, description="Initial student; null: the model of the stage `base`.")
+    model: Asset | None = Field(default=None, description="Initial student; null: a small model from scratch.")
     reward_model: Asset | None = Field(
         default=None, description="Initial critic if critic.init is reward_model: a classifier or a language model."
     )
