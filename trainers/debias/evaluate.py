@@ -172,7 +172,6 @@ def run(stage: Stage) -> None:
 
 
 def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) -> Iterator[Sample]:
-    """Yield a row for each protocol and sentence of the chosen test items."""
     values = {(item, protocol, name): value for item, _, protocol, name, value in rows}
     test = [prepared.items[i] for i in prepared.indices("test")]
     for item in (test[place] for place in some_items([item.id for item in test])):

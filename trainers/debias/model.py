@@ -101,7 +101,6 @@ class SuffixModel:
         raise AssertionError("the first edited block was never reached")
 
     def _attention(self, mask: Tensor, positions: Tensor | None) -> dict[str, object]:
-        """Return the attention mask and position ids as arguments of the base model."""
         if positions is None:
             return {"attention_mask": mask, "use_cache": False}
         dtype = self.matrix.weight.dtype

@@ -141,17 +141,13 @@ class Reward(Strict):
     info_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of the gain in legacy.")
     correct_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of correctness in legacy.")
     hard_weight: float = Field(
-        default=1.0,
-        ge=0,
-        le=100,
-        description="Weight of correctness, except in legacy and hybrids; hard_plus_soft_v2 and separated double it.",
+        default=1.0, ge=0, le=100, description="Weight of correctness; doubled in hard_plus_soft_v2 and separated."
     )
     soft_weight: float = Field(
-        default=1.0, ge=0, le=100, description="Weight of soft accuracy, except in legacy and hybrids."
+        default=1.0, ge=0, le=100, description="Weight of soft accuracy, except in legacy, hybrid and hybrid_separated."
     )
     alpha: Fraction = Field(
-        default=0.5,
-        description="Weight of the gain in hybrid and hybrid_separated; correctness and soft accuracy have 1 - alpha.",
+        default=0.5, description="Weight of the gain in hybrid and hybrid_separated; the rest has 1 - alpha."
     )
     info_scale: float = Field(default=10.0, gt=0, description="Factor of the gain in hybrid; the product is at most 1.")
     info_floor: float | None = Field(
@@ -220,8 +216,7 @@ class Grpo(Strict):
     kl_coef: float = Field(default=0.1, ge=0, le=100, description="Weight of the KL to the RCE policy (k3 estimator).")
     advantage_clip: float = Field(default=5.0, gt=0, description="Magnitude to which larger advantages are clipped.")
     min_positive_ratio: Fraction | None = Field(
-        default=None,
-        description="Smallest share of positive sequences with which a query is used; null: 0.",
+        default=None, description="Smallest share of positive sequences with which a query is used; null: 0."
     )
     positive_threshold: float | None = Field(
         default=None,
@@ -238,9 +233,7 @@ class DemonstrationsConfig(Strict):
     )
     model: Asset | None = Field(default=None, description="In-context model of task text or vision; otherwise null.")
     embedder: Asset | None = Field(default=None, description="CLIP model of task vision; null for other tasks.")
-    data: Asset | None = Field(
-        default=None, description="Questions (task text) or VQA folder (vision); otherwise null."
-    )
+    data: Asset | None = Field(default=None, description="Questions (task text) or VQA folder (vision); else null.")
     learner: Learner = Field(default=Learner(), description="In-context model of task concepts, which is trained.")
     shots: int = Field(default=4, ge=1, le=32, description="Largest number of demonstrations in the evaluation.")
     train_shots: Annotated[int | None, Absent(None)] = Field(

@@ -186,9 +186,7 @@ class Evaluate(Strict):
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
     length_factor: float = Field(
-        default=1.5,
-        gt=0,
-        description="Longest response, as a multiple of the 99th percentile of the teacher's lengths.",
+        default=1.5, gt=0, description="Longest response, as a multiple of the teacher's 99th percentile of lengths."
     )
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
@@ -221,7 +219,7 @@ class GadConfig(Strict):
     rollout: Rollout = Field(default=Rollout(), description="How the responses of a step are sampled.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
         default="last",
-        description="A response's score: mean, sum or last of its tokens' scores; last_per_token: last / length.",
+        description="Score of a response: mean, sum or last of its tokens' scores; last_per_token: last / length.",
     )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized",

@@ -98,7 +98,7 @@ def _id(question: object) -> str:
 
 
 def _canonical(text: str) -> str:
-    """Return the only number in `text` in plain digits, or the text in lower case if it is not one number."""
+    """Return the number in `text` in plain digits if it has exactly one number, and else the text in lower case."""
     text = " ".join(text.split())
     number = re.fullmatch(r"[^\d\-+.]*([-+]?[\d,]*\.?\d+)\s*[^\d]*", text)
     if number is None:
