@@ -231,5 +231,5 @@ def test_rows_whose_answer_is_missing_are_refused_with_their_number(tmp_path):
     rows = [{"question": "a", "answer": "1"}, {"question": "b", "answer": None}, {"question": "c", "answer": " "}]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = question_answer.create(QuestionAnswer(), tmp_path / "q.jsonl")
-    with pytest.raises(ValueError, match="2 of 3 rows have no 'answer'"):
+    with pytest.raises(ValueError, match="the field 'answer' is empty in 2 of 3 rows"):
         task.splits({"warm": 0, "train": 1, "dev": 0, "test": 0}, 0)
