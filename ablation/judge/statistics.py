@@ -327,17 +327,21 @@ class Group:
         return max(_step(np.sort(subset[0, 0])) / subset.shape[2] for subset in self.values)
 
     @property
+    def most(self) -> float:
+        """Largest value on a bounded scale: 100 if some item has the value 100, else 1."""
+        return 100.0 if any(high == 100 for _, high in self.ranges) else 1.0
+
+    @property
     def bounded(self) -> bool:
         """Whether all values lie between 0 and 1 or, if some item has the value 100, between 0 and 100."""
         if self.logarithms:
             return False
-        most = 100.0 if any(high == 100 for _, high in self.ranges) else 1.0
-        return all(low >= 0 and high <= most for low, high in self.ranges)
+        return all(low >= 0 and high <= self.most for low, high in self.ranges)
 
     @cached_property
     def counts(self) -> bool:
         """Whether all values are 0 or 1, or shares of an item's samples; in percent if some item has the value 100."""
-        percent = self.samples / 100 if any(high == 100 for _, high in self.ranges) else self.samples
+        percent = self.samples / self.most
         if self.logarithms or any(low < 0 or high * percent > self.samples for low, high in self.ranges):
             return False
         return all((np.abs(values * percent - np.rint(values * percent)) < 1e-6).all() for values in self.values)

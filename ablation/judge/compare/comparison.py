@@ -39,7 +39,7 @@ from ablation.judge.compare.leaderboard import Standing, standings
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.judged import NOT_COMPARED
-from ablation.judge.measurements import Column, Measurements, measurements_of, permitting
+from ablation.judge.measurements import Column, Measurements, comparable, measurements_of, permitting
 from ablation.judge.resampling import number_clusters
 from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
@@ -130,13 +130,11 @@ class Compared:
     child: Group
     most_quoted: int  # changed items, at each end
 
-    @cached_property
+    @property
     def runs(self) -> list[list[dict[str, Sheet]]]:
         """The sheets of the runs that are compared, the parent's first."""
-        paired = self.comparison.measurements.design.paired
-        common = self.parent.runs.keys() & self.child.runs.keys()
-        groups = (self.parent, self.child)
-        return [[group.runs[seed] for seed in group.seeds if not paired or seed in common] for group in groups]
+        sides = zip((self.parent, self.child), reversed(self.comparison.runs), strict=True)
+        return [[group.runs[seed] for seed in seeds] for group, seeds in sides]
 
     @cached_property
     def changed_items(self) -> ChangedItems:
@@ -163,9 +161,11 @@ class Compared:
 
     @cached_property
     def subsets(self) -> tuple[SubsetRow, ...]:
-        """The tasks, each judged alone."""
+        """The tasks, each judged alone, by the runs and rules of the comparison; none if no runs can be compared."""
         measured = self.comparison.measurements
-        return tuple(_subset(subset, self.runs, measured) for subset in measured.analysis.subsets)
+        groups = comparable(measured, self.comparison.pair).groups
+        named = enumerate(measured.analysis.subsets if groups else ())
+        return tuple(_subset(subset, place, groups, self.runs, measured) for place, subset in named)
 
     @cached_property
     def stderr_unpaired(self) -> float | None:
@@ -174,7 +174,7 @@ class Compared:
         It ignores the pairing of items.
         """
         errors = [(row.stderr_before, row.stderr_after) for row in self.subsets]
-        if any(None in pair for pair in errors):
+        if not errors or any(None in pair for pair in errors):
             return None
         return float(np.sqrt(np.square(np.array(errors, float)).sum(axis=1).sum())) / len(errors)
 
@@ -413,30 +413,26 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
             return
 
 
-def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
-    groups = [[_as_judged(run[subset], measured.analysis) for run in group] for group in runs]
-    means = [float(np.mean([sheet.values.mean() for sheet in group])) for group in groups]
-    errors = [[e for sheet in group if (e := sheet.facts.stderr) is not None] for group in groups]
-    items = groups[0][0].items
-    named = measured.clusters.get(subset, {})
-    numbers: dict[Any, int] = {}
-    cluster_of = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
-    clusters = number_clusters([len(items)], cluster_of if named else None)
-    values = (np.stack([sheet.values for sheet in group])[None] for group in reversed(groups))
-    logs = bool(measured.analysis.transform)
-    groups_of_subset = [JudgedGroup([each], measured.direction, clusters, logarithms=logs) for each in values]
-    alone = contrast_groups(groups_of_subset, (1, -1), 1 - measured.analysis.alpha, measured.design)
-    said = [
-        float(np.mean(error)) if len(error) == len(group) else None for error, group in zip(errors, groups, strict=True)
-    ]
-    return SubsetRow(subset, len(items), means[0], means[1], said[0], said[1], alone.effect, alone.low, alone.high)
-
-
-def _as_judged(sheet: Sheet, analysis: Analysis) -> Sheet:
-    """Return the sheet with the values that the analysis plan judges."""
-    if not analysis.transform:
-        return sheet
-    return replace(sheet, values=np.log(sheet.values), facts=replace(sheet.facts, stderr=None))
+def _subset(
+    subset: str,
+    place: int,
+    groups: Sequence[JudgedGroup],
+    runs: Sequence[Sequence[dict[str, Sheet]]],
+    measured: Measurements,
+) -> SubsetRow:
+    """Judge one task alone; `groups` are candidate and baseline, `runs` the sheets of baseline and candidate."""
+    clusters = groups[0].clusters.of_items[place]
+    drawn = number_clusters([len(clusters)], [clusters])
+    after, before = (replace(group, values=[group.values[place]], clusters=drawn) for group in groups)
+    alone = contrast_groups([after, before], (1, -1), 1 - measured.analysis.alpha, measured.design)
+    stderrs: list[float | None] = []
+    for group in runs:
+        known = [error for run in group if (error := run[subset].facts.stderr) is not None]
+        complete = len(known) == len(group) and not measured.analysis.transform
+        stderrs.append(float(np.mean(known)) if complete else None)
+    means = [float(each.means.mean()) for each in (before, after)]
+    interval = alone.effect, alone.low, alone.high
+    return SubsetRow(subset, len(clusters), means[0], means[1], stderrs[0], stderrs[1], *interval)
 
 
 def plan_analysis(
