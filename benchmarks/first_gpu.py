@@ -97,7 +97,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, name: str, seconds: float) -> Figures:
-    """Run a part for at most `seconds`; return its name, duration, error (None if it ended well) and figures."""
+    """Run a part for at most `seconds`; return its name, duration, error (None if there was none) and figures."""
     figures = options.out / f"{name}.jsonl"
     figures.unlink(missing_ok=True)
     began, problem = time.monotonic(), None

@@ -248,7 +248,9 @@ class UpdateSettings(Strict):
     )
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm above which gradients are scaled down to it.")
+    max_grad_norm: float = Field(
+        default=1.0, gt=0, description="Maximum norm of the gradient; larger gradients are scaled down to this norm."
+    )
     aggregation: Literal["sequence_mean", "token_mean"] = Field(
         default="sequence_mean", description="Whether the loss is a mean over responses (GRPO) or over tokens (DAPO)."
     )
@@ -528,7 +530,7 @@ class PolicyConfig(Strict):
         """Yield conflicts among the settings of advantages, loss and token rewards."""
         group_size, token_level = self.rollout.group_size, self.reward.level == "token"
         if self.advantage.kind == "gae" and group_size != 1:
-            yield "the advantage gae needs groups of one response; set rollout.group_size to 1"
+            yield "the advantage gae needs rollout.group_size 1; set rollout.group_size to 1"
         if self.advantage.kind != "gae" and group_size < 2:
             yield f"the advantage {self.advantage.kind} needs groups; set rollout.group_size to at least 2"
         if self.ema_smoothing is not None and self.ratio != "token":
