@@ -6,7 +6,7 @@ from torch import Tensor
 
 # Each of Q queries has the same number N >= 2 of sequences.
 def positions(values: Tensor, *, descending: bool) -> Tensor:
-    """Return the ranks (Q, N), from 0, of values (Q, N) in their sorted rows; of equal values, the first is first."""
+    """Return the ranks (Q, N), from 0, of values (Q, N) within their sorted rows; equal values keep their order."""
     order = values.argsort(dim=-1, descending=descending, stable=True)
     return order.argsort(dim=-1).to(values.dtype)
 

@@ -52,7 +52,7 @@ class RewardModel:
 
 
 def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return the tokenizer with a padding token, and cutting long texts on the left, so that responses are kept."""
+    """Return the tokenizer with a padding token and with truncation on the left, so that responses are kept."""
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.truncation_side = "left"

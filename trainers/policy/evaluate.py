@@ -1,6 +1,6 @@
 """Stages `evaluate_warm` and `evaluate`: measure a policy on the test split; items.parquet has a row per problem.
 
-If `evaluate.checkpoints` is above 1, the policies of earlier steps are measured too, and the values of the protocol
+If `evaluate.checkpoints` is above 1, `evaluate` measures policies of earlier steps too, and the values of the protocol
 `sampled` are means over all policies. samples.parquet has responses of the last policy only.
 """
 
