@@ -134,7 +134,7 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
     for returned, said in (
         ([], "0 rewards for 16 responses; return one reward per response"),
         (None, "0 rewards for 16 responses; return one reward per response"),
-        ([0.5] * 15 + [None], "None for response 16 of 16; return a number for each response, 0.0 if the reward"),
+        ([0.5] * 15 + [None], "None for response 16 of 16; return a number for each response, such as 0.0 if"),
     ):
         rewards = replace(run.rewards, function=lambda returned=returned, **_: returned)
         with pytest.raises(ValueError, match=rf"reward\.function returned {said}"):
