@@ -40,15 +40,15 @@ def rows(capsys, *words):
 
 def test_the_intervals_of_percent_are_a_hundred_times_those_of_shares(tmp_path, capsys):
     """Values of 0 and 100 had intervals that ended at 1."""
-    paths = systems(tmp_path)
+    paths, keys = systems(tmp_path, seed=0), ("mean", "low", "high")
+    for path in paths:
+        frame = pd.read_csv(path)
+        pd.concat([frame, frame.assign(seed=1, correct=frame["correct"][::-1].to_numpy())]).to_csv(path, index=False)
     shares = rows(capsys, *paths)[1]
     for path in paths:
         pd.read_csv(path).assign(correct=lambda frame: 100 * frame["correct"]).to_csv(path, index=False)
-    percent = rows(capsys, *paths)[1]
-    for one, other in zip(shares, percent, strict=True):
-        assert [other[key] for key in ("mean", "low", "high")] == pytest.approx(
-            [100 * one[key] if one[key] is not None else None for key in ("mean", "low", "high")]
-        )
+    for one, other in zip(shares, rows(capsys, *paths)[1], strict=True):
+        assert [other[key] for key in keys] == pytest.approx([100 * one[key] for key in keys])
 
 
 def test_every_path_is_a_system_and_is_compared_with_the_first(tmp_path, capsys):
