@@ -1,4 +1,12 @@
-"""The tracker in Python: results as data frames, and verdicts on evaluations; `import ablation` has the same names."""
+"""The tracker in Python: the results of the commands as data frames and records.
+
+`import ablation` has the same names:
+
+    open(results) -> Results                    the results of a grid or an import
+    compare(a, b) -> Verdict                    two evaluations: paths, frames or arrays
+    leaderboard(evaluations) -> Leaderboard     several evaluations, each against the first or in all pairs
+    judge(child, parent, items) -> Verdict      arrays [seeds, items]
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -149,11 +157,11 @@ class Results:
         return self._view("runs", study)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """Return the rows of an SQL query as a pandas frame."""
+        """Return the rows of an SQL query as a pandas frame; `parameters` are the values of its `?`."""
         return self._store.sql(query, parameters)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Return the rows of an SQL query as an Arrow table, which Polars, DuckDB and others read without a copy."""
+        """Return the rows of an SQL query, as `sql`, in an Arrow table, which Polars and DuckDB read without a copy."""
         return self._store.arrow(query, parameters)
 
     def forest(
@@ -172,9 +180,9 @@ class Results:
         return axes
 
     def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
-        """Return the effect of variant `b` against variant `a`; `row["changes"]` lists the settings that differ.
+        """Return the effect of variant `b` relative to `a`; `row["changes"]` lists the settings that differ.
 
-        Raises ConfigError if no study, or more than one, has both variants.
+        Raises ConfigError if no study, or more than one, has both variants, or if `a` and `b` are equal.
         """
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
@@ -183,7 +191,7 @@ class Results:
             absent = [name for name in (a, b) if name not in known]
             problem = f"are in {len(having)} studies" if having else "are not in the same study"
             problem = "are the same variant" if a == b else problem
-            studies = f"name two different variants, and pass study=, one of {', '.join(having or self.studies)}"
+            studies = f"name two different variants and, with study=, one of {', '.join(having or self.studies)}"
             remedy = suggest(absent[0], known) if absent else studies
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
@@ -238,7 +246,7 @@ def _numbers(given: int | Sequence[int]) -> Sequence[int]:
 
 
 def open(results: str | Path = "results") -> Results:
-    """Open a results folder, which a grid or an import has written."""
+    """Open a results folder that a grid or an import has written."""
     return Results(results)
 
 
@@ -279,7 +287,7 @@ def compare(
     value and optionally seed, subset, cluster and sample, or an array as for `judge`.
 
     What is compared:
-        metric, item: the metric, or the columns of a table with the values and with the names of the items.
+        metric: the metric or, in a table, the column with its values. item: the column that names a table's items.
         filter: an lm-eval filter. tasks: compare only these tasks.
         at: read only files that have this name or are in a folder with this name, such as checkpoint-2000.
         cluster: the lm-eval field that correlated items share, such as a passage.
@@ -296,15 +304,12 @@ def compare(
     What may differ:
         allow: prompt, target, task, identical or scale. common_items: leave out items that are missing from any run.
     What is shown:
-        names: of the baseline and the candidate. changed_items: number of improved and of worsened items.
+        names: of the baseline and the candidate. changed_items: how many improved and how many worsened items.
 
     Raises:
         ConfigError: the files cannot be read or compared; the text names file, key, value and remedy.
     """
-    if names is not None and len(names) != 2:
-        remedy = "pass the names of the baseline and the candidate"
-        raise ConfigError("compare", "names", names, "is not a pair of names", remedy)
-    result = _compared(
+    return _judged(
         [_evaluation(a), _evaluation(b)],
         names,
         metric=metric,
@@ -331,8 +336,17 @@ def compare(
         transform=transform,
         errors=errors,
     )
+
+
+def _judged(sides: Sequence[Evaluated], names: Sequence[str] | None, **options: Any) -> Verdict:
+    """Judge the second of two evaluations against the first."""
+    if names is not None and len(names) != 2:
+        remedy = "pass the names of the baseline and the candidate"
+        raise ConfigError("compare", "names", names, "is not a pair of names", remedy)
+    result = _compared(sides, names, by=(), all_pairs=False, **options)  # which are options of a leaderboard only
     (row,) = result.compared
-    _ = result.notes, row.best, row.worst  # read now, since the files may change before the verdict is shown
+    if not all(isinstance(side, Values) for side in sides):
+        _ = result.notes, row.best, row.worst  # read now, since the files may change before the verdict is shown
 
     def read_row() -> dict[str, Any]:
         [values] = as_rows(result)
@@ -368,6 +382,8 @@ def leaderboard(
             problem, remedy = "are not paths", "pass paths, a dict {name: evaluation}, or one evaluation with by="
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
+    if len(sides) < 2 and not by:
+        raise ConfigError("compare", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
     result = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
     standings = pd.DataFrame([asdict(each) for each in result.leaderboard], columns=[f.name for f in fields(Standing)])
     rows = pd.DataFrame(map(plain, as_rows(result)))
@@ -379,8 +395,6 @@ def _compared(sides: Sequence[Evaluated], names: Sequence[str] | None, **options
         options["direction"] = ",".join(f"{name}:{value}" for name, value in direction.items())
     for name in ("by", "tasks", "without", "allow"):
         options[name] = _several(options.get(name, ()))
-    if len(sides) < 2 and not options["by"]:
-        raise ConfigError("leaderboard", "", None, "needs two evaluations", "pass a second evaluation, or by=")
     return compare_evaluations(sides, names, **options)
 
 
@@ -399,7 +413,7 @@ def judge(
     """Judge the array `child` against the array `parent`, which has the same seeds and items.
 
     The shape of both is [seeds, items], [items] for one seed, or [seeds, items, samples]. items: names of the items
-    (default: numbers). clusters: for each item a label, which correlated items share. The options are those of
+    (default: numbers). clusters: a label for each item, the same for correlated items. The options are those of
     `compare`; with `seeds="independent"`, the arrays may have different numbers of runs. Raises ConfigError if the
     shapes differ or the arrays cannot be compared.
     """
@@ -411,14 +425,12 @@ def judge(
             "pass arrays with the same seeds and items; if only the number of runs differs, pass seeds='independent'",
         )
         raise ConfigError("judge", "child.shape", np.shape(child), problem, remedy)
-    groups = [Values(array, items, clusters) for array in (parent, child)]
-    return compare(*groups, **{"names": ("parent", "child"), **options})
+    sides = [Values(array, items, clusters) for array in (parent, child)]
+    return _judged(sides, options.pop("names", ("parent", "child")), **options)
 
 
 def _evaluation(given: Any) -> Evaluated:
     """Convert paths, an array or a frame to the form that `compare_evaluations` takes."""
-    if isinstance(given, Values):
-        return given
     if isinstance(given, str | Path):
         return expand([str(given)])
     if isinstance(given, list | tuple) and given and all(isinstance(path, str | Path) for path in given):

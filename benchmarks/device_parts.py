@@ -1,4 +1,4 @@
-"""The parts of benchmarks/first_gpu.py: each yields its figures as it has them; `wrong` says what should not be so."""
+"""The parts of benchmarks/first_gpu.py. Each yields figures as soon as it has them; the key `wrong` names a fault."""
 
 import importlib.util
 import itertools
@@ -16,11 +16,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ablation.contract.numbers import counted
+
 ROOT = Path(__file__).resolve().parents[1]
 Figures = dict[str, Any]
 
 LOSS, GRADIENT = 1e-4, 1e-3  # largest relative differences from one device, or from the CPU, in float32
-# Qwen2.5-0.5B and SmolLM2-135M, as their config.json say it, and the demo's policy.
+# Shapes of Qwen2.5-0.5B and SmolLM2-135M, from their config.json, and of the demo's policy.
 HALF_BILLION = {
     "vocab_size": 151936,
     "hidden_size": 896,
@@ -45,7 +47,7 @@ DEMO = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
-# By a part of the device's name, from NVIDIA's data sheets: bfloat16 products (without sparsity) and bytes a second.
+# {part of a device's name: (bfloat16 FLOPs without sparsity, bytes of memory bandwidth) per second}, from NVIDIA.
 PEAKS = {
     "H200": (989e12, 4.8e12),
     "H100": (989e12, 3.35e12),
@@ -58,7 +60,7 @@ PEAKS = {
 
 
 def machine(options: Namespace) -> Figures:
-    """Return versions and devices."""
+    """Return the names of the devices and the versions of the software."""
     import torch
     import transformers
 
@@ -75,7 +77,7 @@ def machine(options: Namespace) -> Figures:
 
 
 def grid(options: Namespace) -> Iterator[Figures]:
-    """Run a part of the smoke grid on a device and on the CPU, side by side, and one variant twice on the device."""
+    """Run a part of the smoke grid on a device and on the CPU at the same time, and one variant again on the device."""
     from benchmarks.oracle import DEMO as variants
     from benchmarks.oracle import differing
 
@@ -90,7 +92,7 @@ def grid(options: Namespace) -> Iterator[Figures]:
         stages = sorted(folders["device"].glob(f"stages/{study}/*/*/status.json"))
         yield _beside_the_cpu(study, stages, folders, options.device)
     if any(statuses):
-        yield {"what": "snakemake", "wrong": f"exit statuses {statuses} (device, CPU): grid/*.txt has the logs"}
+        yield {"what": "snakemake", "wrong": f"exit statuses {statuses} (device, CPU); see grid/*.txt"}
     status = _start_grid(folders["again"], again, on_device).wait()
     differ = {}
     stages = [path.parent for path in sorted(folders["again"].glob("stages/*/*/*/status.json"))]
@@ -101,10 +103,10 @@ def grid(options: Namespace) -> Iterator[Figures]:
     figures = {
         "what": f"two runs of {', '.join(again)} on the device",
         "stages": len(stages),
-        "not bit-equal": len(differ),
+        "stages that differ": len(differ),
     }
     if status or not stages:
-        yield figures | {"wrong": f"exit status {status}, see grid/again.txt"}
+        yield figures | {"wrong": f"exit status {status}; see grid/again.txt"}
     else:
         yield figures | ({"wrong": differ} if differ else {})
 
@@ -127,10 +129,10 @@ def _start_grid(results: Path, studies: dict[str, list[str]], environment: dict[
 
 
 def _beside_the_cpu(study: str, statuses: list[Path], folders: dict[str, Path], device: str) -> Figures:
-    """Return how far the stages of a study are from those of the CPU.
+    """Return how much the stages of a study differ from the same stages on the CPU.
 
-    Samplers take other words where rounding decides, and trainings go apart from there: so words are counted, and only
-    losses of the first step compared.
+    Rounding may make a sampler choose another token, after which two trainings drift apart. So equal samples are
+    counted, and losses are compared only at the first step.
     """
     import pandas as pd
 
@@ -166,17 +168,17 @@ def _beside_the_cpu(study: str, statuses: list[Path], folders: dict[str, Path], 
     figures |= {
         "equal samples": f"{same_words} of {words}",
         "largest first loss difference": gap,
-        "items differ by": items,
+        "largest mean item difference": items,
     }
     if words == same_words and gap > LOSS:
-        wrong.append(f"equal words, but a first loss differs by {gap:.2g}")
+        wrong.append(f"all samples are equal, but a loss of the first step differs by {gap:.2g}")
     if not stages or (device == "cuda" and not used):
         wrong.append("no stage ran on a device")
     return figures | ({"wrong": "; ".join(wrong)} if wrong else {})
 
 
 def sampling(options: Namespace) -> Iterator[Figures]:
-    """Tokens per second of this project's sampler and of others; random weights, no response ends early."""
+    """Measure the tokens per second of this project's sampler and of others, with random weights and no early ends."""
     import torch
 
     shapes = {"0.1M": DEMO} if options.tiny else {"0.1M": DEMO, "135M": SMOL, "0.5B": HALF_BILLION}
@@ -190,13 +192,13 @@ def sampling(options: Namespace) -> Iterator[Figures]:
                 try:
                     with torch.no_grad():
                         seconds = timed(run, options, repeats=3)
-                except Exception as error:  # of another library's: the others are still worth their time
+                except Exception as error:  # an error of another library must not stop the other measurements
                     yield figures | {"not measured": f"{type(error).__name__}: {str(error)[:200]}"}
                     continue
                 figures |= {"tokens/s": rows * tokens / seconds, "seconds": seconds}
                 if peaks := peak(options):
                     read = tokens * _bytes_of_a_token(model, rows, 48 + tokens / 2)
-                    figures["of memory bandwidth"] = read / seconds / peaks[1]
+                    figures["share of memory bandwidth"] = read / seconds / peaks[1]
                 yield figures
         del model
     if not importlib.util.find_spec("vllm"):
@@ -206,7 +208,7 @@ def sampling(options: Namespace) -> Iterator[Figures]:
 
 
 def _samplers(model: Any, ids: Any, group: int, tokens: int) -> dict[str, Callable[[], object]]:
-    """Return ways to draw `group` responses of exactly `tokens` tokens to each prompt (B, P)."""
+    """Return functions that sample `group` responses of exactly `tokens` tokens to each of the prompts `ids` (B, P)."""
     import torch
     from transformers import GenerationConfig
 
@@ -230,7 +232,7 @@ def _samplers(model: Any, ids: Any, group: int, tokens: int) -> dict[str, Callab
 
 
 def _sampling_by_vllm(options: Namespace, sizes: tuple[int, int, int]) -> Figures:
-    """Return what this project's engine `vllm` takes, which gets the weights before each rollout."""
+    """Return the speed of this project's engine `vllm`, including the copy of the weights before each rollout."""
     import torch
 
     from trainers.policy.config import Precision, Vllm
@@ -251,11 +253,11 @@ def _sampling_by_vllm(options: Namespace, sizes: tuple[int, int, int]) -> Figure
         seconds = timed(run, options, repeats=2)
     except Exception as error:
         return figures | {"not measured": f"{type(error).__name__}: {str(error)[:200]}"}
-    return figures | {"tokens/s, at most": prompts * group * tokens / seconds, "seconds": seconds}
+    return figures | {"tokens/s if no response ends early": prompts * group * tokens / seconds, "seconds": seconds}
 
 
 def step(options: Namespace) -> Iterator[Figures]:
-    """A step of GRPO with the settings of innovations' `grpo`, and TRL's with the same ones, from one policy."""
+    """Measure a training step of `innovations/grpo`, and TRL's step with the same settings and the same policy."""
     import torch
 
     from ablation.contract.parts import load
@@ -313,7 +315,8 @@ def step(options: Namespace) -> Iterator[Figures]:
     tokens = responses * (prompt_tokens + lengths[-1]) * update.epochs
     seconds, sampled = median(taken[1:]), median(drawn[1:])
     figures: Figures = {"what": f"a step of GRPO at {options.scale}, {parameters / 1e6:.3g}M parameters"}
-    figures |= {"responses": responses, "tokens of a response": lengths[-1], "seconds": seconds, "of sampling": sampled}
+    figures |= {"responses": responses, "tokens of a response": lengths[-1]}
+    figures |= {"seconds": seconds, "sampling seconds": sampled}
     yield figures | _memory(options) | _utilisation(options, parameters, tokens, seconds - sampled)
     if not importlib.util.find_spec("trl"):
         yield {"what": "TRL's step", "not measured": "trl is not installed"}
@@ -384,13 +387,13 @@ def _steps_of_trl(options: Namespace, config: Any, problems: list[Any], *, task:
 
 
 def debias(options: Namespace) -> Iterator[Figures]:
-    """Training steps at GPT-2 Medium's shape (configs/scales/first_gpu.yaml), without and with a GRPO term."""
+    """Measure training steps of `debias` with GPT-2 Medium's shape, without and with a GRPO term."""
     import pandas as pd
 
     scale, results = "smoke" if options.tiny else "first_gpu", options.out / "debias" / "results"
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {}
     if exit_status := _start_grid(results, {"debias": ["v1"]}, hidden, scale).wait():
-        yield {"what": "snakemake", "wrong": f"exit status {exit_status}, see debias/results.txt"}
+        yield {"what": "snakemake", "wrong": f"exit status {exit_status}; see debias/results.txt"}
     for path in sorted(results.glob("stages/debias/train/*/status.json")):
         status, planned = (json.loads(path.with_name(name).read_text()) for name in (path.name, "config.json"))
         if not planned["config"]["editing"]:
@@ -405,7 +408,7 @@ def debias(options: Namespace) -> Iterator[Figures]:
 
 
 def critic(options: Namespace) -> Iterator[Figures]:
-    """GAD's critic: an update on pairs of the teacher's responses and the student's."""
+    """Measure an update of GAD's critic on pairs of a teacher's and a student's response."""
     import torch
 
     from trainers.gad.config import Update
@@ -441,7 +444,7 @@ def critic(options: Namespace) -> Iterator[Figures]:
 
 
 def devices(options: Namespace) -> Iterator[Figures]:
-    """Take the same supervised steps on 1, 2, 4, ... devices, one process each: are numbers and memory as expected?"""
+    """Take the same supervised steps on 1, 2, 4, ... devices, with a process for each; compare the results."""
     import torch
 
     visible = torch.cuda.device_count() if options.device == "cuda" else 2
@@ -461,7 +464,7 @@ def devices(options: Namespace) -> Iterator[Figures]:
 
 
 def _beside_the_first(first: Figures, figures: Figures, compute: str) -> Figures:
-    """Return the figures of some devices with how far they are from the first's, which should be one device's."""
+    """Return `figures` with their differences from `first`, the figures of the first number of devices."""
     from safetensors.torch import load_file
 
     reference, own = (load_file(each["folder"] / "gradients.safetensors") for each in (first, figures))
@@ -470,14 +473,15 @@ def _beside_the_first(first: Figures, figures: Figures, compute: str) -> Figures
     pairs = zip(figures["values"], first["values"], strict=True)
     apart = max(inf if isnan(a) else abs(a - b) / max(abs(b), 1e-12) for a, b in pairs)
     shown = {name: value for name, value in figures.items() if name not in ("folder", "values")}
-    shown |= {"times one": figures["tokens/s"] / first["tokens/s"], "gradients": gap / size, "losses, norms": apart}
-    loose = 1 if compute == "float32" else 100  # the order of sums in bfloat16 is worth a thousandth and more
+    shown |= {"speedup": figures["tokens/s"] / first["tokens/s"]}
+    shown |= {"gradient difference": gap / size, "loss and norm difference": apart}
+    loose = 1 if compute == "float32" else 100  # in bfloat16 the order of a sum changes it by a thousandth or more
     equal = gap / size <= loose * GRADIENT and apart <= loose * LOSS and set(own) == set(reference) and size > 0
-    return shown | ({} if equal else {"wrong": "not what one device gives"})
+    return shown | ({} if equal else {"wrong": "the results differ from those of the first number of devices"})
 
 
 def take_steps(options: Namespace) -> None:
-    """Be one rank: take the steps, and leave what they gave."""
+    """Take the steps of `devices` as one rank; the first rank writes gradients and figures to `options.out`."""
     import torch
     from safetensors.torch import save_file
 
@@ -519,7 +523,7 @@ def take_steps(options: Namespace) -> None:
         norms.append(float(norm))
         seconds.append(time.perf_counter() - began)  # .item() waited for the device
         if number == 0:
-            hook.remove()  # what gathering the gradients held is not a part of the peak
+            hook.remove()  # so that the peak does not include the gathered gradients
             if options.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
     peaks = ranks.gather(_memory(options).get("memory, GiB"))
@@ -528,7 +532,7 @@ def take_steps(options: Namespace) -> None:
         save_file(gradients, options.out / "gradients.safetensors")
         steady = median(seconds[2:])
         figures: Figures = {
-            "what": f"{ranks.size} devices, {options.compute}, {rows} rows of {length} tokens",
+            "what": f"{counted(ranks.size, 'device')}, {options.compute}, {rows} rows of {length} tokens",
             "values": losses + norms,
         }
         figures |= {"step, s": steady, "tokens/s": rows * length / steady, "micro-batches": halved}
@@ -544,7 +548,7 @@ def tests(options: Namespace) -> Iterator[Figures]:
     import torch
 
     if options.device == "cpu" or torch.cuda.device_count() < 2 or not importlib.util.find_spec("pytest"):
-        yield {"what": "tests/trainers/parallel", "not run": "they need two devices, and pytest"}
+        yield {"what": "tests/trainers/parallel", "not run": "these tests need two devices and pytest"}
         return
     files = [str(ROOT / "tests" / "trainers" / "parallel" / name) for name in ("test_updates.py", "test_stages.py")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
@@ -556,7 +560,7 @@ def tests(options: Namespace) -> Iterator[Figures]:
 
 
 def paper(options: Namespace) -> Iterator[Figures]:
-    """What a run of scale `paper` would take, from what the other parts measured here."""
+    """Estimate the cost of a run at scale `paper` from the figures of the other parts."""
     from ablation.config.settings import load_settings
     from ablation.config.variants import load_studies
 
@@ -589,7 +593,7 @@ def _grpo_config(options: Namespace) -> Any:
     variant = load_studies(load_settings({"studies": ["innovations"], "scale": options.scale}))["innovations"].variants[
         "grpo"
     ]
-    changes: Figures = {"task": KnightsKnaves()}  # random weights know no instructions
+    changes: Figures = {"task": KnightsKnaves()}  # a model with random weights cannot follow instructions
     if options.device == "cpu":
         changes["precision"] = PolicyConfig().precision
     config: Any = variant.resolved
@@ -597,7 +601,7 @@ def _grpo_config(options: Namespace) -> Any:
 
 
 def _policy(options: Namespace) -> Path:
-    """Return the folder of the policy: the one that was named, or random weights of the true shape."""
+    """Return the folder of the policy: `options.model`, or a new policy with random weights."""
     from trainers.policy.models import save_policy
     from trainers.policy.text import word_tokenizer
     from trainers.tasks.knights_knaves import WORDS
@@ -612,7 +616,10 @@ def _policy(options: Namespace) -> Path:
 
 
 def _model(shape: dict[str, int], device: str, *, folder: str | None = None, end: int | None = None) -> Any:
-    """Return a Qwen2 with random weights, alike in every process, or the model in a folder; bfloat16 on a GPU."""
+    """Return the float32 model in `folder`, or else a Qwen2 with the same random weights in every process.
+
+    The Qwen2 is bfloat16 on a GPU.
+    """
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
@@ -625,7 +632,7 @@ def _model(shape: dict[str, int], device: str, *, folder: str | None = None, end
 
 
 def _sequences(rows: int, length: int, vocabulary: int) -> Any:
-    """Return rows of random tokens: half prompt, half response, nothing padded."""
+    """Return rows of random tokens without padding: half of each row is the prompt, half is the response."""
     import torch
 
     from trainers.policy.batch import Sequences
@@ -637,7 +644,7 @@ def _sequences(rows: int, length: int, vocabulary: int) -> Any:
 
 
 def timed(run: Callable[[], object], options: Namespace, repeats: int) -> float:
-    """Return the median of wall seconds, after one run that warms up."""
+    """Return the median wall time of a run in seconds, after one run as a warm-up."""
     seconds = []
     for _ in range(repeats + 1):
         _wait(options)
@@ -649,7 +656,7 @@ def timed(run: Callable[[], object], options: Namespace, repeats: int) -> float:
 
 
 def peak(options: Namespace) -> tuple[float, float] | None:
-    """Return the device's products and bytes a second; None for one that is not listed here."""
+    """Return the device's FLOPs and bytes of memory bandwidth per second; None if it is not in `PEAKS`."""
     import torch
 
     name = torch.cuda.get_device_name() if options.device == "cuda" else ""
@@ -657,13 +664,13 @@ def peak(options: Namespace) -> tuple[float, float] | None:
 
 
 def _utilisation(options: Namespace, parameters: int, tokens: float, seconds: float) -> Figures:
-    """Return model FLOPs utilisation, 6 FLOPs per parameter and token (PaLM, arXiv 2204.02311, without attention's)."""
+    """Return the model FLOPs utilisation, without attention: 6 FLOPs per parameter and token (arXiv 2204.02311)."""
     peaks = peak(options)
     return {} if peaks is None else {"MFU": 6 * parameters * tokens / seconds / peaks[0]}
 
 
 def _bytes_of_a_token(model: Any, rows: int, context: float) -> float:
-    """Return what writing a token in every row reads: all weights, and keys and values of `context` tokens a row."""
+    """Return the bytes read to sample a token in every row: all weights, and each row's cache of `context` tokens."""
     config = model.config
     width = config.hidden_size // config.num_attention_heads * config.num_key_value_heads
     cached = 2 * config.num_hidden_layers * width * context * rows
@@ -671,7 +678,7 @@ def _bytes_of_a_token(model: Any, rows: int, context: float) -> float:
 
 
 def _memory(options: Namespace) -> Figures:
-    """Return the most that torch had allocated since the last call."""
+    """Return the peak memory that torch has allocated since the last call, in GiB; {} on a CPU."""
     import torch
 
     if options.device == "cpu":
@@ -694,7 +701,7 @@ def _wait(options: Namespace) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A part, and how long it may take."""
+    """Function of a part, and its time limit in seconds."""
 
     run: Callable[[Namespace], Iterator[Figures]]
     seconds: int

@@ -1,12 +1,13 @@
-"""A machine with NVIDIA devices: is it correct, how fast is it, and what would scale `paper` take? `make first-gpu`.
+"""Check a machine with NVIDIA devices: correctness, speed, and the cost of scale `paper` (`make first-gpu`).
 
-    python benchmarks/first_gpu.py                        # 15 minutes at most; --only sampling step: these parts
-    python benchmarks/first_gpu.py --device cpu --tiny    # how it is itself tested
-    python benchmarks/first_gpu.py --device cpu --only step --scale demo --model FOLDER    # a policy of yours
+    python benchmarks/first_gpu.py                        # at most 15 minutes; some parts: --only sampling step
+    python benchmarks/first_gpu.py --device cpu --tiny    # a quick test of this script
+    python benchmarks/first_gpu.py --device cpu --only step --scale demo --model FOLDER    # with a policy of yours
 
-Each part is a process with a limit in seconds, and each of its figures is in OUT/PART.jsonl at once. After each part
-OUT/report.md, to paste into an issue, and OUT/report.json have all so far. What cannot run here (vLLM or TRL is not
-installed) is named in one line. Exit status 1: a part failed or something was not equal; 2: there is no device.
+Each part is a process with a time limit, and appends its figures to OUT/PART.jsonl as it measures them. After each part
+the script updates OUT/report.json and OUT/report.md, which you can paste into an issue. The report has a line for what
+cannot run here, for example because vLLM or TRL is not installed. Exit status 1: a part failed, or results differ;
+2: there is no device.
 """
 
 import argparse
@@ -30,7 +31,7 @@ Figures = dict[str, Any]
 
 
 def main() -> int:
-    """Run the parts one after the other, each in a process group of its own."""
+    """Run the parts one after the other, each in its own process group; return the exit status."""
     from benchmarks import device_parts
 
     options = parse()
@@ -41,8 +42,8 @@ def main() -> int:
 
     if options.device == "cuda" and not torch.cuda.is_available():
         print(
-            f"error: --device cuda: torch {torch.__version__} sees no NVIDIA device here; "
-            "run this on a machine with one or more, or pass --device cpu --tiny to try the script",
+            f"error: --device cuda: torch {torch.__version__} finds no NVIDIA device; "
+            "run the script on a machine with such a device, or pass --device cpu --tiny to try it",
             file=sys.stderr,
         )
         return 2
@@ -50,34 +51,41 @@ def main() -> int:
     empty(options.out, names)
     began, report = time.monotonic(), [{"part": "machine", "figures": [device_parts.machine(options)]}]
     for name in names:
-        patience = 1 if options.device == "cuda" else 4  # two cores have their time
+        patience = 1 if options.device == "cuda" else 4  # a CPU takes longer
         left = patience * 60 * MINUTES - (time.monotonic() - began)
         report.append(run(options, name, min(patience * device_parts.PARTS[name].seconds, left)))
         print(in_words(report[-1:]), flush=True)
         (options.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-        (options.out / "report.md").write_text("# A machine with devices\n\n" + in_words(report))
-    print(f"{options.out / 'report.md'}, report.json: {time.monotonic() - began:.0f} s")
+        (options.out / "report.md").write_text("# Report of benchmarks/first_gpu.py\n\n" + in_words(report))
+    print(f"wrote {options.out / 'report.md'} and report.json after {time.monotonic() - began:.0f} s")
     return int(any(part.get("error") or any("wrong" in each for each in part["figures"]) for part in report))
 
 
 def empty(out: Path, names: list[str]) -> None:
-    """Make the folder, without what an earlier run of these parts left there, of another machine or a tiny model."""
+    """Create the folder `out` and delete earlier results of these parts, which may be from another machine."""
     out.mkdir(parents=True, exist_ok=True)
     for name in (*names, "policy", "trl"):
         shutil.rmtree(out / name, ignore_errors=True)
 
 
 def parse() -> argparse.Namespace:
-    """Return the command line."""
+    """Return the parsed command line."""
     from benchmarks.device_parts import PARTS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="narrow models, short responses, a part of the grid")
-    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--model", help="a policy's folder; default: random weights of Qwen2.5-0.5B's shape")
-    parser.add_argument("--scale", help="of the step of GRPO (default: paper)")
-    parser.add_argument("--counts", type=int, nargs="+", help="numbers of devices, of which the first is compared with")
+    parser.add_argument("--tiny", action="store_true", help="use narrow models, short responses and a part of the grid")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, metavar="PART", help=f"parts to run: {', '.join(PARTS)} (default: all)"
+    )
+    parser.add_argument("--model", help="folder of a policy (default: random weights, Qwen2.5-0.5B's shape)")
+    parser.add_argument("--scale", help="scale of the step of GRPO (default: paper; smoke with --tiny)")
+    parser.add_argument(
+        "--counts",
+        type=int,
+        nargs="+",
+        help="numbers of devices for the part devices; results are compared with the first number",
+    )
     parser.add_argument("--out", type=Path, default=Path("build/first-gpu"))
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -89,7 +97,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, name: str, seconds: float) -> Figures:
-    """Run a part for at most so many seconds; return what it wrote until then."""
+    """Run a part for at most `seconds`; return its name, duration, error (None if there was none) and figures."""
     figures = options.out / f"{name}.jsonl"
     figures.unlink(missing_ok=True)
     began, problem = time.monotonic(), None
@@ -113,7 +121,7 @@ def run(options: argparse.Namespace, name: str, seconds: float) -> Figures:
 
 
 def write(options: argparse.Namespace, figures: Iterator[Figures]) -> None:
-    """Write each of a part's figures when it is there."""
+    """Append each figure of a part to the part's file as soon as it is measured."""
     with (options.out / f"{options.part}.jsonl").open("a") as file:
         for each in figures:
             file.write(json.dumps(each) + "\n")
@@ -121,7 +129,7 @@ def write(options: argparse.Namespace, figures: Iterator[Figures]) -> None:
 
 
 def in_words(report: list[Figures]) -> str:
-    """Return parts as Markdown: a heading, and a line for each figure."""
+    """Return the parts of a report as Markdown: a heading for each part, and a line for each set of figures."""
     lines = []
     for part in report:
         lines += [f"## {part['part']}" + (f", {part['seconds']} s" if "seconds" in part else ""), ""]

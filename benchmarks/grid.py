@@ -1,11 +1,10 @@
-"""What a finished grid cost: CPU and wall time by study and stage, and what its runs would cost with nothing shared.
+"""Print the CPU and wall time of a finished grid by study and stage, and its cost if runs shared no stages.
 
     python benchmarks/grid.py results             # after `make grid`
 
-Every figure is a sum over `status.json` of stages that ran: nothing is run here. `alone` counts a stage once for each
-run that needs it: what the variants would cost if each were started by itself with a seed, in a folder of its own.
-Snakemake, the fork server's imports, collecting and the report are not in it. Stages that have not ended ok are left
-out, and counted on stderr.
+Figures are sums over the `status.json` of stages; nothing is run. The column `CPU s alone` counts a stage once for each
+run that needs it, which is the cost if every run had its own folder. Figures do not include Snakemake, the imports of
+the fork server, collecting and the report. Stages that have not ended ok are left out; stderr has their number.
 """
 
 import argparse
@@ -19,12 +18,13 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks/grid.py` finds the project
 
+from ablation.contract.numbers import counted  # noqa: E402
 from ablation.plan.collected import PLAN_FILE  # noqa: E402
 from ablation.plan.plan_file import PlanFile, read_plan  # noqa: E402
 
 
 def users_of(plan: PlanFile) -> dict[str, int]:
-    """Return stage key -> number of runs that need it, assets included."""
+    """Return {key of a stage or asset: number of runs that need it}."""
     by_folder = {stage.dir: stage for stage in plan.stages}
     by_key = {stage.key: stage for stage in plan.stages}
     users: dict[str, int] = defaultdict(int)
@@ -42,7 +42,7 @@ def users_of(plan: PlanFile) -> dict[str, int]:
 
 
 def table(plan: PlanFile, results: Path) -> pd.DataFrame:
-    """Return a row for each study and stage: how many ended ok, their seconds, and those they would take unshared."""
+    """Return a row per study and stage: number of stages that ended ok, CPU and wall seconds, CPU seconds unshared."""
     users, folders, rows = users_of(plan), plan.folders(results), []
     for stage in plan.stages:
         try:
@@ -59,7 +59,7 @@ def table(plan: PlanFile, results: Path) -> pd.DataFrame:
 def main() -> None:
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("results", type=Path, help="folder of plan.json and the stages")
+    parser.add_argument("results", type=Path, help="folder with plan.json and the stages")
     results = parser.parse_args().results
     plan = read_plan(results / PLAN_FILE)
     costs = table(plan, results)
@@ -68,7 +68,7 @@ def main() -> None:
     for study, stage, *numbers in costs.reset_index().itertuples(index=False):
         print(f"| {study} | {stage} | {' | '.join(f'{number:.0f}' for number in numbers)} |")
     if missing := len(plan.stages) - int(costs["stages"].iloc[-1]):
-        print(f"\n{missing} stages have not ended ok, or do not say what they used.", file=sys.stderr)
+        print(f"\n{counted(missing, 'stage')} left out: not ended ok, or without times in status.json", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Whether a change of the trainers changed a number: two folders of results, compared bit for bit.
+"""Compare two folders of results bit for bit, to see whether a change of the trainers' code changed a number.
 
-    python benchmarks/oracle.py run results/before                  # before the change; --study gad runs one study
-    python benchmarks/oracle.py run results/after                   # after it
+    python benchmarks/oracle.py run results/before                  # before the change; one study: --study gad
+    python benchmarks/oracle.py run results/after                   # after the change
     python benchmarks/oracle.py compare results/before results/after
 
-`run` makes the smoke grid of every study, and seed 0 of three variants each at demo scale (`--smoke` leaves these out).
-Stages are compared by study, variant, seed and name, since their keys differ where code differs: metrics without times,
-items, samples, and every tensor that a stage left.
+`run` runs the smoke grid of every study, and seed 0 of three variants per study at demo scale (not with `--smoke`).
+`compare` compares metrics without times, items, samples, and all tensors in stage folders. It pairs stages by study,
+variant, seed and stage name, because stage keys change with the code.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from safetensors import safe_open
 
+from ablation.contract.numbers import counted
 from ablation.contract.reading import read_json
 from ablation.plan.plan_file import read_plan
 
@@ -34,7 +35,7 @@ TABLES = ("metrics", "items", "samples")
 
 
 def run(results: Path, study: str | None, cores: int, *, smoke: bool) -> None:
-    """Run the grids into `results/smoke` and `results/demo-<study>`, with the code of the working folder."""
+    """Run the grids with the code of the working folder; write to `results/smoke` and `results/demo-<study>`."""
     grids = {"smoke": ["scale=smoke", *([f"study={study}"] if study else [])]}
     for name, variants in DEMO.items() if not smoke else ():
         if study in (None, name):
@@ -47,7 +48,7 @@ def run(results: Path, study: str | None, cores: int, *, smoke: bool) -> None:
 
 
 def differences(before: Path, after: Path) -> tuple[int, list[str]]:
-    """Return how many results are in both folders, and what differs between them."""
+    """Return the number of stages that are in both folders, and a line for each difference between the folders."""
     compared, changes = 0, []
     for grid in sorted(path.parent.name for path in after.glob("*/plan.json")):
         old, new = stages(before / grid), stages(after / grid)
@@ -59,7 +60,7 @@ def differences(before: Path, after: Path) -> tuple[int, list[str]]:
 
 
 def stages(results: Path) -> dict[tuple[str, str, int, str], Path]:
-    """Return the folder of every stage that ended, by study, variant, seed and stage."""
+    """Return {(study, variant, seed, stage): folder} of all stages that ended."""
     plan = read_plan(results / "plan.json")
     folders = plan.folders(results)
     named = {
@@ -72,7 +73,7 @@ def stages(results: Path) -> dict[tuple[str, str, int, str], Path]:
 
 
 def differing(before: Path, after: Path) -> list[str]:
-    """Return which results of a stage differ, and how."""
+    """Return a phrase for each difference between two folders of a stage; [] if the results are equal."""
     changes = []
     states = [read_json(folder / "status.json")["state"] for folder in (before, after)]
     if states[0] != states[1]:
@@ -80,23 +81,23 @@ def differing(before: Path, after: Path) -> list[str]:
     old, new = tensors(before), tensors(after)
     if old != new:
         names = [name for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
-        changes.append(f"{len(names)} of {len(old)} tensors, such as {min(names)}")
+        changes.append(f"{len(names)} of {len(old)} tensors differ, such as {min(names)}")
     return changes + [change for table in TABLES if (change := changed_rows(before, after, table))]
 
 
 def changed_rows(before: Path, after: Path, table: str) -> str | None:
-    """Return in a few words how a table differs; None where every bit is equal."""
+    """Return the first difference of a table as text; None if every bit is equal."""
     old, new = (rows(folder / f"{table}.parquet") for folder in (before, after))
     if old.equals(new):
         return None
     if len(old) != len(new) or list(old) != list(new):
-        return f"{table}: {old.shape} rows and columns -> {new.shape}"
+        return f"{table}: (rows, columns) {old.shape} -> {new.shape}"
     first = next(number for number in range(len(old)) if not old.iloc[[number]].equals(new.iloc[[number]]))
     return f"{table}: {old.iloc[first].to_dict()} -> {new.iloc[first].to_dict()}"
 
 
 def rows(path: Path) -> pd.DataFrame:
-    """Return a table without measured times; an empty one where there is none."""
+    """Return a table without measured times; an empty table if the file does not exist."""
     if not path.exists():
         return pd.DataFrame()
     table = pd.read_parquet(path)
@@ -106,11 +107,11 @@ def rows(path: Path) -> pd.DataFrame:
 
 
 def tensors(folder: Path) -> dict[str, str]:
-    """Return the digest of every tensor that the stage left, by folder and name."""
+    """Return {subfolder and name: digest} of every tensor in a stage folder."""
     digests = {}
     for path in sorted(folder.rglob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
+            for name in file.keys():  # noqa: SIM118 - not a mapping
                 tensor = file.get_tensor(name)
                 content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
                 head = f"{tuple(tensor.shape)} {tensor.dtype};".encode()
@@ -119,13 +120,13 @@ def tensors(folder: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Run the grids, or compare two folders of them; return 1 where a number differs."""
+    """Run the grids, or compare two folders; return the exit status: 1 if results differ or there are none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
     runs, compares = actions.add_parser("run"), actions.add_parser("compare")
     runs.add_argument("results", type=Path)
     runs.add_argument("--study", choices=DEMO)
-    runs.add_argument("--smoke", action="store_true", help="without the variants at demo scale")
+    runs.add_argument("--smoke", action="store_true", help="leave out the variants at demo scale")
     runs.add_argument("--cores", type=int, default=1)
     compares.add_argument("before", type=Path)
     compares.add_argument("after", type=Path)
@@ -134,7 +135,7 @@ def main() -> int:
         run(arguments.results.resolve(), arguments.study, arguments.cores, smoke=arguments.smoke)
         return 0
     compared, changes = differences(arguments.before, arguments.after)
-    print(*changes, f"{compared} stages compared, {len(changes)} differences", sep="\n")
+    print(*changes, f"{counted(compared, 'stage')} compared, {counted(len(changes), 'difference')}", sep="\n")
     return 1 if changes or not compared else 0
 
 

@@ -1,10 +1,10 @@
-"""What the workflow costs per run, against a bare Snakemake workflow of as many jobs.
+"""Measure the cost of this project's workflow per job, compared with bare Snakemake workflows of as many jobs.
 
     python benchmarks/overhead.py --jobs 1000 --rounds 2
-    python benchmarks/overhead.py --jobs 1000 --only rules trivial       what Snakemake does, in a minute
+    python benchmarks/overhead.py --jobs 1000 --only rules trivial       Snakemake's part only; takes a minute
 
-A stub stage logs 20 steps of a metric and saves 4 items; it needs no torch (a second that a real stage pays anyway).
-The workflows, all on the same Snakemake, scheduler and cores, each in its turn, in another order each round:
+The job is a stub stage that logs 20 steps of a metric and saves 4 items. It does not import torch, which takes any real
+stage a second. All workflows use the same Snakemake, scheduler and cores; each round runs them in another order:
 
     ours     this project: plan, `ablation.runner.run` (lock, lease, log, provenance, Parquet), log and benchmark files,
              and at the end collect, tables, figures, report and gate
@@ -13,9 +13,9 @@ The workflows, all on the same Snakemake, scheduler and cores, each in its turn,
     rules    this project's plan and rules up to the last stage, with `touch` as the job
     trivial  bare: its job is `touch`
 
-CPU seconds (user and system) of Snakemake and all its children, which other work on the machine does not change, are
-what is compared; wall seconds are shown. Overhead is what is left when the stub's work alone, `script` run outside of
-any workflow, is taken away.
+The table has CPU seconds (user and system) of Snakemake with all its children, which hardly depend on other work on the
+machine, and wall seconds. The overhead is the CPU time minus that of the stub's script outside of any workflow, if
+the job runs the stub (all but `rules` and `trivial`).
 """
 
 import argparse
@@ -83,7 +83,7 @@ rule job:
 
 
 def build(folder: Path, jobs: int) -> tuple[Project, list[str]]:
-    """Make the project of stub stages, ten variants of `jobs / 10` seeds, and return it with the stages' keys."""
+    """Create and plan a project with ten variants of `jobs / 10` seeds; return the project and the stages' keys."""
     project = Project.create(folder)
     project.write("trainers/debias/evaluate.py", STUB)
     project.write("configs/studies/debias/_study.yaml", STUDY)
@@ -100,7 +100,7 @@ def build(folder: Path, jobs: int) -> tuple[Project, list[str]]:
 
 
 def write_bare(project: Project, name: str, keys: list[str]) -> None:
-    """Write one of the bare workflows, with its folders as ours has them before the jobs."""
+    """Write the Snakefile of one of the bare workflows."""
     out = f"bare/{name}/{{wildcards.key}}"
     config = "results/stages/debias/evaluate/{wildcards.key}/config.json"
     commands = {
@@ -113,14 +113,14 @@ def write_bare(project: Project, name: str, keys: list[str]) -> None:
 
 
 def with_command(common: str, command: str) -> str:
-    """Return the text of stages.smk with another command as that of every stage."""
+    """Return the text of stages.smk with `command` as the command of every stage."""
     head, _, rest = common.partition("RUN_STAGE = (")
     after = rest.partition(")" + chr(10))[2]
     return f"{head}RUN_STAGE = {command!r}{chr(10)}{after}"
 
 
 def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, Used]:
-    """Run each workflow from nothing, in this order."""
+    """Run each workflow from the start, in the order `order`; return what each used."""
     used = {}
     rules, text = "workflow/rules/stages.smk", project.read("workflow/rules/stages.smk")
     for name in order:
@@ -146,17 +146,17 @@ def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -
 
 
 def alone(project: Project, keys: list[str], times: int = 10) -> float:
-    """Return the CPU seconds of the stub's work, run as a script outside of any workflow."""
+    """Return the mean CPU seconds of the stub's script, run `times` times outside of any workflow."""
     (project.folder / "alone").mkdir(exist_ok=True)
     command = ["stub.py", f"results/stages/debias/evaluate/{keys[0]}/config.json", "alone"]
     return sum(measure(command, project.folder, project.environment()).cpu for _ in range(times)) / times
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measure the workflows and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=1000, help="a multiple of ten (default: 1000)")
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="which workflows (default: all)")
+    parser.add_argument("--jobs", type=int, default=1000, help="number of jobs, a multiple of ten (default: 1000)")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="workflows to measure (default: all)")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()

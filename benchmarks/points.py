@@ -1,11 +1,11 @@
-"""CPU seconds to log 400,000 points so that they can be queried: 40,000 steps of ten metrics, one call a step.
+"""Measure the CPU seconds that a tracker takes to log 400,000 points: 40,000 steps of ten metrics, one call per step.
 
     python benchmarks/points.py ours
     .venv-peers/trackio/bin/python benchmarks/points.py trackio        # after `make peers`; also wandb, mlflow
-    python benchmarks/points.py aim                                    # in an environment that has it
+    python benchmarks/points.py aim                                    # in an environment with aim
 
-Each logs to a folder of its own, offline, and ends its run as its documentation says; children count. `mlflow` gets a
-batch of a hundred steps a call, which is its fastest way.
+Each tracker logs offline to a temporary folder and ends its run as its documentation says, so that the points can be
+queried. The time includes child processes. `mlflow` gets a batch of a hundred steps per call, its fastest way.
 """
 
 import argparse
@@ -20,13 +20,13 @@ STEPS, NAMES = 40_000, [f"train/m{number}" for number in range(10)]
 
 
 def points() -> Iterator[tuple[int, dict[str, float]]]:
-    """Return the steps with their values."""
+    """Yield each step with its values by metric."""
     for step in range(STEPS):
         yield step, {name: 1.0 / (1 + step + number) for number, name in enumerate(NAMES)}
 
 
 def ours(folder: Path) -> None:
-    """Log as a stage does, and read the points into a database as `collect` does."""
+    """Log as a stage of this project does, and read the points into a database as `collect` does."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     import duckdb
 
@@ -46,7 +46,7 @@ def ours(folder: Path) -> None:
 
 
 def trackio(folder: Path) -> None:
-    """Log to its local database."""
+    """Log to trackio's local database."""
     os.environ["TRACKIO_DIR"] = str(folder)
     import trackio as peer
 
@@ -57,7 +57,7 @@ def trackio(folder: Path) -> None:
 
 
 def wandb(folder: Path) -> None:
-    """Log offline."""
+    """Log in wandb's offline mode."""
     import wandb as peer
 
     run = peer.init(mode="offline", dir=str(folder), project="points")
@@ -67,7 +67,7 @@ def wandb(folder: Path) -> None:
 
 
 def mlflow(folder: Path) -> None:
-    """Log to an SQLite database."""
+    """Log to an SQLite database with MLflow."""
     import mlflow as peer
     from mlflow.entities import Metric
 
@@ -83,7 +83,7 @@ def mlflow(folder: Path) -> None:
 
 
 def aim(folder: Path) -> None:
-    """Log to its local repository, system metrics off."""
+    """Log to a local repository of aim, without system metrics."""
     import aim as peer
 
     run = peer.Run(repo=str(folder), experiment="points", system_tracking_interval=None)
@@ -96,7 +96,7 @@ TRACKERS: dict[str, Callable[[Path], None]] = {of.__name__: of for of in (ours, 
 
 
 def main() -> None:
-    """Log with one of them and print what it cost."""
+    """Log with one tracker and print its CPU seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tracker", choices=TRACKERS)
     chosen = parser.parse_args().tracker

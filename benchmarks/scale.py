@@ -1,15 +1,15 @@
-"""CPU and wall seconds, and peak memory, of what is done with many stages; nothing is trained.
+"""Measure the CPU time, wall time and peak memory of commands on projects with many stages; nothing is trained.
 
-    python benchmarks/scale.py                         # 1,000 and 10,000 stages, in a folder that is removed
-    python benchmarks/scale.py 1000 100000 --keep DIR  # a folder that was kept is not filled again
-    python benchmarks/scale.py 100000 --variants 1000 --copied   # what reads the database, in minutes
+    python benchmarks/scale.py                         # 1,000 and 10,000 stages, in a temporary folder
+    python benchmarks/scale.py 1000 100000 --keep DIR  # reuses the stages that an earlier call wrote to DIR
+    python benchmarks/scale.py 100000 --variants 1000 --copied   # only commands that read the database; takes minutes
 
-`plan` plans so many stages of `debias`. The rest works on synthetic stage folders (`tests/simulate.py`): 10 variants
-(`--variants`) with as many seeds as it takes, two stages a run, 200 items and 15 final metrics each. The last column is
-the exponent of the CPU time between one size and the next: 1 is linear.
+`plan` plans the given number of stages of `debias`. All other commands read synthetic stage folders
+(`tests/simulate.py`): 10 variants (`--variants`) with enough seeds, two stages per run, and 200 items and 15 final
+metrics per stage. The last column is the exponent of the CPU time from one size to the next; 1 is linear.
 
-With `--copied` two seeds are simulated and collected, and the rows of all others are made of theirs in the database:
-each eighth item has the other value, and metrics are up to a hundredth larger.
+With `--copied` only two seeds are simulated and collected. All other seeds are copies of their rows in the database, in
+which every eighth item has the other value and metrics are up to a hundredth larger.
 """
 
 import argparse
@@ -52,7 +52,7 @@ ONCE = 20  # copies of all variants
 
 
 def fill(results: Path, stages: int, variants: int) -> None:
-    """Write the folders of so many stages that ended well."""
+    """Write the folders of `stages` stages that ended ok."""
     simulate(results, [Study(variants=variants, seeds=stages // (2 * variants), steps=5)])
     for status in results.rglob("status.json"):
         content = json.loads(status.read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def fill(results: Path, stages: int, variants: int) -> None:
 
 
 def copy_seeds(database: Path, seeds: int) -> None:
-    """Add runs to a collected database, until each variant has so many."""
+    """Add runs to a collected database until each variant has `seeds` seeds."""
     with duckdb.connect(str(database), config={"threads": 1}) as connection:
         [[have]] = connection.sql("SELECT count(DISTINCT seed) FROM run_stages").fetchall()
         connection.execute(
@@ -85,7 +85,7 @@ def copy_seeds(database: Path, seeds: int) -> None:
 
 
 def steps_of(results: Path, stages: int) -> dict[str, list[str]]:
-    """{what is measured: the arguments of Python}, in the order in which it is done."""
+    """Return {name of a step: arguments of Python}, in the order of measurement."""
     folders = ["--results", str(results)]
     reports = ["--reports", str(results.parent / f"reports-{stages}")]
     return {
@@ -100,13 +100,17 @@ def steps_of(results: Path, stages: int) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Measure each size and print a table."""
+    """Measure each number of stages and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", type=int, nargs="*", default=[1_000, 10_000])
     parser.add_argument("--variants", type=int, default=10)
-    parser.add_argument("--copied", action="store_true", help="only what reads the database, of copied rows")
-    parser.add_argument("--keep", type=Path, help="a folder to keep, or one that was kept")
-    parser.add_argument("--steps", nargs="+", help="only these of what is measured")
+    parser.add_argument(
+        "--copied", action="store_true", help="measure only commands that read the database, on copied rows"
+    )
+    parser.add_argument(
+        "--keep", type=Path, help="folder of the stages, which later calls reuse (default: a temporary folder)"
+    )
+    parser.add_argument("--steps", nargs="+", help="steps to measure, by their names in the table (default: all)")
     arguments = parser.parse_args()
     before: dict[str, tuple[int, float]] = {}
     print(f"{'stages':>8}  {'step':26} {'CPU s':>8} {'wall s':>8} {'MB':>6}  exponent", flush=True)

@@ -1,7 +1,7 @@
 """Writes docs/studies/from-the-sources.md from statements.tsv: `python docs/make_sources.py`.
 
-The file lists what the five sources state: source, section, the statement in few words, where it is true here, a note
-(the reason, where that is "none"), and "page" if the page has a row of it.
+A row of the file is a statement of one of the five sources: source, section, the statement in few words, what has it
+here (or "none"), a note (the reason, if it is "none"), and "page" if the page shows the row.
 """
 
 import csv
@@ -34,7 +34,7 @@ TAIL = """
 ## Published numbers
 
 [Which claims are reproduced](README.md). The report shows what a source states (`configs/published/`) beside our
-results, and `ablation audit debias` checks BiasEdit's table itself.
+results, and `ablation audit debias` checks the table of the BiasEdit notes itself.
 """
 
 

@@ -88,7 +88,7 @@ def run(stage: Stage) -> None:
         write_text(stage.out / "asset.json", json.dumps(content, indent=1) + "\n")
         stage.log.info("%s from %s", asset.kind, describe(source))
         return
-    raise ValueError(f"no source of the {asset.kind} asset is available; correct one of them: " + "; ".join(reasons))
+    raise ValueError(f"no source of the {asset.kind} asset is available ({'; '.join(reasons)}); correct one of them")
 
 
 def describe(source: Any) -> str:

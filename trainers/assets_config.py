@@ -37,7 +37,7 @@ class PathSource(Strict):
     """A file or folder on this machine; a relative path starts at the folder in which snakemake runs."""
 
     source: Literal["path"]
-    path: str = Field(min_length=1, description="Model folder, data file or data folder; its digest is in the key.")
+    path: str = Field(min_length=1, description="Model folder, data file or data folder; the key contains its digest.")
 
 
 class RandomSource(Strict):
@@ -48,7 +48,7 @@ class RandomSource(Strict):
     hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size, a multiple of `heads`.")
     layers: int = Field(default=4, ge=1, le=48, description="Number of blocks.")
     heads: int = Field(default=2, ge=1, le=64, description="Number of attention heads.")
-    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size; the tokenizer uses 260.")
+    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size; the tokenizer needs 260.")
     positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens.")
     seed: int = Field(default=0, ge=0, description="Seed of the weights.")
 

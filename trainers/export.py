@@ -42,9 +42,9 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
     empty, or if the weights are pickled, incomplete or of another architecture.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{target}: exists and is not an empty folder; choose another folder, or remove it")
+        raise ValueError(f"{target} exists and is not an empty folder; choose another folder with --to")
     if not source.is_dir():
-        raise ValueError(f"{source}: the folder does not exist; correct --from")
+        raise ValueError(f"the folder {source} does not exist; correct --from")
     disable_progress_bar()
     described = described_by or _description(source)
     if (source / STATE).exists():

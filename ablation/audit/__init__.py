@@ -1,6 +1,6 @@
-"""Audit a published table: check whether its numbers are possible and consistent, and its differences beyond chance.
+"""Audit a published table: check whether numbers are possible and consistent, and whether differences exceed chance.
 
-Every finding is one sentence with its arithmetic; its kind is mean, attainability, share, grimmer, claim, noise or
+Each finding is a sentence that shows the arithmetic. Its kind is mean, attainability, share, grimmer, claim, noise or
 reproduction. docs/explanation/statistics.md describes the tests and their assumptions.
 """
 
@@ -24,7 +24,10 @@ def audit(published: PublishedFile, measured: Measured | None = None) -> list[Fi
 
 
 def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
-    """Compare each claim of a source with our measurements: changes, superlatives, bounds, and training figures."""
+    """Return a verdict on each claim of a source: changes, superlatives, bounds, and figures on training.
+
+    Without measurements, every verdict is `not testable here`.
+    """
     measurement = measured or Measured({})
     claims = claimed_changes, claimed_standings, claimed_figures
     return [line for claims_of in claims for line in claims_of(published, measurement)]

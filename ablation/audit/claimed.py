@@ -4,7 +4,8 @@
   contains 0 and lies within the study's margin.
 - *contradicted*: the interval lies on the other side of 0; if no change is claimed, it does not contain 0.
 - *not seen*: the interval contains 0, although the study has 80% power for a change as large as the claimed one.
-- *too small to see here*: the study could not have shown the claimed change; `visible` says how many seeds would.
+- *too small to see here*: the study has too little power to decide. `visible` is the smallest change that it can show;
+  for a claimed change, it also says how many seeds would show that change.
 - *inert here*: both variants have the same value on every item in every seed, so the change did not reach the metric.
 - *not testable here*: not run, only one seed, or seeds that agree to the last digit.
 
@@ -67,7 +68,7 @@ def claimed_changes(published: PublishedFile, measured: Measured) -> Iterator[Cl
 
 @dataclass(frozen=True)
 class _Unit:
-    """The unit of a claim: `sign`, and `per`, the number of such units in one unit of the metric."""
+    """The unit of a claim: its `sign` (`%` or empty), and the factor `per` that converts the metric to this unit."""
 
     sign: str
     per: float

@@ -90,7 +90,7 @@ class Lattice:
 
     @cached_property
     def _sets(self) -> list[int]:
-        """Possible sums over 0, 1, ... runs, each as a set of bits, as far as they have been computed."""
+        """Possible sums over 0, 1, ... runs, each as a set of bits; `_sums` appends the sets as they are needed."""
         return [1]  # of no run: the sum 0
 
     def _sums(self, runs: int) -> int:
@@ -123,8 +123,8 @@ def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, i
 def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None = None) -> Lattice:
     """Return the values that a rate over `items` yes/no items, or the rate's distance from `target`, can take.
 
-    batches: sizes of nested batches, as in `item_weights`; without any, or with more than MOST_VALUES values, items
-        count equally.
+    batches: sizes of nested batches, as in `item_weights`. Items count equally if there are no batches, or if the mean
+        over batches could have more than MOST_VALUES values.
     """
     weights = item_weights(items, batches)
     if prod(count + 1 for count in weights.values()) > MOST_VALUES:
@@ -143,7 +143,7 @@ def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a column was computed: its items, the batches, and the target."""
+    """How a column was computed: the number of items, the sizes of batches, and the target (None: rates)."""
 
     items: int
     batches: tuple[int, ...]
@@ -183,7 +183,7 @@ class Evaluation:
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:
-        """Return how many values with the decimals of `like` one run can give, and how many such values exist."""
+        """Return how many values with as many decimals as `like` one run can give, and how many such values exist."""
         unit = 2 * like.exact_half
         total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):
@@ -196,5 +196,5 @@ class Evaluation:
         return min(len(reached), total), total
 
     def gives_all(self, like: Printed) -> bool:
-        """Return whether one run can give every value with the decimals of `like`."""
+        """Return whether one run can give every value with as many decimals as `like`."""
         return 2 * like.exact_half * self.items >= 1

@@ -40,7 +40,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return a clause for each of the pairs, whose published values are equal: how many of the judged values differ."""
+    """Return {pair: clause on how many values of the primary metric differ}; empty if this is the published metric."""
     plan = store.study(study.name).analysis
     if not pairs or plan.named == study.analysis.named:
         return {}
@@ -49,7 +49,11 @@ def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> 
         values, _, _ = paired_values(planned, pair)
         differ = sum(int((subset[0] != subset[1]).sum()) for subset in values)
         everything = sum(subset[0].size for subset in values)
-        texts[pair] = f"; the judged {plan.named} differs in {differ} of {everything} values" if values else ""
+        texts[pair] = (
+            f"; {plan.named}, by which the study is judged, differs in {differ} of {everything} values"
+            if values
+            else ""
+        )
     return texts
 
 
@@ -66,7 +70,7 @@ def published_value(store: Store, study: str, published: PublishedFile) -> str |
 def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) -> float:
     """Return the half width of the prediction interval of a new mean over `runs` runs; NaN with one seed.
 
-    The difference between our mean over `seeds` runs and the new one has the variance of one run times
+    The difference between our mean over `seeds` runs and the new mean has the variance of one run times
     (1 / seeds + 1 / runs), with seeds - 1 degrees of freedom, plus twice the variance of the items, since the new mean
     may come from different items. `noise` is the noise of our mean.
     """
@@ -126,7 +130,7 @@ def _cells(study: Measurements, variants: Sequence[str], published: PublishedFil
 def _cell(
     study: Measurements, part: Part, weights: tuple[float, ...], published: PublishedFile, problem: str
 ) -> MeasuredCell:
-    """Return the published metric of our items: the distance from the source's target, or the mean without a target.
+    """Return our value of the published metric: the distance from the source's target, or the mean without a target.
 
     The study's own direction does not matter: a source may print a mean while the study judges its distance.
     """

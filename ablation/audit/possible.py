@@ -101,7 +101,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
             else f"no mean rate of up to {MOST_RUNS} runs has this distance from the target"
         )
         possible |= runs is not None
-    return ", ".join(said), possible
+    return "; ".join(said), possible
 
 
 def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: int) -> Finding:
@@ -116,7 +116,7 @@ def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: 
         f"{hits} of {len(numbers)} printed values are attainable"
     )
     if share > Fraction(1, 2):
-        text += ", but so are most values with as many decimals"
+        text += ", but so are most values with that many decimals"
     elif missed and hits <= 2 * share * len(numbers):
         text += f", which chance alone could explain (expected: {fixed(float(share * len(numbers)), 1)})"
     return Finding("share", "", column, "note", f"{text}.")

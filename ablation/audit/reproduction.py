@@ -29,7 +29,7 @@ class MeasuredCell:
         seeds: number of seeds; 0 if there are no runs.
         problem: what is wrong with our runs; empty if nothing is.
         half: half width of the confidence interval of `value`; NaN with one seed.
-        noise: the noise of `value`; None if there are no runs.
+        noise: the variances of `value` over seeds and items; None if there are no runs.
         identical: for a difference, whether every item has the same value in both variants, in each seed.
     """
 
@@ -55,7 +55,8 @@ class Measured:
         scale: the scale of our runs.
         settings: {variant: resolved configuration}.
         ran: the variants with a run that succeeded.
-        reached: {(variant, against): clause on how many judged values differ}, for pairs with identical cells.
+        reached: {(variant, against): clause that says how many values of the study's primary metric differ}, for pairs
+            with equal values of the published metric; empty if both are the same metric.
         margin, alpha: margin and level of the study's analysis plan.
     """
 

@@ -57,7 +57,7 @@ class Table:
         return {name: cells[column].number for name, cells in self.rows.items() if column in cells}
 
     def parts(self, row: str) -> dict[str, Printed] | None:
-        """Return {column: number}, the numbers that a row's mean averages; None if one is missing or fewer than two."""
+        """Return {column: number}, the parts that a row's mean averages; None if one is missing or only one exists."""
         cells = self.rows[row]
         if len(self.items) < 2 or not all(column in cells for column in self.items):
             return None
@@ -93,7 +93,7 @@ class Table:
         return low <= cell.number.high and cell.number.low <= high
 
     def rate(self, value: float) -> float:
-        """Return a rate that has this value: the value itself or, if there is a target, target plus value."""
+        """Return a rate for which the table would print this value: the value or, with a target, target plus value."""
         return value if self.target is None else float(self.target) + value
 
     def formula(self, items: int) -> str:

@@ -30,7 +30,7 @@ _UNTESTED: tuple[Verdict, ...] = ("not logged", "set by the scale", "true by con
 
 
 def claimed_figures(published: PublishedFile, measurement: Measured) -> Iterator[Claimed]:
-    """Yield a `Claimed` for each reading of training curves that the source states."""
+    """Yield a `Claimed` for each statement of the source about a training curve."""
     for reading in published.training:
         figures = [_Stated(reading, metric, value) for metric, value in reading.values.items()]
         outcomes = [figure.outcome(measurement) for figure in figures]

@@ -1,1 +1,1 @@
-"""Referee of a campaign of trials: the loop runs at full speed, and only verified gains are claimed."""
+"""Referee a loop that tries many changes: every trial is decided quickly, but only verified gains are claimed."""

@@ -46,7 +46,7 @@ class Campaign:
         self.ledger = Ledger(repository.root / LEDGER, repository.folder / "seal")
         start = self.ledger.events[0] if self.ledger.events else {}
         if start.get("event") != "start" or "imported" not in start:
-            problem = "is not the first line of a ledger that this version can read"
+            problem = "cannot be read by this version of ablation"
             raise ConfigError(self.ledger.path, "line 1", None, problem, _ANEW)
         self.start = start
         self.rules, self.settings = Rules(**start["rules"]), Settings(**start["settings"])
@@ -66,7 +66,7 @@ class Campaign:
             self._replay()
 
     def baseline(self) -> list[Run]:
-        """Return the runs of the baseline, with which the campaign begins."""
+        """Return the runs of the baseline; if verifications have a command of their own, for both commands."""
         kinds = (False, True) if self.settings.verify_run else (False,)
         return [(verify, "base", seed) for verify in kinds for seed in range(self.rules.baseline)]
 
@@ -138,11 +138,11 @@ class Campaign:
                 continue
             if run.get("items", {}).get("ids") != first.get("items", {}).get("ids"):
                 has, needs = (counted(each["items"]["count"], "item") for each in (run, first))
-                odd = f"the items of the run of {run['commit'][:9]} ({has}) differ from those of the baseline ({needs})"
+                odd = f"the run of {run['commit'][:9]} has other items ({has}) than the baseline ({needs})"
                 raise Refused(f"{odd}; evaluate the same items")
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
-                odd = f"{stated(run['value'])} is not on the scale of the baseline's {stated(others[0])}"
+                odd = f"the value {stated(run['value'])} is on another scale than the baseline's {stated(others[0])}"
                 raise Refused(f"{odd}; print all values as shares, or all as percentages")
         return [None if run["value"] is None else self.settings.sign * run["value"] for run in runs]
 
@@ -247,9 +247,10 @@ def machine() -> str:
 
 
 def begin_campaign(repository: Repository, settings: Settings) -> Campaign:
-    """Begin a campaign at HEAD, and measure the baseline. An earlier campaign's ledger is kept under another name.
+    """Begin a campaign at HEAD, measure the baseline, and return the campaign.
 
-    Raises ConfigError; if a run of the baseline has no metric, the last lines of its output are printed first.
+    An earlier campaign's ledger gets another name. Raises ConfigError if there are uncommitted changes, a locked path
+    is not committed, or a run of the baseline fails, whose last lines are then printed.
     """
     root, seal = repository.root, repository.folder / "seal"
     commit, changed = repository.snapshot()

@@ -83,7 +83,7 @@ class Ledger:
             with suppress(OSError):
                 os.ftruncate(handle, self._size)
             problem = f"cannot be written ({error.strerror}), so the last event was not recorded"
-            raise WriteError(f"{self.path}: {problem}; free disk space, or make it writable", error) from error
+            raise WriteError(f"{self.path}: {problem}; free disk space, or make the file writable", error) from error
         finally:
             os.close(handle)
         self._size += len(line) + 1

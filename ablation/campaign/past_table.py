@@ -83,7 +83,7 @@ def read_table(path: Path, metric: str | None) -> Table:
         if len(row) == len(head) or (len(row) == len(head) - 1 and text_place == len(row)):
             whole.append([*row, ""][: len(head)])
         else:
-            left_out["cells do not match the heading"] += 1
+            left_out["the number of cells differs from the heading"] += 1
     others = [place for place in range(len(head)) if place not in (name, status, text_place)]
     value = _metric(path, head, whole, others, metric)
     ends = text.rstrip(" \t").endswith(("\n", "\r"))
@@ -153,7 +153,7 @@ def _without_sentinels(attempts: list[Attempt], left_out: Counter[str]) -> list[
         if value is not None and abs(value) in _SENTINELS:
             away = max(low - value, value - high)
             if away > (_FAR if abs(value) > 1 else 2.0) * spread:
-                left_out[f"{stated(value)}, far from all other values"] += 1
+                left_out[f"the value {stated(value)} is far from all others, so it counts as a crash"] += 1
                 each = replace(each, value=None, kept=False)
         kept.append(each)
     return kept

@@ -28,11 +28,11 @@ class Rules:
         power: probability with which a verification should show the gain that fresh runs suggest.
         patience: provisional steps after which a verification is made even if it needs more than `most` pairs.
         alpha: allowed share of false claims.
-        start: chance of any false claim if no trial helps; the level of the first claim is a part of it.
+        start: bound on the chance of any false claim if no trial helps; the levels before the first claim share it.
         decay: exponent with which the levels of later tests fall.
         prior: degrees of freedom with which the pooled variance counts in the variance of one variant.
-        near: the same, for the decisions `screen` and `keep`.
-        pooled: the variance of pairs is used once their differences have this many degrees of freedom.
+        near: like `prior`, but for the decisions `screen` and `keep`.
+        pooled: degrees of freedom from which on the differences of pairs give the error of a verification.
         confirm: whether each step is verified before the next one.
     """
 
@@ -301,7 +301,7 @@ class Referee:
         self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant of the provisional champion; `left` is the number of runs that are left in the budget."""
+        """Yield the runs of a trial of `variant`, and return its decision; `left` runs are left in the budget."""
         [value] = yield self._batch("screen", [variant])
         decision = self._undecided(value)
         if value is None or self._falls_short(value, self.rules.screen):
@@ -321,7 +321,7 @@ class Referee:
         return replace(decision, word=word, verification=verification)
 
     def simplification(self, variant: str, margin: float, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Try a variant that need not be better, but must be equivalent to the anchor within the margin."""
+        """Yield the runs of a trial that must be equivalent to the anchor within the margin; return its decision."""
         pairs = 0 if self.exact else self.pairs_for(margin, tests=2)
         if 1 + 2 * pairs > min(left, MOST_RUNS):
             return replace(self._undecided(None), word="costly", cost=1 + 2 * pairs)
@@ -391,7 +391,7 @@ class Referee:
         return self.pool.runs[self.provisional].mean - self.pool.runs[self.verified].mean
 
     def closing(self, left: float) -> int:
-        """Return the number of pairs of a last verification, or 0 if the budget allows another trial before it."""
+        """Return the number of pairs of a last verification; 0 if none is needed or a trial fits in before it."""
         rules = self.rules
         if self.exact or self.provisional == self.verified or left > 2 * rules.most + rules.again + 1:
             return 0
@@ -399,7 +399,9 @@ class Referee:
         return pairs if pairs >= 2 else 0
 
     def verify(self, pairs: int) -> Generator[Batch, Values, Verification | None]:
-        """Test the provisional champion against the verified one; without noise, or with 0 pairs, do nothing.
+        """Yield runs that test the provisional champion against the verified one, and return the verification.
+
+        Without noise, or with 0 pairs, return None.
 
         If no gain is shown, the loop goes on from the provisional champion if it is better on average and `confirm` is
         false; otherwise it goes back to the verified champion.
@@ -443,8 +445,8 @@ class Referee:
     def _error(self, old: str, new: str, differences: _Runs) -> tuple[float, int]:
         """Return the standard error of the mean of the differences, and the degrees of freedom of this error.
 
-        If seeds are paired and enough pairs were run, the error is that of pairs; otherwise that of independent runs,
-        which is larger. The variances are shrunk towards the pooled ones.
+        If seeds are paired and enough pairs were run, it comes from the differences of pairs; otherwise from the
+        variances of both variants, as if their runs were independent. Variances are shrunk towards the pooled ones.
         """
         n, pooled, rules = differences.n, self._differences, self.rules
         if self.paired and pooled.n >= rules.pooled:

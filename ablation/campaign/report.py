@@ -87,7 +87,10 @@ def summary(campaign: Campaign) -> dict[str, Any]:
 
 
 def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
-    """Return the items that improved most and those that worsened most in a verification: {item: mean change}."""
+    """Return {item: mean change} of the items that improved most, then of those that worsened most, in a verification.
+
+    Empty if a file of items is missing. Raises ConfigError if such a file has changed.
+    """
     total: dict[str, float] = {}
     for (verify, code, seed), run in campaign.known.items():
         pair = (verify, done.old, seed), (verify, done.new, seed)
@@ -106,7 +109,10 @@ def changed_items(campaign: Campaign, done: Verification) -> dict[str, float]:
 
 
 def path(campaign: Campaign) -> list[dict[str, Any]]:
-    """Return a record per change of a champion, in order: run, word, commit, verified commit, value, why and gain."""
+    """Return a record for each decision that changed a champion, in order.
+
+    Its keys: run (number of runs so far), word, commit and verified (both champions), value, why and gain.
+    """
     runs, rows = 0, []
     decided = {trial["decision"]["n"]: trial for trial in campaign.trials if "decision" in trial}
     for event in campaign.ledger.events:
@@ -154,7 +160,7 @@ def in_words(campaign: Campaign) -> str:
     made = f"{counted(sum(done['shown'] for done in verifications), 'claim')} from "
     made += f"{counted(len(verifications), 'verification')}; bound on the expected share of false claims: "
     bounds = f"{percent(share['spent'], 1)} so far ({percent(share['allowed'])} allowed)"
-    lines.append(f"{made}{bounds}; the next verification has level {rough(facts['next_level'])}")
+    lines.append(f"{made}{bounds}; the next verification has the significance level {rough(facts['next_level'])}")
     spent = ", ".join(f"{name} {number}" for name, number in facts["runs"].items())
     lines.append(f"runs: {spent}; {duration(3600 * facts['hours'])} in all")
     left = "" if facts["runs_left"] is None else f"; runs left in the budget: {facts['runs_left']:,}"
@@ -179,7 +185,7 @@ def in_words(campaign: Campaign) -> str:
         if items:
             changes = ", ".join(f"{one_line(item, 40)} {alone(change, '+')}" for item, change in items.items())
             lines.append(f"items that changed most in {commit[:9]}: {changes}")
-    lines.append(f"ledger: {facts['ledger']['lines']} lines, head {facts['ledger']['head'][:12]}")
+    lines.append(f"ledger: {facts['ledger']['lines']} lines, hash of the last line {facts['ledger']['head'][:12]}")
     return "\n".join(lines)
 
 
@@ -193,7 +199,7 @@ def write_page(campaign: Campaign, file: Path) -> None:
 
 
 def staircase(campaign: Campaign) -> "Figure":
-    """Return a figure of both champions' values over runs, with the first run of each trial that is not far off."""
+    """Return a figure of both champions' values over runs, with a dot for each trial's first run, except outliers."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

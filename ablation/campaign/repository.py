@@ -83,7 +83,7 @@ class Repository:
         return self.git(*_AUTHOR, "commit-tree", tree, "-p", head, "-m", "uncommitted changes").strip(), files
 
     def identity(self, base: str, commit: str) -> str:
-        """Return a digest of a commit's changes since the base; commits with equal code have the same digest.
+        """Return a digest of the changes from `base` to a commit; commits with equal code have the same digest.
 
         Comments, docstrings and layout of Python files do not count.
         """
@@ -98,7 +98,7 @@ class Repository:
         return hashlib.sha256("".join(rows).encode(errors="surrogateescape")).hexdigest()[:16]
 
     def added(self, base: str, commit: str) -> list[str]:
-        """Return the files of a commit that the base does not have."""
+        """Return the files that a commit adds to those of `base`."""
         words = ("diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only")
         return self.git(*words, base, commit).split("\0")[:-1]
 

@@ -52,7 +52,7 @@ class Outcome:
 def run_once(
     repository: Repository, settings: Settings, locked: Mapping[str, str], commit: str, run: Run, *, slot: int = 0
 ) -> Outcome:
-    """Run the command of a campaign once.
+    """Run the command of a campaign once, and return the outcome.
 
     Args:
         repository: the repository that has the commit.
@@ -197,10 +197,14 @@ def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
     except (OSError, ValueError, TrackerError) as error:
         return {}, one_line(str(error).replace(str(file), file.name), 300), True
     if len(sheets) != 1:
-        return {}, f"the command wrote the items of {len(sheets)} runs or tasks; write exactly one", True
+        return {}, f"the command wrote the items of {len(sheets)} runs or tasks; write the items of exactly one", True
     if unscored := sheets[0].unscored:
         items = counted(len(unscored), "item")
-        return {}, f"the command wrote no number for {items}, such as {next(iter(unscored))}; score every item", True
+        return (
+            {},
+            f"the command wrote no number for {items} (the first is {next(iter(unscored))}); score every item",
+            True,
+        )
     return dict(zip(sheets[0].items, sheets[0].values.tolist(), strict=True)), "", False
 
 
@@ -214,8 +218,8 @@ def _keep_items(repository: Repository, run: Run, items: Mapping[str, float]) ->
 def on_another_scale(value: float, known: Sequence[float]) -> bool:
     """Return whether a value seems to be a percentage among shares, or a share among percentages.
 
-    A metric may well rise from 0.7 to 5, so values within a factor of 5 have one scale. If not, they have two if one is
-    at most 1 and the other from 10 to 100, or if a factor of 100 makes them similar.
+    A metric may well rise from 0.7 to 5, so values within a factor of 5 have one scale. Otherwise, they have two scales
+    if one is at most 1 and the other from 10 to 100, or if a factor of 100 makes them similar.
     """
     size, low, high = abs(value), min(map(abs, known)), max(map(abs, known))
     if not 0 < high <= 3 * low or low / 5 <= size <= 5 * high:

@@ -12,7 +12,7 @@ from ablation.contract.errors import ConfigError
 from ablation.runner.devices import visible_devices
 
 SETTINGS, LEDGER, TABLE = "campaign.toml", "campaign.jsonl", "results.tsv"
-_HEAD = "# What this campaign measures, and how. After an edit, start a new campaign: ablation campaign init.\n"
+_HEAD = "# What this campaign measures, and how. To change it, start a new campaign with `ablation campaign init`.\n"
 _SHELL = re.compile(r"&&|\|\||[|<>;`]|\$\(")
 
 
@@ -37,7 +37,7 @@ class Settings:
         min_seconds: a run that ends sooner did not train (default: a tenth of the baseline).
         gpus: number of devices per run.
         tag: whether verified champions get a git tag.
-        policy: `steps`, or `confirm` to verify each step before the next.
+        policy: `steps` to verify several steps at once, or `confirm` to verify each step before the next.
     """
 
     run: str

@@ -147,7 +147,7 @@ def _margin(campaign: Campaign, margin: float | None) -> float:
     if margin is None:
         raise Refused("--claim not-worse needs a margin; pass --margin M")
     if not 0 < margin < abs(state.pool.runs[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
-        said = "is not above 0, or is as large as the metric itself; pass a number above 0 and well below the metric"
+        said = "is not above 0, or is as large as the metric itself; pass a positive number far smaller than the metric"
         raise Refused(f"--margin {stated(margin)} {said}")
     if campaign.settings.margin is not None and margin > campaign.settings.margin:
         wide = f"--margin {stated(margin)} is wider than the margin of the campaign, {stated(campaign.settings.margin)}"
@@ -194,7 +194,7 @@ def _outcome(campaign: Campaign, trial: Event) -> str:
     if isinstance(result, Decision):
         if result.word == "costly":
             return (
-                f"refused: to show that this commit is not worse would take {result.cost} runs; pass a larger --margin"
+                f"refused: showing that this commit is not worse would take {result.cost} runs; pass a larger --margin"
             )
         if result.word == "constant":
             said = "three seeds gave the same value, although runs of the baseline differ"
@@ -236,18 +236,21 @@ def next_step(campaign: Campaign) -> str:
     """Return the next step of the campaign, in words."""
     state = campaign.state
     if state.exact:
-        return "all runs of a commit give the same value, so differences are exact here, and nothing is claimed"
+        return (
+            "try a change that could improve the metric (nothing to verify: all runs of a commit give the same value)"
+        )
     if state.provisional == state.verified:
         return "try a change that could improve the metric"
     steps = counted(max(1, campaign.rules.patience - state.steps), "more step")
     pairs = state.pairs_for(state.ahead()) if state.ahead() > 0 else campaign.rules.most
-    return f"verify after {steps}, or earlier if the lead grows (verifying now would take {2 * pairs} runs)"
+    early = f"or earlier if the lead over the verified champion grows (verifying now would take {2 * pairs} runs)"
+    return f"try more changes; a verification follows after {steps}, {early}"
 
 
 def write_table(campaign: Campaign) -> None:
-    """Write the table of trials to `results.tsv`, in the loop's format; print a warning if it cannot be written.
+    """Write the trials to `results.tsv`, one tab-separated row each; print a warning if it cannot be written.
 
-    The table gets another name if another program writes `results.tsv`.
+    If another program writes `results.tsv`, the table goes to `results.referee.tsv`.
     """
     first = {run["code"]: run for run in reversed(campaign.known.values()) if not run["verify"]}
     lines = [
@@ -264,8 +267,9 @@ def write_table(campaign: Campaign) -> None:
     except (OSError, ValueError):
         unchanged = False
     if not unchanged:
-        print(f"{path.name}: left unchanged, because another program writes this file too", file=sys.stderr)
-        path = path.with_suffix(".referee.tsv")
+        other, path = path.name, path.with_suffix(".referee.tsv")
+        why = "left unchanged, because another program writes this file too"
+        print(f"{other}: {why}; the trials are in {path.name}", file=sys.stderr)
     try:
         write_text(path, text)
     except WriteError as error:

@@ -41,7 +41,8 @@ def run_add_seeds(arguments: argparse.Namespace) -> int:
         problem = "was imported, so `add-seeds` cannot run more seeds"
         raise ConfigError("add-seeds", "STUDY", arguments.study, problem, remedy)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
-    command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
+    gpus = load_settings(overrides).gpus if arguments.gpus is None else arguments.gpus
+    command = grid_command(arguments.study, arguments.cores, gpus, pairs)
     output = sys.stderr if arguments.json else None
     say = partial(print, file=output)
     grid = partial(run_snakemake, command, output)

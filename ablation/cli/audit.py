@@ -43,6 +43,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
             problem, remedy = "cannot be combined with --table", "leave one out"
         raise ConfigError("audit", "STUDY", arguments.study, problem, remedy)
     if arguments.table is not None:
+        if arguments.results is not None:
+            raise ConfigError("audit", "--results", None, "cannot be combined with --table", "leave one out")
         return _audit_table(arguments)
     if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
         remedy = "leave it out, or write the value into configs/published/<name>.yaml"

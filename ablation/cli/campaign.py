@@ -48,7 +48,10 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
     add("--min-seconds", type=float, metavar="S", help=text)
     add("--gpus", type=int, default=1, metavar="N", help="devices per run, if the machine has any (default: 1)")
     add("--tag", action="store_true", help="tag each verified commit in git as verified/N")
-    text = "steps (default): verify once few runs suffice, or after 8 kept commits; confirm: verify each kept commit"
+    text = (
+        "when to verify kept commits: after each one (confirm), or once a verification needs few runs, at the latest "
+        "after 8 kept commits (steps, the default)"
+    )
     add("--policy", choices=("steps", "confirm"), default="steps", help=text)
     seed = parser.add_argument_group("init, seeds").add_mutually_exclusive_group().add_argument
     text = 'arguments that pass a seed to the command, such as "--seed {seed}"'
@@ -135,8 +138,8 @@ def _init(arguments: argparse.Namespace) -> int:
         )
     if settings.verify_run and not repository.tracked(settings.held_out):
         print(
-            "--run names every file that --verify-run names, so trials can see all files of a verification; "
-            "to hide one, run `ablation campaign init` again with a --verify-run that names another file"
+            "--run names every file that --verify-run names, so trials can see all data of verifications; to hide some "
+            "from trials, run `ablation campaign init` again with a --verify-run that names another file"
         )
     return 0
 
@@ -163,6 +166,8 @@ def run_try(arguments: argparse.Namespace) -> int:
     from ablation.campaign.trial import try_commit
 
     simplified = arguments.claim == "not-worse"
+    if arguments.margin is not None and not simplified:
+        raise ConfigError("try", "--margin", arguments.margin, "works only with --claim not-worse", "leave it out")
 
     def asked() -> "Answer":
         return try_commit(Repository(Path()), arguments.why, simplified=simplified, margin=arguments.margin)
@@ -171,7 +176,7 @@ def run_try(arguments: argparse.Namespace) -> int:
 
 
 def answered(command: str, ask: "Callable[[], Answer]", *, as_json: bool) -> int:
-    """Print the answer of `ask` and return its exit code; on an OSError, return the code for `run again`."""
+    """Print the answer of `ask` and return its exit code; print an OSError and return 11 (run again)."""
     from ablation.campaign.trial import AGAIN
 
     try:

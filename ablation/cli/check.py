@@ -77,7 +77,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def left_of_the_example(study: Study) -> Iterator[str]:
-    """Yield a note for each text of the example project in a study that no longer runs the example's command."""
+    """Yield a note for each text that a study with a command of its own still has from the example project."""
     example = TEMPLATE / "configs" / "studies" / "example"
     example_study = load_yaml(example / "_study.yaml")
     if [stage.command for stage in study.stages.values()] == [

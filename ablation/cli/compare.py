@@ -3,7 +3,7 @@
 import argparse
 import os
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -12,7 +12,7 @@ from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult
-from ablation.judge.compare.groups import Options, expand, read_group, sides_of
+from ablation.judge.compare.groups import Files, Options, expand, read_group, sides_of
 from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.measurements import runs_named
 from ablation.readers.sheet import Errors, Wanted
@@ -84,7 +84,7 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     add("--errors", choices=get_args(Errors), help=text)
     add("--common-items", action="store_true", help="leave out items that are missing from any run")
     add("--latest", action="store_true", help="if a run has several evaluations, read only the newest file")
-    text = "number of improved items to show, and of worsened items (default: 3)"
+    text = "how many improved and how many worsened items to show (default: 3 each)"
     add("--changed-items", type=int, default=3, metavar="N", help=text)
     add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
     text = "exit as `gate` does: with 0 only if every comparison meets this requirement (docs/how-to/gate.md)"
@@ -145,19 +145,23 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
     else:
         sides = sides_of(arguments.files)
     if len(sides) < 2 and not (by and sides):
-        remedy = "pass A B ..., A... --with B..., FILE --by COLUMN, or --study FILE"
-        paths = sides[0].paths if sides else ()
-        if len(paths) == 1:  # if the file holds several systems, the error names the --by that separates them
-            read_group("it", sides[0], Options(Wanted(arguments.metric, item=arguments.item, errors="leave-out")))
-        elif paths:
-            common = os.path.commonpath(paths)
-            suffixes = {path.suffix if path.parent == Path(common) else "" for path in paths}
-            each = shlex.quote(f"{common}/*{suffixes.pop() if len(suffixes) == 1 else ''}")
-            several = f"to compare the {len(paths)} evaluations in this folder, run `ablation compare {each}`"
-            remedy = f"{several}; otherwise, {remedy}"
-        raise ConfigError("compare", "", None, "needs two evaluations, or a study file", remedy)
+        raise _needs_two(sides[0] if sides else Files(()), Wanted(arguments.metric, item=arguments.item))
     options = {name: getattr(arguments, name) for name in _OPTIONS}
     return compare_evaluations(sides, arguments.names, by=by, all_pairs=arguments.all_pairs, **options)
+
+
+def _needs_two(side: Files, wanted: Wanted) -> ConfigError:
+    """Return the error for a single side. Raises ConfigError if its file holds several systems."""
+    remedy = "pass A B ..., A... --with B..., FILE --by COLUMN, or --study FILE"
+    if len(side.paths) == 1:
+        read_group("it", side, Options(replace(wanted, errors="leave-out")))
+    elif side.paths:
+        common = os.path.commonpath(side.paths)
+        suffixes = {path.suffix if path.parent == Path(common) else "" for path in side.paths}
+        each = shlex.quote(f"{common}/*{suffixes.pop() if len(suffixes) == 1 else ''}")
+        several = f"to compare the {len(side.paths)} evaluations in this folder, run `ablation compare {each}`"
+        remedy = f"{several}; otherwise, {remedy}"
+    return ConfigError("compare", "", None, "needs two evaluations, or a study file", remedy)
 
 
 def _from_study(arguments: argparse.Namespace) -> ComparisonResult:

@@ -51,7 +51,17 @@ def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["
     with open_store(results) as store:
         if project and study not in store.studies():
             return None
-        return store.study(study).title, store.variants(study, helpers=True)
+        found = store.study(study).title, store.variants(study, helpers=True)
+    _refuse_unused(arguments, results, f"{study} is")
+    return found
+
+
+def _refuse_unused(arguments: argparse.Namespace, results: Path, they_are: str) -> None:
+    """Raise ConfigError for options that are ignored if variants are read from the results."""
+    given = {"--scale": arguments.scale, "--config": None if CONFIGS.exists() else arguments.config}
+    if option := next((name for name, value in given.items() if value), None):
+        problem = f"works only for the configurations of a project, but {they_are} read from the results"
+        raise ConfigError(results, option, None, problem, "leave it out")
 
 
 def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:
@@ -71,12 +81,12 @@ def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], l
 def describe(change: Change) -> str:
     """Return a change as `key: old -> new`, with the reason if it, or a part of it, cannot have an effect."""
     note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
-    note += f"  [a part has no effect: {change.idle_part}]" if change.idle_part else ""
+    note += f"  [a part of the change has no effect: {change.idle_part}]" if change.idle_part else ""
     return f"{change.key}: {in_yaml(change.old)} -> {in_yaml(change.new)}{note}"
 
 
 def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None, tuple[str, str]]:
-    """Return the name of the study in A, B or `--study`, or None, and the names of the two variants.
+    """Return the study that A, B or `--study` names (None if none does), and the names of the two variants.
 
     Raises ConfigError if several studies are named.
     """
@@ -162,8 +172,8 @@ def run_validate(arguments: argparse.Namespace) -> int:
     unlogged = list(_unlogged(plan))
     margins = [(study.name, study.analysis.margin or 0.0) for study in plan.content.studies]
     notes = [
-        f"{name}: margin {stated(margin)} allows any change of values from 0 to 1, so `ablation gate` refuses it for "
-        "such values; state a smaller margin"
+        f"{name}: margin {stated(margin)} allows any change of a metric between 0 and 1, so `ablation gate` refuses it "
+        "for such a metric; state a smaller margin"
         for name, margin in margins
         if margin >= 1
     ]
@@ -295,6 +305,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
             remedy = "run `ablation verdicts` to list the variants that are compared"
             raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
     if found is not None:
+        _refuse_unused(arguments, results, f"{' and '.join(wanted)} are")
         changes, lines = found.changes, [*found.changed, *found.lines]
     else:
         settings = settings or settings_of(arguments)  # which refuses a folder without a project

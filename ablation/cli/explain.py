@@ -103,7 +103,10 @@ class _Explained:
         self.hours, self.unknown = hours_of(plan, states, self.jobs)
 
     def _measured(self) -> Measurements | None:
-        """Return the measurements if the database has all variants between A and B, else None."""
+        """Return the measurements if the database has all variants between A and B, else None.
+
+        Raises ConfigError if the results are at another scale than the settings.
+        """
         name, results = self.between.study.name, self.settings.results
         if not (results / DATABASE).exists():
             return None
@@ -165,7 +168,7 @@ class _Explained:
 
 
 def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
-    """Return the effect and interval of each part, all with the same number of decimals."""
+    """Return the effect and interval of each part as texts, all with the same number of decimals."""
     decimals = decimals_for((part.effect for part in parts), (half(part.low, part.high) for part in parts))
     return [estimate(part.effect, part.low, part.high, decimals) for part in parts]
 

@@ -49,6 +49,8 @@ def run_gate(arguments: argparse.Namespace) -> int:
     if arguments.study is None:
         remedy = "name a study, such as `ablation gate gad`; to list failed stages, run `ablation status --failed`"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
+    if arguments.markdown and arguments.json:
+        raise ConfigError("gate", "--markdown", None, "cannot be combined with --json", "leave one out")
     if "/" in arguments.study:
         command = "ablation compare BASE --with NEW --margin M --direction max --require not-worse"
         remedy = f"to gate evaluations, run `{command}`"

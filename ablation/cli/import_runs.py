@@ -72,6 +72,8 @@ def run_import(arguments: argparse.Namespace) -> int:
 
     if arguments.study is None:
         raise ConfigError("import", "--study", None, "is missing", "name the study, such as --study lr")
+    if arguments.format != "table" and (given := [text for text in arguments.map if text.startswith("columns.")]):
+        raise ConfigError("import", "--map", given[0], "works only with the format `table`", "leave it out")
     reader = load_reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)
@@ -140,7 +142,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return a study's name, its definition (from study.yaml or an earlier import, else empty), and its source."""
+    """Return a study's name, its definition (study.yaml, an earlier import, or else empty), and its name in errors."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))
@@ -169,8 +171,9 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         parts = [item.split("/") for item in arguments.items]
         heads = {(each[0], each[-1]) for each in parts}
         if len(heads) != 1 or any(len(each) < 3 for each in parts):
-            remedy = "write PROTOCOL/SUBSET/NAME; several values may differ only in SUBSET"
-            raise ConfigError("import", "--items", arguments.items, "does not name one kind of item", remedy)
+            problem = "is not PROTOCOL/SUBSET/NAME, or differs in more than SUBSET"
+            remedy = "write PROTOCOL/SUBSET/NAME, with the same PROTOCOL and NAME each time"
+            raise ConfigError("import", "--items", arguments.items, problem, remedy)
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:

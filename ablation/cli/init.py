@@ -58,7 +58,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 def _named(path: Path) -> Path:
     """Return the path of a template file in the new project.
 
-    The template's `gitignore` has no dot, because git would obey it in this repository.
+    The template's `gitignore` has no dot, because git would apply it in this repository.
     """
     name = path.relative_to(TEMPLATE)
     return Path(".gitignore") if name == Path("gitignore") else name

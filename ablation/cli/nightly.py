@@ -65,7 +65,8 @@ def run_nightly(arguments: argparse.Namespace) -> int:
     watched = _watched(arguments.metric)
     names, path = list(watched), Path(arguments.past)
     if arguments.at == "best" and watched[names[0]] == "both":
-        raise ConfigError("nightly", "--at", "best", f"is not defined for {names[0]}:both", "pass a step")
+        problem = f"is not defined for {names[0]}:both, because no direction is better"
+        raise ConfigError("nightly", "--at", "best", problem, "write last, or a number such as 1000")
     window = window_of(arguments.window or "last", arguments.at, smaller=watched[names[0]] == "min")
     if arguments.update and path.is_dir():
         remedy = "name the file in which to keep past runs, such as past.csv"
@@ -281,7 +282,7 @@ def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence
         level = " or ".join(f"{percent(each)}" for each in levels)
         lines.append(
             f"next: rerun with other seeds, then pass the run and its {RERUNS} reruns: --new RUN RERUN "
-            f"RERUN (the mean of the reruns decides, at level {level})"
+            f"RERUN (the mean of the reruns decides, at a significance level of {level})"
         )
     return "\n".join([*lines, *(f"note: {note}" for note in notes), outcome])
 

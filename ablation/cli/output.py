@@ -115,9 +115,10 @@ def run_export(arguments: argparse.Namespace) -> int:
         remedy = "name STUDY and VARIANT, or pass a folder with --from"
         raise ConfigError("export", "VARIANT", None, "is missing", remedy)
     of_run = {"STUDY": "study", "VARIANT": "variant", "--seed": "seed"}
-    of_run |= {"--part": "part", "--stage": "stage", "--step": "step"}
+    of_run |= {"--part": "part", "--stage": "stage", "--step": "step", "--results": "results"}
     for option, name in of_run.items():
         if arguments.source is not None and (value := getattr(arguments, name)) is not None:
+            value = str(value) if isinstance(value, Path) else value
             raise ConfigError("export", option, value, "cannot be combined with --from", "leave one out")
     model = arguments.source or find_model(
         results_folder(arguments),

@@ -69,7 +69,7 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
 
 
 def run_power(arguments: argparse.Namespace) -> int:
-    """Print the table of plans, and the smallest plans that detect the effect."""
+    """Print a table of numbers of seeds and items, and the smallest numbers that detect the effect."""
     request = Request(**{field.name: _given(arguments, field.name) for field in fields(Request)})
     _check(arguments)
     source = None if request.seed_sd is not None and not _two(arguments) else _source(arguments)
@@ -121,6 +121,15 @@ def _check(arguments: argparse.Namespace) -> None:
         remedy = "pass one results folder, or the evaluations of a baseline and a candidate"
         problem = "is a third path, but --pilot takes at most two"
         raise ConfigError("power", "--pilot", str(arguments.pilot[2]), problem, remedy)
+    if arguments.family != 1 and not any(stated):
+        problem = "works only with --seed-sd, --item-sd and --items"
+        raise ConfigError("power", "--family", arguments.family, problem, "leave it out")
+    if arguments.study is not None and _two(arguments):
+        problem = "cannot be combined with the evaluations of --pilot"
+        raise ConfigError("power", "STUDY", arguments.study, problem, "leave one out")
+    if arguments.results is not None and (any(stated) or arguments.pilot):
+        problem = f"cannot be combined with {'--pilot' if arguments.pilot else '--seed-sd'}"
+        raise ConfigError("power", "--results", str(arguments.results), problem, "leave one out")
 
 
 def _two(arguments: argparse.Namespace) -> bool:

@@ -41,6 +41,8 @@ def declare_report(parser: argparse.ArgumentParser) -> None:
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Write the page and, without --output, the findings; print the path and size of the page."""
+    if arguments.output and arguments.reports:
+        raise ConfigError("report", "--reports", None, "cannot be combined with --output", "leave one out")
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
         return _report_so_far(results, arguments.output or reports / PAGE, findings=not arguments.output)
@@ -79,7 +81,7 @@ def _write(page: Page, html: str, path: Path, *, findings: bool) -> None:
 
 
 def _root(path: Path) -> str:
-    """Return the path from the page's folder to the working directory, on which the paths of stages are based."""
+    """Return the path from the page's folder to the working directory, to which the paths of stages are relative."""
     return os.path.relpath(Path.cwd(), path.absolute().parent)
 
 

@@ -107,7 +107,7 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
         [study, metric, *([] if table_row.is_reference else [row])],
     )
     if not rows:
-        problem = f"has no value of {metric}" + (f" ({table_row.status})" if table_row.status else "")
+        problem = f"has no value for {metric}" + (f" ({table_row.status})" if table_row.status else "")
         remedy = "name a row whose runs succeeded and logged this metric"
         raise ConfigError("trace", "ROW", row, problem, remedy)
     found_stages = (dict(zip(names, values, strict=True)) for values in rows)

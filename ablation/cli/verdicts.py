@@ -9,6 +9,7 @@ import pandas as pd
 
 from ablation.cli.common import add_shared, open_store, paragraph, print_json, results_folder
 from ablation.contract.display import aligned, listed, no_formula
+from ablation.contract.errors import ConfigError
 from ablation.contract.numbers import bound, confidence, decimals_for, duration, fixed, half, interval, p_value, percent
 from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison, joint_steps
@@ -49,6 +50,10 @@ def declare_verdicts(parser: argparse.ArgumentParser) -> None:
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
     """Print the comparisons, then the interactions of combinations; with `--brief`, only the findings."""
+    for form in (name for name in ("brief", "csv", "json") if getattr(arguments, name)):
+        for option in (name for name in ("why", "all_columns") if getattr(arguments, name)):
+            problem = f"cannot be combined with --{form}"
+            raise ConfigError("verdicts", f"--{option.replace('_', '-')}", None, problem, "leave one out")
     with open_store(results_folder(arguments)) as store:
         check_study(store, "verdicts", arguments.study)
         studies = verdicts.judge_studies(store, arguments.study)
@@ -93,16 +98,16 @@ def _print_verdicts(study: verdicts.JudgedStudy, *, why: bool, all_columns: bool
         table = verdicts.guardrail_table([study]).drop(columns=["study", "why"])
         print(f"{study.name}: guardrails, corrected for all comparisons and guardrails\n{as_text(table)}\n")
     if study.comparisons and study.plan_changed:
-        said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
+        said = "the analysis plan, the seeds or the rules of judging changed after results existed"
         print(f"{study.name}: {said} (see analysis_history.json in the results folder)\n")
 
 
 def in_lines(rows: pd.DataFrame, comparisons: Sequence[Comparison]) -> str:
-    """Return a line for each comparison, the clearest first, and a legend.
+    """Return a line for each comparison, sorted by verdict and p-value, and a legend.
 
     The interval is the one that agrees with the verdict; the heading says for how many comparisons it holds at once.
 
-    rows: as `comparison_table` or `comparison_rows` return them, in the order of the comparisons of one study.
+    comparisons: those of one study. rows: what `comparison_table` or `comparison_rows` returns for these.
     """
     correction, rows = comparisons[0].correction, _sorted(rows)
     several, records = correction.name not in ("one", "none"), clean_records(rows)

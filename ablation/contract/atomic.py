@@ -36,8 +36,8 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
 
     A reader finds the old content or the new one, never a part; with `sync`, this holds even after a power cut.
 
-    Raises WriteError if the disk is full or the folder cannot be written, and TrackerError if `path` is a device, such
-    as /dev/null, which root would replace with a file.
+    Raises WriteError if the disk is full or the folder cannot be written, and TrackerError if `path` has no name or is
+    a device, such as /dev/null, which root would replace with a file.
     """
     path = Path(path)
     if not path.name or path.is_char_device() or path.is_block_device():

@@ -73,8 +73,8 @@ def code_of(
             the study's `parts`.
         sources: files below `root` that have been read, which are not read again; by default none.
 
-    Raises ConfigError if a module or the function in it does not exist (its value is the module's name), or if a file
-    is not valid Python (its value is None).
+    Raises ConfigError if a module or the function in it does not exist (the error's `value` is the module's name), or
+    if a file is not valid Python (`value` is None).
     """
     sources, parts = sources or Sources(root), dict(parts or {})
     names = (f"{entry}.run", *HARNESS, *parts.values())
@@ -94,7 +94,8 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
 
     Nothing below the folders `outside` counts. The modules that `words`, the command, runs or imports count too.
 
-    Raises ConfigError if a pattern matches no file (its value is the pattern) or a file cannot be read (all patterns).
+    Raises ConfigError if a pattern matches no file (the error's `value` is the pattern), or if a file cannot be read
+    (`value` is all patterns).
     """
     code = Code(tuple(patterns), {}, {}, outside=tuple(map(str, outside)), words=tuple(words))
     for pattern in code.start:
@@ -261,7 +262,7 @@ def _matching(pattern: str, root: Path, outside: Iterable[str]) -> list[str]:
 def _files_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
     """Yield the regular files in a folder and all folders below it, following links; each folder is read once.
 
-    Reading a pipe would wait, and two links to a folder above them would lead to 2^40 paths.
+    Pipes are left out because reading them would wait. Two links to a folder above them would lead to 2^40 paths.
     """
     for place, folders, files in os.walk(folder, followlinks=True):
         inode = _inode(place)

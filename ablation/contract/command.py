@@ -178,7 +178,7 @@ def _check(placeholder: Placeholder) -> None:
         kinds = ", ".join(f"{{{name}}}" for name in KINDS)
         near = difflib.get_close_matches(kind, KINDS, n=1) if kind else []
         meant = near[0] if near else f"value:{kind}" if kind.isidentifier() else ""
-        remedy = f"did you mean {{{meant}}}? Write" if meant else "write"
+        remedy = f"did you mean {{{meant}}}? Otherwise, write" if meant else "write"
         problem = f"{placeholder} is not a placeholder (choose from {kinds})"
         raise ValueError(f"{problem}; {remedy} literal braces as {{{{ and }}}}")
     allowed = KINDS[kind]

@@ -13,7 +13,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 
 def printable(text: str) -> str:
-    r"""Return the text with escapes for characters that a terminal would obey or cannot show: ESC becomes `\x1b`."""
+    r"""Return the text with escapes for characters that a terminal would act on or cannot show: ESC becomes `\x1b`."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -50,7 +50,7 @@ def check_decoded(folder: Path) -> None:
 
 
 class Mistakes:
-    """Collector of mistakes, one from each `with` block, so that all are reported at once.
+    """Collector of ConfigErrors, one from each `with` block, so that all are reported at once.
 
     mistakes = Mistakes()
     for check in checks:

@@ -72,7 +72,7 @@ class Rule:
 
 
 def parse_rules(declared: Iterable[Mapping[str, Any]]) -> list[Rule]:
-    """Return rules that `ablation.config.study_schema.HealthRule` has validated."""
+    """Return the rules that mappings of the fields of `ablation.config.study_schema.HealthRule` describe."""
     return [
         Rule(**{key: value for key, value in rule.items() if key != "range"}, **(rule.get("range") or {}))
         for rule in declared
@@ -189,7 +189,7 @@ class _Watch:
     def _measure(self, value: float, reference: float | None) -> float | None:
         """Return the change from the reference, or the ratio to the reference; None without a reference.
 
-        The ratio to a reference of zero is not finite.
+        A value that is not finite is returned unchanged, and the ratio to a reference of zero is NaN.
         """
         if self._first_value is None and isfinite(value):
             self._first_value = value

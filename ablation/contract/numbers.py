@@ -53,7 +53,7 @@ def fixed(value: Any, decimals: int, sign: str = "") -> str:
 
 
 def bound(value: Any, decimals: int, sign: str = "", *, up: bool) -> str:
-    """Return an end of an interval as text, rounded outwards; the upper end is rounded `up`."""
+    """Return the lower end of an interval (with `up`, the upper end) as text, rounded outwards."""
     if not is_number(value):
         return _not_finite(value, sign)
     if abs(value) <= _DUST * 10.0**-decimals:
@@ -146,7 +146,7 @@ def shares(low: Any, high: Any) -> str:
 
 
 def confidence(alpha: float, sides: int = 1) -> str:
-    """Return the confidence of an interval with alpha on each of its `sides` as text: `95%` for an alpha of 0.05."""
+    """Return an interval's confidence as text: `95%` for an alpha of 0.05, `90%` for 0.05 on each of two `sides`."""
     return f"{100 * (1 - sides * alpha):.6g}%"
 
 
@@ -161,7 +161,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text: `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
+    """Return a duration as text: `0.3 s`, `18 s`, `4 min` or `2.5 h`; `?` if it is not finite."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 99.5:
@@ -175,7 +175,7 @@ def device_time(hours: float, price: float | None = None) -> str:
 
 
 def money(amount: float | None) -> str:
-    """Return an amount of money, in the unit of the price, as text."""
+    """Return an amount of money as text, in the currency of the price; a dash for None."""
     return MISSING if amount is None else f"{amount:.2f}"
 
 

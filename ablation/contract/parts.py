@@ -1,7 +1,7 @@
 """The parts of a variant: the functions and classes that it uses, by their dotted names.
 
-`parts(config, stage)` returns {slot: dotted name of a function or class}. The planner hashes their files without
-importing them; a stage imports those that its plan names.
+A study's `parts` names a function that returns, for a configuration and a stage, {slot: dotted name of a function or
+class}. The planner hashes the files of these without importing them; a stage imports the ones that its plan names.
 """
 
 from collections.abc import Callable, Mapping

@@ -45,13 +45,13 @@ def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 hex digest of a regular file. Raises OSError, also for a pipe or a device."""
+    """Return the SHA-256 hex digest of a file. Raises OSError if it cannot be read or is not a regular file."""
     with os.fdopen(_open(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a regular file.
+    """Return `path` if it is a regular file.
 
     Raises OSError for any other path, such as a pipe, at which a library would wait.
     """

@@ -28,7 +28,7 @@ OPTIONAL: dict[str, dict[str, str]] = {"metrics": {}, "items": CLUSTER}
 """{name of the Parquet file and of its table: columns that a file may lack, which are then null in the table}."""
 
 KEPT_STEP = "kept_step"
-"""Metric that names the step whose model a run kept; its final metrics are the last ones up to that step."""
+"""Metric that names the step whose model a run kept; the run's final metrics are the last ones up to that step."""
 
 LOGGED, LOGGED_VALUE = "logged", "value"
 """Protocol and name under which a final metric serves as the only evaluation item of its subset, in runs without items.

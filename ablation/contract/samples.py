@@ -1,7 +1,7 @@
-"""Columns of `samples.parquet`, in which a stage may leave the prompts and responses behind its `items.parquet`.
+"""Columns of `samples.parquet`, in which a stage may keep the prompts and responses that it judged as items.
 
-It has a row for each judged response; an item may have several. No result is computed from the file, no key depends on
-it, and a missing or damaged file does no harm.
+The file has a row for each judged response; an item may have several. No result is computed from the file, no key
+depends on it, and a missing or damaged file does no harm.
 """
 
 import re
@@ -14,7 +14,7 @@ PLACE = ("item", "subset", "protocol")
 TEXTS = ("prompt", "response", "reference")
 """Text columns for the prompt, the model's response and the reference answer; a text that does not exist is empty.
 
-Other columns hold further texts (`demonstrations`) or numbers (`correct`), which readers see under these names.
+Other columns hold further texts (`demonstrations`) or numbers (`correct`), which the page shows under their names.
 """
 
 LONGEST = 8_000

@@ -63,7 +63,8 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
     """Return the state of the stage in a folder, from its status.json or, with `name`, from a copy of that name.
 
     The stage is corrupt if the status cannot be read or belongs to a stage other than `key`, or if a file that the
-    stage left is missing or has another length. Raises PermissionError if this user may not read the status.
+    stage left is missing or has another length. Without the file, it is running if its folder is locked, else missing.
+    Raises PermissionError if this user may not read the status.
     """
     if replaced(folder):
         return StageState("corrupt", f"{folder.name}: is not a folder, or is a link to one")

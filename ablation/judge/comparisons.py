@@ -15,7 +15,7 @@ import numpy as np
 from ablation.config import dotted
 from ablation.config.study import differences
 from ablation.config.study_schema import Analysis
-from ablation.config.variant_tree import ancestors
+from ablation.config.variant_tree import ancestors, compared
 from ablation.contract.numbers import confidence, fixed, p_equals, percent, stated
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
@@ -198,7 +198,8 @@ class Comparison(Judged):
         if _no_difference(numbers):
             return "no item differs in any seed, but so few items cannot rule out a rare difference"
         least = units_for(self.measurements.analysis.alpha)
-        few = f"{numbers.clusters} clusters or items are too few; at least {least} are needed"
+        units = "cluster or item is" if numbers.clusters == 1 else "clusters or items are"
+        few = f"{numbers.clusters} {units} too few; at least {least} are needed"
         if self.measurements.design.claim == "checkpoints":
             if numbers.clusters < least:
                 return few
@@ -369,7 +370,9 @@ class Comparison(Judged):
 
 def judge_comparisons(study: Measurements) -> list[Comparison]:
     """Return the judged comparisons of one study, in the order of its variants or of the analysis plan."""
-    return Comparison.all_of(study)
+    measured = [measure(study, *pair) for pair in compared(study.analysis.comparisons, study.parents)]
+    correction = Correction.of(study, measured)
+    return [Comparison(**vars(each), correction=correction) for each in measured]
 
 
 def may_differ(comparisons: Sequence[Comparison]) -> str:
@@ -466,7 +469,7 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
         differing.setdefault(factor_among(key, factors), []).append((key, old, new))
     measured = replace(measure(study, child, parent, moderate=False), factors=tuple(differing))
     alone = Correction(study, [measured], [measured.p], alone=True)
-    return Pair(Comparison.of_family(measured, alone), differing)
+    return Pair(Comparison(**vars(measured), correction=alone), differing)
 
 
 def factor_among(key: str, factors: Mapping[str, str]) -> str:

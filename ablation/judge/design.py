@@ -63,14 +63,18 @@ def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array)
 def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool = False) -> ItemVariance:
     """Return the variance over items from each group's contributions [clusters, runs], or draws [replicates, runs].
 
-    The mean covariance of two runs of a group is an unbiased estimate of the group's part; between groups, that of any
-    pair of runs. A single group has the weight 1. A group of one run is assumed to have as much noise by run and item
-    as the others have on average.
+    The mean covariance of two runs of a group is an unbiased estimate of the group's part. The part that two groups
+    share is estimated by the mean covariance of a run of one with a run of the other. A single group has the weight 1.
+    A group of one run is assumed to have as much noise by run and item as the others have on average.
     """
-    if len(contributions) == 1:
-        [only], runs = contributions, contributions[0].shape[1]
-        covariances = np.cov(only.T, ddof=0).reshape(runs, runs) if draws else only.T @ only
-        return ItemVariance(float(covariances.sum()) / runs**2, max(_shared(covariances), 0.0))
+    if len(contributions) > 1:
+        return _variance_of_groups(contributions, weights, draws=draws)
+    [only], runs = contributions, contributions[0].shape[1]
+    covariances = np.cov(only.T, ddof=0).reshape(runs, runs) if draws else only.T @ only
+    return ItemVariance(float(covariances.sum()) / runs**2, max(_shared(covariances), 0.0))
+
+
+def _variance_of_groups(contributions: Sequence[Array], weights: Array, *, draws: bool) -> ItemVariance:
     if draws:
         contributions = [(group - group.mean(axis=0)) / np.sqrt(len(group)) for group in contributions]
     means = np.stack([group.mean(axis=1) for group in contributions])

@@ -73,7 +73,8 @@ def joint_effects(n: int, runs: Sequence[Corner]) -> dict[tuple[Corner, ...], Ar
     """Return the weights of main effects and interactions; effects that the runs cannot separate share an entry.
 
     The interaction of two factors is the effect of one if the other is as in B, minus its effect if the other is as in
-    A, on average over further factors. That of three is the difference of two such interactions, and so on.
+    A, on average over further factors. The interaction of three factors is the difference of two such interactions,
+    and so on.
     """
     most = n if n <= FULL else 2
     sets = [frozenset(chosen) for size in range(1, most + 1) for chosen in combinations(range(n), size)]

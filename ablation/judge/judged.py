@@ -1,15 +1,12 @@
 """Decides the verdict on a comparison, from its measurements and the correction for the number of comparisons."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
-from ablation.config.variant_tree import compared
 from ablation.judge.correct import Correction
-from ablation.judge.measure import Interim, Measured, measure
-from ablation.judge.measurements import Measurements
+from ablation.judge.measure import Interim, Measured
 from ablation.judge.significance import enough_seeds_for_equivalence
 
 VERDICTS = (
@@ -31,19 +28,6 @@ class Judged(Measured):
     """A comparison with its verdict."""
 
     correction: Correction = field(kw_only=True, repr=False, compare=False)
-
-    @classmethod
-    def of_family(cls, measured: Measured, correction: Correction) -> Self:
-        """Return a measured comparison with the correction for all comparisons of its study."""
-        return cls(**{each.name: getattr(measured, each.name) for each in fields(measured)}, correction=correction)
-
-    @classmethod
-    def all_of(cls, study: Measurements) -> list[Self]:
-        """Return the comparisons that the analysis plan declares, in the plan's order or in that of the variants."""
-        pairs = compared(study.analysis.comparisons, study.parents)
-        measured = [measure(study, child, parent) for child, parent in pairs]
-        correction = Correction.of(study, measured)
-        return [cls.of_family(comparison, correction) for comparison in measured]
 
     @cached_property
     def p_adjusted(self) -> float:

@@ -128,23 +128,25 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
     measured = Measured(study, parent, child, problem, _factors(study, child, parent))
     if not groups:
         return measured
-    same = study.design.paired and remarks.same_measured(study.weights, child, parent, runs[0])
-
-    def analysed(count: int, weight: float, runs: Sequence[Sequence[int]]) -> Interim:
-        first = [study.group(name, seeds, groups[0].clusters) for name, seeds in zip(variants, runs, strict=True)]
-        estimate = contrast_groups(first, (1, -1), 1 - analysis.alpha, study.design)
-        if estimate.noise.total == 0 and same:  # other items differ no more than these
-            estimate = replace(estimate, noise=replace(estimate.noise, unseen=0.0))
-        return Interim(count, weight, tuple(map(tuple, runs)), moderated(estimate, variants, prior))
 
     most = min(map(len, runs))
-    weights = interim_weights(analysis.interim_analyses) or {most: 1.0}
-    everything = analysed(most, weights.get(most, interim_shares(analysis)[0]), runs)
-    interims = [
-        everything if count == most else analysed(count, weight, [seeds[:count] for seeds in runs])
-        for count, weight in weights.items()
-        if count <= most
-    ]
+    weights = interim_weights(analysis.interim_analyses) if analysis.interim_analyses else {most: 1.0}
+
+    def analysed(count: int, weight: float) -> Interim:
+        first = runs if count == most else [seeds[:count] for seeds in runs]
+        of_first = [study.group(name, seeds, groups[0].clusters) for name, seeds in zip(variants, first, strict=True)]
+        estimate = contrast_groups(of_first, (1, -1), 1 - analysis.alpha, study.design)
+        if estimate.noise.total == 0 and study.design.paired:
+            same = remarks.same_measured(study.weights, child, parent, runs[0])
+            unseen = 0.0 if same else estimate.noise.unseen  # other items differ no more than these
+            estimate = replace(estimate, noise=replace(estimate.noise, unseen=unseen))
+        if prior is not None:
+            estimate = moderated(estimate, variants, prior)
+        return Interim(count, weight, tuple(map(tuple, first)), estimate)
+
+    everything = analysed(most, weights.get(most, next(iter(weights.values()))))
+    taken = {count: weight for count, weight in weights.items() if count <= most}
+    interims = [everything if count == most else analysed(count, weight) for count, weight in taken.items()]
     p = sequential_p({interim.seeds: interim.p for interim in interims}, weights)
     return replace(measured, all_seeds=everything, interims=tuple(interims), p=_NAN if problem else p)
 
@@ -165,6 +167,8 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     """Return the factors that differ on the path from child to parent through their last common ancestor."""
     factors_of = {variant.name: variant.factors for variant in study.variants}
+    if study.parents[child] == parent:
+        return factors_of[child]
     on_child_path, on_parent_path = ({name, *ancestors(name, study.parents)} for name in (child, parent))
     steps = on_child_path ^ on_parent_path
     if len(steps) == 1:

@@ -11,11 +11,11 @@ import pandas as pd
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import stated
+from ablation.contract.numbers import counted, stated
 from ablation.contract.rows import LARGEST
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design
-from ablation.judge.moderation import SeedPrior, seed_prior
+from ablation.judge.moderation import FEWEST_VARIANTS, SeedPrior, seed_prior
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
@@ -146,14 +146,15 @@ class Measurements:
         clusters: dict[int, Clusters] = {}
         for run, number in self.item_lists.items():
             if number not in clusters:
-                by_subset = item_clusters(self, *run)
-                clusters[number] = number_clusters([len(numbers) for numbers in by_subset], by_subset)
+                sizes = [len(self.values[run][subset].values) for subset in self.analysis.subsets]
+                clusters[number] = number_clusters(sizes, item_clusters(self, *run) if self.clusters else None)
         return {run: clusters[number] for run, number in self.item_lists.items()}
 
     @cached_property
     def prior(self) -> SeedPrior | None:
         """Prior of the seed noise, from all variants; if interim analyses are planned, from the seeds of the first."""
-        return None if self.analysis.variance == "own" else _seed_prior(self)
+        few = len(self.variants) < FEWEST_VARIANTS
+        return None if few or self.analysis.variance == "own" else _seed_prior(self)
 
     @cached_property
     def stage_hours(self) -> dict[str, dict[str, float]]:
@@ -204,7 +205,11 @@ def measurements_of(
         clusters: (subset, item, cluster); repetitions are allowed.
         further: other fields of Measurements, which only a grid or an import knows.
     """
-    not_judgeable = _logarithms(values, analysis) if analysis.transform else _outcomes(values, analysis, samples)
+    not_judgeable: dict[Run, str] = {}
+    if analysis.transform:
+        not_judgeable = _logarithms(values, analysis)
+    elif analysis.k:
+        not_judgeable = _outcomes(values, analysis, samples)
     named, fault = _named_clusters(clusters)
     return Measurements(
         name=name,
@@ -233,25 +238,23 @@ def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dic
 
 def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
     """Replace the items' means by the plan's outcome, such as pass@4; return {run: reason} if that is impossible."""
-    if not analysis.k:
-        return {}
     outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
     for run, by_subset in values.items():
         for subset, series in by_subset.items():
             count = samples.get(run[0], 0)
             if count < outcome.k:
                 faults[run] = (
-                    f"{count or 'an unknown number of'} samples per item, but {analysis.outcome} needs {outcome.k}"
+                    f"{counted(count, 'sample') if count else 'an unknown number of samples'} per item, "
+                    f"but {analysis.outcome} needs {outcome.k}"
                 )
                 continue
             outcomes, odd = outcome_values(series.values, count, outcome)
             if odd is None:
                 by_subset[subset] = Column(series.index, outcomes)
             else:
-                item, value = one_line(series.index[odd], 80), series.values[odd]
-                faults[run] = (
-                    f"{analysis.value} {stated(value)} for item {item}, which is not a share of {count} samples"
-                )
+                item, value = one_line(series.index[odd], 80), stated(series.values[odd])
+                share = f"a share of {counted(count, 'sample')}"
+                faults[run] = f"{analysis.value} {value} for item {item}, which is not {share}"
     return faults
 
 
@@ -330,7 +333,7 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
 
 
 def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
-    """Return the seeds with sound runs of all variants, the problems, and whether all are runs that have not ended."""
+    """Return the seeds with sound runs of all variants, the problems, and whether all problems are unfinished runs."""
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
     paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]
@@ -395,7 +398,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
         if variant not in names or seed not in seeds:
             problem, remedy = f"the run does not exist in {study.name}", f"choose a run of {' or '.join(names)}"
             raise ConfigError("--without", f"{variant}:{seed}", None, problem, remedy)
-    return replace(study, without=without) if without else study
+    return replace(study, without=without)
 
 
 def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
@@ -460,9 +463,10 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
         for subset in study.analysis.subsets:
             wanted, items = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
             if not items.equals(wanted):
-                counts = f"{first} seed {first_seed} has {len(wanted)} items and {variant} seed {seed} has {len(items)}"
+                parent = f"{first} seed {first_seed} has {counted(len(wanted), 'item')}"
+                counts = f"{parent} and {variant} seed {seed} has {len(items)}, with only"
                 common = len(items.intersection(wanted))
-                faults.append(f"items of {subset} cannot be paired: {counts}, but only {common} are common to both")
+                faults.append(f"items of {subset} cannot be paired: {counts} {common} in common")
     return faults
 
 

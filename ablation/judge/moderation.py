@@ -116,8 +116,8 @@ def trigamma_inverse(value: float) -> float:
 def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
     """Return the prior variance and its degrees of freedom, infinite for equal variances, by log moments.
 
-    As limma's fitFDist (Smyth 2004, section 6.2): log variances have the variance trigamma(df / 2) + trigamma(prior df
-    / 2). Where they vary less than by chance the prior variance is the plain mean.
+    The method is that of limma's fitFDist (Smyth 2004, section 6.2). Log variances have the variance
+    `trigamma(df / 2) + trigamma(prior_df / 2)`. If they vary less than by chance, the prior variance is their mean.
     """
     logs = np.log(variances) - special.digamma(df / 2) + np.log(df / 2)
     excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2).mean())

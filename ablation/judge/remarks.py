@@ -11,7 +11,7 @@ import numpy as np
 
 from ablation.config.study import Change
 from ablation.contract.display import joined
-from ablation.contract.numbers import fixed, percent, rough
+from ablation.contract.numbers import counted, fixed, percent, rough
 from ablation.judge.measurements import PACKAGES, Environment, Measurements, Weights
 from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
@@ -24,20 +24,25 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 }
 
 
-def comparison_remarks(study: Measurements, child: str, parent: str, runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the remarks on a comparison, as clauses; `runs` are the compared runs, the parent's first."""
-    common = [seed for name, seed in runs if name == child and (parent, seed) in runs]
+def comparison_remarks(study: Measurements, child: str, parent: str, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the remarks on a comparison, as clauses; `runs` are the compared runs, the parent's first."""
     [variant] = [variant for variant in study.variants if variant.name == child]
-    return (
-        *(_planned(variant.changes) if variant.parent == parent else ()),
-        *_trained(study.weights, child, parent, sorted({*study.seeds(child)} & {*study.seeds(parent)})),
-        *_environments(study.environments, child, parent, common),
-        *_added(study, child, parent),
-        *steps_apart(study, runs),
-        *_means_that_disagree(study, child, runs),
-        *filter(None, [unlike_units(study, runs) if study.imported else ""]),
-        *(("the runs were imported and have no code fingerprint",) if study.imported else ()),
-    )
+    if variant.parent == parent and variant.changes:
+        yield from _planned(variant.changes)
+    if study.weights:
+        yield from _trained(study.weights, child, parent, sorted({*study.seeds(child)} & {*study.seeds(parent)}))
+    if study.environments:
+        common = [seed for name, seed in runs if name == child and (parent, seed) in runs]
+        yield from _environments(study.environments, child, parent, common)
+    if study.history:
+        yield from _added(study, child, parent)
+    if study.steps:
+        yield from steps_apart(study, runs)
+    if study.analysis.transform and runs:
+        yield from _means_that_disagree(study, child, runs)
+    if study.imported:
+        yield from filter(None, [unlike_units(study, runs)])
+        yield "the runs were imported and have no code fingerprint"
 
 
 def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
@@ -56,9 +61,7 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _means_that_disagree(study: Measurements, child: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a remark if logarithms are judged, and the mean of the values themselves moves the other way."""
-    if not study.analysis.transform or not runs:
-        return
+    """Yield a remark if the mean of the values moves the other way than the mean of their logarithms."""
     logs: dict[bool, list[float]] = {True: [], False: []}
     plain: dict[bool, list[float]] = {True: [], False: []}
     for run in runs:
@@ -84,7 +87,7 @@ def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> I
         usual = float(np.median(list(apart.values())))
         for (one, other), count in apart.items():
             if usual >= _TELLING and 0 < count <= _FEW * usual:
-                what = f"seeds {one} and {other} of {variant} differ in only {count} items"
+                what = f"seeds {one} and {other} of {variant} differ in only {counted(count, 'item')}"
                 yield f"{what}, but other pairs usually differ in {fixed(usual, 0)}, so one may be a copy of the other"
 
 
@@ -109,7 +112,7 @@ def _trained(
 ) -> Iterator[str]:
     """Yield remarks on stages that ended with equal or nearly equal weights in both variants."""
     distances: dict[str, list[float]] = {}
-    for seed in seeds if weights else ():
+    for seed in seeds:
         child_weights, parent_weights = weights.get((child, seed), {}), weights.get((parent, seed), {})
         for stage in child_weights.keys() & parent_weights.keys():
             if child_weights[stage].key != parent_weights[stage].key and child_weights[stage].moved:
@@ -161,7 +164,7 @@ def _environments(
     environments: Mapping[Run, Mapping[str, Environment]], child: str, parent: str, seeds: Sequence[int]
 ) -> Iterator[str]:
     """Yield remarks on stages that ran on different machines or with different packages in the two variants."""
-    for name, words in _WORDS.items() if environments else ():
+    for name, words in _WORDS.items():
         differing: dict[tuple[int, str], tuple[str, str]] = {}
         for seed in seeds:
             child_stages, parent_stages = environments.get((child, seed), {}), environments.get((parent, seed), {})
@@ -183,7 +186,7 @@ def _environments(
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
     """Yield a remark if seeds were added after results without interim analyses.
 
-    False findings are then likelier.
+    False findings are then more likely.
     """
     added = seeds_added(study.history)
     changes = [

@@ -221,9 +221,10 @@ def unseen(
     three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound. An item
     can change by the range of its subset's values. Changed clusters show how much clusters change: after m of them
     (counted in whole changes), the next is larger than all with a probability of about 1 / m. So the change is the
-    largest seen plus a share 1 / m of the range, at most the range. The bound is needed only for clusters that hardly
-    differ: if all differ, their spread shows it. A single item counts as differing if its mean over seeds differs by a
-    tenth of the range; a cluster of several, if a tenth of its items do in any seed. The worst subset counts.
+    largest seen plus a share 1 / m of the range, at most the range. The bound is needed only if clusters hardly differ:
+    if all differ, their spread shows how much others may differ. A single item counts as differing if its mean over
+    seeds differs by a tenth of the range; a cluster of several, if a tenth of its items do in any seed. The worst
+    subset counts.
     """
     if np.count_nonzero(weights) < 2:
         return 0.0

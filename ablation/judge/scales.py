@@ -72,8 +72,8 @@ def _range(values: Array) -> str:
 def margin_is_the_scale(study: Measurements, parent: str) -> str:
     """Return a message if even the worst values would lie within the margin of a parent; else an empty string.
 
-    The worst value is the worst so far of items; of a logged metric, the end of its scale: 0, or 1 for shares, or a
-    hundred times the largest value for an unbounded metric.
+    For items, the worst value is the worst so far. For a logged metric, it is the end of the scale: 0, 1 for shares, or
+    a hundred times the largest value of an unbounded metric.
     """
     margin, logged = study.analysis.margin, study.analysis.protocol == LOGGED
     if margin is None:

@@ -43,7 +43,7 @@ class GroupNoise:
 class Noise:
     """The variances of an effect over seeds and over items, each with its degrees of freedom.
 
-    An infinite number of degrees of freedom stands for a known variance, whose quantiles are the normal's.
+    With infinite degrees of freedom, the variance is known, and quantiles are those of a normal distribution.
     """
 
     seed_variance: float  # of the mean over seeds; NaN with one seed
@@ -105,7 +105,7 @@ class Noise:
         return self.seed_variance + self.item_variance
 
     def hidden(self, alpha: float) -> float:
-        """Return the difference that may have gone unseen at level alpha: that of `-ln(alpha / 2)` changed clusters."""
+        """Return the difference that may have gone unseen at level alpha, which `-ln(alpha / 2)` clusters can make."""
         return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
 
     def allowance(self, alpha: float, sides: int = 2) -> float:
@@ -256,7 +256,7 @@ def _lattice_tail(steps: NDArray[np.int64], observed: int) -> float:
 
 
 def _tail(size: Array, observed: float) -> float:
-    """Return about the probability that `abs(sum(±sizes)) >= observed`, by the function `sum(log(cosh(size * t)))`."""
+    """Return an approximation of the probability that `abs(sum(±sizes)) >= observed` (`flip_p` names the source)."""
     size, total = size / size.max(), observed / size.max()
     if total >= size.sum() * (1 - 1e-12):
         return 2.0 ** (1 - len(size))

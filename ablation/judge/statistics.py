@@ -92,7 +92,7 @@ class Estimate:
     # The effect on other items, minus the effect itself: [replicates]. All contrasts of one study use the
     # same draws, so the draws' covariances are the item part of the effects' covariances.
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
-    crossing: Crossing = field(repr=False, compare=False)
+    crossing: Crossing | None = field(repr=False, compare=False)  # None unless a mean may lie across its target
     copied: tuple[int, ...] = ()  # places of groups whose seeds have all the same values, which count as one run
     bounded: bool = False  # whether no value can lie far from the others
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
@@ -159,7 +159,7 @@ class Estimate:
         if self.items_only and not noise.seeds_known:
             return float("nan"), float("nan")
         half = half_width(noise, alpha)
-        low, high = self.crossing.percentiles(alpha)
+        low, high = self.crossing.percentiles(alpha) if self.crossing else (inf, -inf)
         return min(self.centre - half, low, self.effect), max(self.centre + half, high, self.effect)
 
     def within(self, margin: float | None, alpha: float) -> bool:
@@ -177,9 +177,11 @@ class Estimate:
     def _p(self, noise: Noise) -> float:
         """Return the p-value, which allows for unseen changes unless an exact sign-flip test makes that unnecessary."""
         if self.items_only:
-            return self.crossing.p(p_value(self.centre, noise))
-        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))
-        return max(self.crossing.p(p), self.exact_p, self.skewed_p)
+            p = p_value(self.centre, noise)
+        else:
+            p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=self.unseen_share * noise.unseen))
+            p = max(p, self.exact_p, self.skewed_p)
+        return self.crossing.p(p) if self.crossing else p
 
     @property
     def verdict_noise(self) -> Noise:
@@ -198,7 +200,8 @@ class Estimate:
             return float("nan")
         if self.effect <= -margin:
             return 1.0
-        return self.crossing.p_above(-margin, p_value(self.centre + margin, self.noise, sides=1))
+        p = p_value(self.centre + margin, self.noise, sides=1)
+        return self.crossing.p_above(-margin, p) if self.crossing else p
 
 
 def gain(means: Array, direction: Direction) -> Array:
@@ -236,17 +239,13 @@ class Group:
 
         False if all items have one value, such as a perfect score.
         """
-        varied = any(high > low and values.shape[2] > 1 for (low, high), values in self._with_ranges)
+        by_subset = list(zip(self.ranges, self.values, strict=True))
+        varied = any(high > low and values.shape[2] > 1 for (low, high), values in by_subset)
         if self.means.shape[1] < 2 or not varied:
             return False
         return all(
-            (np.ptp(values[0], axis=0) <= _SAME * max(abs(low), abs(high))).all()
-            for (low, high), values in self._with_ranges
+            (np.ptp(values[0], axis=0) <= _SAME * max(abs(low), abs(high))).all() for (low, high), values in by_subset
         )
-
-    @property
-    def _with_ranges(self) -> list[tuple[tuple[float, float], Array]]:
-        return list(zip(self.ranges, self.values, strict=True))
 
     @cached_property
     def copy(self) -> tuple[int, int] | None:
@@ -328,17 +327,21 @@ class Group:
         return max(_step(np.sort(subset[0, 0])) / subset.shape[2] for subset in self.values)
 
     @property
+    def most(self) -> float:
+        """Largest value on a bounded scale: 100 if some item has the value 100, else 1."""
+        return 100.0 if any(high == 100 for _, high in self.ranges) else 1.0
+
+    @property
     def bounded(self) -> bool:
         """Whether all values lie between 0 and 1 or, if some item has the value 100, between 0 and 100."""
         if self.logarithms:
             return False
-        most = 100.0 if any(high == 100 for _, high in self.ranges) else 1.0
-        return all(low >= 0 and high <= most for low, high in self.ranges)
+        return all(low >= 0 and high <= self.most for low, high in self.ranges)
 
     @cached_property
     def counts(self) -> bool:
         """Whether all values are 0 or 1, or shares of an item's samples; in percent if some item has the value 100."""
-        percent = self.samples / 100 if any(high == 100 for _, high in self.ranges) else self.samples
+        percent = self.samples / self.most
         if self.logarithms or any(low < 0 or high * percent > self.samples for low, high in self.ranges):
             return False
         return all((np.abs(values * percent - np.rint(values * percent)) < 1e-6).all() for values in self.values)
@@ -426,18 +429,18 @@ def contrast_groups(
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(per_item, drawn))
     items_only = item_df <= 0 or not drawn.estimable
     between, by_cluster = _between(groups, weighed, design)
-    noise = _seed_noise(groups, weighed, design)
+    noise = _paired_noise(groups, weighed) if design.paired else _independent_noise(groups, weighed)
     draw_items: Callable[[], Array] = partial(draw_sums, by_cluster, first.replicates, BOOTSTRAP_SEED)
     if items_only:
         draw_items = partial(np.zeros, first.replicates)
-    crossing, chance = Crossing(1.0, 0.0, np.full(1, centre)), 0.0
+    crossing = None
     if isinstance(direction, dict) and not items_only:
         chance = sum(_chance(group.unfolded, group.item_sd, direction) for group in groups)
-    if chance > _NEVER:
-        folded, item_draws, reach = _folded(groups, weighed, design)
-        if folded.shared > between.shared:
-            between, draw_items = folded, partial(np.asarray, item_draws)
-        crossing = _crossing(reach, chance, 0.0 if design.claim == "checkpoints" else noise.seed_variance)
+        if chance > _NEVER:
+            folded, item_draws, reach = _folded(groups, weighed, design)
+            if folded.shared > between.shared:
+                between, draw_items = folded, partial(np.asarray, item_draws)
+            crossing = _crossing(reach, chance, 0.0 if design.claim == "checkpoints" else noise.seed_variance)
     if not items_only:
         hidden = unseen([group.ranges for group in groups], weighed, drawn, apart, per_item)
         residual = max(between.mean - between.shared, 0.0)
@@ -457,11 +460,7 @@ def contrast_groups(
         units = tuple(parts.tolist())
     unseen_share = 0.0 if counts and units else 1.0  # the exact test keeps the level without
     if noise.unseen > 0 and not bounded:
-        fewest = int((drawn.shares > 0).sum(axis=0).min())  # clusters of a subset: each weighs as much as another
-        unseen_share = float(np.interp(fewest, _FEW, (1, 0)))
-        if drawn.single:
-            shown = variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item)
-            unseen_share *= 1 - shown
+        unseen_share = _unseen_share(groups, per_item)
     return Estimate(
         effect=float(effect),
         centre=float(centre),
@@ -502,11 +501,24 @@ def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[I
     return item_variance(linear, scales), _mean(scales, [array.T for array in linear])
 
 
-def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Noise:
-    """Return the noise of a contrast that comes from the seeds; the items' part is 0."""
-    if design.paired:
-        variance = _seed_variance(groups, weights)
-        return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
+def _unseen_share(groups: Sequence[Group], per_item: Sequence[Array]) -> float:
+    """Return `Estimate.unseen_share` for values without bounds, from the contrast of each item [items] by subset."""
+    drawn = groups[0].clusters
+    fewest = int((drawn.shares > 0).sum(axis=0).min())  # clusters of a subset: each weighs as much as another
+    share = float(np.interp(fewest, _FEW, (1, 0)))
+    if not drawn.single:
+        return share
+    return share * (1 - variation_shown(list(zip(*(group.values for group in groups), strict=True)), per_item))
+
+
+def _paired_noise(groups: Sequence[Group], weights: Array) -> Noise:
+    """Return the noise of a contrast that comes from the paired seeds; the items' part is 0."""
+    variance = _seed_variance(groups, weights)
+    return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
+
+
+def _independent_noise(groups: Sequence[Group], weights: Array) -> Noise:
+    """Return the noise of a contrast of independent runs that comes from their seeds; the items' part is 0."""
     variances = [
         max(float(array.var(ddof=1)) for array in group.readings) if len(group.gains) > 1 else 0.0 for group in groups
     ]

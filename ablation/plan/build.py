@@ -39,7 +39,7 @@ def build_plan(
         root: folder with the packages whose code is part of the keys.
         more: further variants, which no file declares.
 
-    Raises ConfigError if the configuration is wrong or the selection is empty.
+    Raises ConfigError if the configuration is wrong or a selected variant does not exist.
     """
     if gpu_pool is not None:
         settings = settings.model_copy(update={"gpus": gpu_pool})

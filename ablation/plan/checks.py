@@ -19,7 +19,7 @@ _USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names in entry modules (docs/ho
 
 
 def check_pool(plan: Plan, states: States) -> None:
-    """Raise ConfigError if a stage that is to run needs more devices than the pool has.
+    """Raise ConfigError if a stage that is to run needs more devices than the grid may use.
 
     Snakemake would silently reduce the number.
     """
@@ -28,14 +28,14 @@ def check_pool(plan: Plan, states: States) -> None:
 
 
 def pool_problems(plan: Plan, stages: Iterable[PlannedStage]) -> Iterator[ConfigError]:
-    """Yield an error, with remedies, for each kind of stage that needs more devices than the pool has."""
+    """Yield an error, with remedies, for each kind of stage that needs more devices than the grid may use."""
     pool, seen = plan.settings.gpus, set()
     for stage in stages:
         gpu = stage.resources.gpu
         if gpu <= pool or (stage.id, gpu) in seen:
             continue
         seen.add((stage.id, gpu))
-        problem = f"{stage.id} needs {counted(gpu, 'device')}, but the pool has {pool}"
+        problem = f"{stage.id} needs {counted(gpu, 'device')}, but the grid may use only {pool}"
         remedy = f"run with --resources gpu={gpu}, or leave out the study (--config studies=...)"
         yield ConfigError(*source_of_gpu(plan, stage), gpu, problem, remedy)
 
@@ -122,7 +122,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
 
 
 def dirty_files(root: Path, outside: Iterable[Path] = ()) -> list[str] | None:
-    """Return the changed and untracked files below `root`, sorted; None if `root` is not in a git repository.
+    """Return the changed and untracked files below `root`, sorted; None outside a git repository, or if git fails.
 
     Files that git ignores and files in the folders `outside` do not count.
     """

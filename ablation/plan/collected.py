@@ -49,13 +49,13 @@ class Sources(NamedTuple):
 
 
 def sources_now(results: Path) -> Sources:
-    """Return the sources of a database that is collected now. Raises the errors of `planned_folders`."""
+    """Return the sources that a database collected now would have. Raises the errors of `planned_folders`."""
     stages = {key: _signature(folder) for key, folder in planned_folders(results).items()}
     return Sources(source_files(results), stages)
 
 
 def source_files(results: Path) -> dict[str, str]:
-    """Return `Sources.files` of a database that is collected now."""
+    """Return the `Sources.files` that a database collected now would have."""
     files = {"tables": SCHEMA_VERSION, "rules": str(len(RULES))}
     files |= {name: sha256(results / name) for name in (PLAN_FILE, HISTORY_FILE) if (results / name).is_file()}
     for path in (results / "imported").rglob("*.[jp]*"):  # JSON and Parquet

@@ -35,7 +35,7 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
 
 
 def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> States:
-    """Return the states of stages with the same ids that are not in the plan, or that `ablation check` ran."""
+    """Return the states of stages with the ids of `stages` that are not in the plan, or that `ablation check` ran."""
     results = plan.settings.results
     kinds = {stage.id: stage.dir.parent for stage in stages}
     folders = [
@@ -57,10 +57,12 @@ def _variants(plan: Plan) -> dict[Address, tuple[str, ...]]:
 
 
 def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
-    """Return a cost as text, such as `about 2.3 h of device time (5.80), not counting 4 of unknown cost`."""
+    """Return a cost as text, such as `about 2.3 h of device time (5.80), not counting 4 jobs of unknown cost`."""
     if unknown == jobs:
         return "of unknown cost"
-    return f"about {device_time(hours, price)}" + (f", not counting {unknown} of unknown cost" if unknown else "")
+    return f"about {device_time(hours, price)}" + (
+        f", not counting {counted(unknown, 'job')} of unknown cost" if unknown else ""
+    )
 
 
 def say_due(plan: Plan, states: States) -> None:

@@ -169,8 +169,8 @@ class Jobs:
         """Return {resource: function of the wildcards} for a scheduler that has its own terms for resources.
 
         These are the profile's default resources that contain `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or
-        `{seconds}`, such as `lsf_extra: -gpu num={gpu}`. One with `{gpu}` is empty, or 0, if the stage needs no device.
-        Plugins that read `gpu`, `mem_mb` and `runtime` themselves need none of them.
+        `{seconds}`, such as `lsf_extra: -gpu num={gpu}`. A resource with `{gpu}` is empty, or 0, if the stage needs no
+        device. Plugins that read `gpu`, `mem_mb` and `runtime` themselves need none of them.
         """
 
         def in_words(word: str) -> Callable[[Any], int | str]:

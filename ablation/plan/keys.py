@@ -107,8 +107,9 @@ class Asset:
 class Ingredients:
     """Parts of a stage's key, except seed and keys of inputs, and of the stage's config.json.
 
-    config, rules: configuration and abort rules in config.json; hashed, numbers: their parts that are in the key.
-    assets: {input: asset}. inputs: {input: stage} for all others. command: entry of a command in config.json.
+    config, rules: configuration and abort rules in config.json. hashed, numbers: what the key holds of `config` and of
+    `rules`.
+    assets: {input: asset}. inputs: {input: stage} for all other inputs. command: entry of a command in config.json.
     """
 
     config: dict[str, Any]
@@ -182,7 +183,10 @@ class Finder:
             raise ConfigError(file, f"stages.{stage}.{slot}", name, error.problem, error.remedy) from None
 
     def _command_code(self, study: Study, stage: str) -> Code:
-        """Return a command's code. Raises ConfigError if a pattern matches no file, or `code` lacks a named file."""
+        """Return a command's code.
+
+        Raises ConfigError if a pattern of `code` matches no file, or if none matches a file that the command names.
+        """
         definition, where = study.stages[stage], f"stages.{stage}"
         made_of = tuple(definition.code), tuple(definition.words)
         if made_of not in self._files:
@@ -209,7 +213,8 @@ class Finder:
         for part in name.split("."):
             model = getattr(model, part, None)
         if not isinstance(model, BaseModel) or not getattr(model, "sources", None):
-            raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key with `sources`")
+            problem, remedy = "is not the key of a model or data set", "name a key whose value has `sources`"
+            raise ConfigError(study.file, where, f"asset:{name}", problem, remedy)
         values = dotted.get(variant.values, name)
         paths = [source["path"] for source in values["sources"] if source["source"] == "path"]
         digests = {

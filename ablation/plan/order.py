@@ -1,7 +1,7 @@
 """Order of stages, seed by seed, so that variants can be compared before the last seed ends; and groups of stages.
 
     priorities(plan) -> {address: number}      Snakemake starts the job with the largest number first
-    turns(plan) -> {address: (seed, study)}    places, from 0, of the seed and study of the first run that needs a stage
+    turns(plan) -> {address: (seed, study)}    positions, from 0, of seed and study of the first run that needs a stage
 
 Within a seed the study with the most comparisons comes first, and within a study the stage that most work depends on.
 A stage's inputs have at least its priority, so that no stage waits for a later seed.
@@ -16,7 +16,7 @@ Turns = dict[Address, tuple[int, int]]
 
 
 def turns(plan: Plan) -> Turns:
-    """Return {stage: (place of the first seed that needs it, place of the first study that needs it for that seed)}."""
+    """Return {stage: (position of the seed in its study, position of the study)} of the first run that needs it."""
     run_turns: Turns = {}
     comparisons = {
         study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies
@@ -35,7 +35,7 @@ def turns(plan: Plan) -> Turns:
 
 
 def priorities(plan: Plan) -> dict[Address, int]:
-    """Return a different priority for each stage of a run; Snakemake starts the largest first."""
+    """Return {stage: its priority} for all stages that runs need; all differ, and the largest starts first."""
     minutes: dict[Address, int] = {}  # minutes of the longest chain of stages that begins with a stage
     for address in reversed(plan.stages):
         minutes[address] = minutes.get(address, 0) + plan.stages[address].resources.runtime
@@ -65,8 +65,8 @@ def groups_of(plan: Plan) -> Groups:
     """Return {stage: its group} for the stages that are in a group; empty if `group_minutes` is 0.
 
     Consecutive stages of exactly the same runs become one scheduler job if each takes at most `group_minutes`, because
-    queueing would take longer than they do. Groups cannot depend on each other in a circle: an input of a stage serves
-    at least the runs of the stage, so a stage between two members serves their runs too, and a long one ends the group.
+    queueing would take longer than they do. No two groups depend on each other: a stage that lies between two members
+    of a group serves the same runs, so it is also a member or, if it takes longer, ends the group.
     """
     groups: Groups = {}
     for study in plan.content.studies:

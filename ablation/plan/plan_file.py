@@ -280,7 +280,7 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:
-    """Increase the numbers of seeds of a study's variants in the file of added seeds; no number becomes smaller."""
+    """Raise the numbers of seeds of a study's variants in the file of added seeds to `counts`; none becomes smaller."""
     content = load_extra_seeds(results)
     merged = dict(content.get(study, {}))
     for variant, count in counts.items():

@@ -45,7 +45,7 @@ def pending(plan: Plan, states: States, study: str | None = None) -> list[Planne
 def to_do(plan: Plan, states: States) -> list[PlannedStage]:
     """Return the selected stages that Snakemake must consider: those to run, or all if it compares file times.
 
-    Snakemake collects again if the status of an ended stage is newer than the database. It need not compare them if
+    Snakemake collects again if the status of an ended stage is newer than the database. It need not compare times if
     some stages are to run, after which it collects anyway, or if the database is current. This saves more than a
     millisecond per ended stage.
     """

@@ -45,7 +45,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
     """Return the jobs of the plan for configs/ and `--config`.
 
     Only the process that starts jobs writes the plan and locks the results; a dry run, `--lint` and the processes of
-    jobs change nothing. The latter run on a scheduler's nodes without `--resources`, so they check and limit nothing.
+    jobs change nothing. Processes of jobs, on a scheduler's nodes, have no `--resources`, so they do not check devices.
 
     Args:
         workflow: Snakemake's `workflow` object.

@@ -16,7 +16,7 @@ from ablation.readers.sheet import REPEATED, Facts, Sheet, Wanted, check_values,
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Values of items, as an array [items] for one run, [seeds, items], or [seeds, items, samples]."""
+    """Values of items: an array of shape [items] (one run), [seeds, items], or [seeds, items, samples]."""
 
     array: Any
     items: Sequence[Any] | None = None  # names; None: numbers
@@ -25,7 +25,7 @@ class Values:
     notes: Sequence[str] = ()
 
     def sheets(self, name: str, wanted: Wanted) -> list[Sheet]:
-        """Return a sheet for each seed.
+        """Return the values of each seed as a `Sheet`.
 
         Raises ConfigError if the array has another shape, if there is not one name for each item, if two items have the
         same name, if a value is not finite, or if `wanted` has an option that arrays lack.
@@ -73,7 +73,7 @@ class Frame:
     notes: Sequence[str] = ()
 
     def sheets(self, name: str, wanted: Wanted) -> Iterator[Sheet]:
-        """Yield the sheets of the table. Raises ConfigError if it has no rows, or if `table.sheets_of` raises it."""
+        """Yield the values as `Sheet`s. Raises ConfigError if the table is invalid or lacks what `wanted` names."""
         if not self.rows.num_rows:
             raise ConfigError(name, "", None, "has no rows", "pass a table with a row for each item")
         columns = {column: self.rows[column].to_pylist() for column in self.rows.column_names}

@@ -14,7 +14,7 @@ _IDS = ("id", "question_id", "task_id", "instance_id", "doc_id", "qid", "example
 _VERDICTS = ("correct", "is_correct", "passed", "success", "resolved")
 ITEM = ("item", "item_id", *_IDS)
 VALUE = ("value", "score", *_VERDICTS, "reward", "acc", "accuracy", "exact_match")
-"""Usual names of the columns of items and of values; the first name wins over the others."""
+"""Usual names of the columns with items and with values; a column with the first name is preferred."""
 SAMPLE = ("sample", "epoch", "trial", "attempt", "repeat", "sample_id", "rollout", "k")
 """Usual names of columns that number the answers to one item."""
 
@@ -37,7 +37,7 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.ASCII)
 _MISSING = ("", "na", "n/a", "#n/a", "null", "none")
 
 Notation = Literal["whole", "point", "comma", "grouped", "either", "missing", "word"]
-"""Examples: whole `5`, point `0.5`, comma `0,5`, grouped `1,234,567`, either `1,758`, missing `NA`, word `x`."""
+"""Kind of a cell: whole `5`, point `0.5`, comma `0,5`, grouped `1,234,567`, either `1,758`, missing `NA`, word `x`."""
 
 
 @dataclass(frozen=True)

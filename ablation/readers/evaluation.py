@@ -64,8 +64,8 @@ def reader_of(path: Path) -> ModuleType:
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
     if _MEANS.fullmatch(path.name):
-        problem, remedy = "holds means but no items", "evaluate with --log_samples, and name the samples_*.jsonl files"
-        raise ConfigError(path, "", None, problem, remedy)
+        remedy = "evaluate with --log_samples, and name the samples_*.jsonl files"
+        raise ConfigError(path, "", None, "holds means, but not the values of the items", remedy)
     if path.suffix in _COMPRESSED:
         remedy = "unpack the file, for example with gunzip, and name the unpacked file"
         raise ConfigError(path, "", None, "is compressed", remedy)
@@ -75,7 +75,7 @@ def reader_of(path: Path) -> ModuleType:
         remedy = f"name the folder {folder} if each JSON file in it is an item; otherwise {remedy}"
     if columns := first_row(path):
         found = one_line(", ".join(columns), 200)
-        remedy += f"; if it is a table with other columns ({found}), pass --item and --metric"
+        remedy += f"; if the file is a table, choose from its columns ({found}) with --item and --metric"
     raise ConfigError(path, "", None, "is not a readable evaluation", remedy)
 
 
@@ -141,7 +141,7 @@ def _plain(folder: Path, files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
-    """Return the files without Inspect's logs that a later try replaced, or that are copies; these are reported."""
+    """Return the files, except logs of Inspect that a later try replaced or that are copies; such logs are reported."""
     tries: dict[str, list[tuple[str, Path, str]]] = {}
     for file, tried in _tries(files).items():
         tries.setdefault(tried.task_id, []).append((tried.created, file, tried.status))
@@ -159,7 +159,7 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) -> list[Path]:
-    """Return the files without unfinished logs of Inspect for which there is a finished log of the same run and task.
+    """Return the files, except unfinished logs of Inspect if there is a finished log of the same run and task.
 
     Each log that is left out is reported to `problem`, or to `doubt` if it began after all finished logs of the task,
     which may then be out of date.
@@ -280,7 +280,7 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
-    """Return pairs (source of the run, file). For lm-eval, the source is a folder with the last file of each task."""
+    """Return pairs (source of the run, file); for lm-eval, the folder and the last file of each task in it."""
     newest: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
@@ -302,7 +302,7 @@ def _is_table(file: Path, problem: Problem) -> bool:
 
 
 def _items(sheets: _Sheets) -> pa.Table:
-    """Return ITEM_ROWS of a run. Items with different targets have different names, so they are never paired."""
+    """Return a run's items (ITEM_ROWS). Items with different targets get different names, so they are never paired."""
     clustered = any(sheet.clusters for sheet in sheets.values())
     tables = []
     for (_, value), sheet in sheets.items():

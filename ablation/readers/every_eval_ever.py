@@ -19,7 +19,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield a sheet for each evaluation in a file. Raises ConfigError for a damaged row, or as `sample_sheets` does."""
+    """Yield a `Sheet` for each evaluation. Raises ConfigError if the file is invalid or lacks what `wanted` names."""
     means = read_beside(path.with_name(f"{path.stem.removesuffix('_samples')}.json"), {})
     read = partial(json_lines, path, _sample)
     yield from sample_sheets(path, wanted, read(), partial(_facts, means), read)

@@ -56,9 +56,9 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield a sheet for each subset (the `source` of a task) of a job.
+    """Yield the values of each subset, the `source` of a task, as a `Sheet`.
 
-    Raises ConfigError if a result is damaged, or if `sample_sheets` raises it.
+    Raises ConfigError if a result is invalid or if the job lacks what `wanted` names.
     """
     trials = [(file, read_evaluation(file)) for file in _trials(path)]
     done = {file.parent for file, _ in trials}

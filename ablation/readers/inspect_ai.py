@@ -38,9 +38,9 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a log, with the values of the scorer `wanted.metric`, by default the first scorer.
+    """Yield a `Sheet` with the values of a log from the scorer `wanted.metric`, by default the first scorer.
 
-    Raises ConfigError if the log is damaged or its evaluation did not finish, or if `sample_sheets` raises it.
+    Raises ConfigError if the log is invalid, its evaluation did not finish, or it lacks what `wanted` names.
     """
     with _opened(path) as (header, rows):
         task = str(header.get("eval", {}).get("task", path.stem))
@@ -63,7 +63,7 @@ def _again(path: Path, task: str) -> Iterator[Sample]:
 
 
 class Attempt(NamedTuple):
-    """One try of a task: `eval-retry` keeps the task's id, a new `eval` does not."""
+    """One attempt at a task: `inspect eval-retry` keeps the id of the task, but a new `inspect eval` does not."""
 
     task_id: str
     created: str
@@ -78,7 +78,7 @@ class Attempt(NamedTuple):
 
 
 def attempt(path: Path) -> Attempt | None:
-    """Return the try of a task that a log records; None if the log is damaged or has no task id."""
+    """Return the attempt at a task that a log records; None if the log is damaged or has no task id."""
     try:
         if path.suffix == ".json":
             start = json_start(path, 1 << 16).decode("utf-8", "replace")
@@ -121,8 +121,9 @@ def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
     if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or total > most:
         content = f"{len(members):,} members ({total >> 20:,} MiB in total, {largest >> 20:,} MiB in the largest)"
-        bound = f"the limits are {_MOST_MEMBERS:,} members, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB"
-        raise ConfigError(path, "", None, f"unpacks to {content}; {bound}", "evaluate in parts (--limit)")
+        bound = f"{_MOST_MEMBERS:,} members, {most >> 20:,} MiB in total and {_LARGEST_JSON >> 20} MiB for one member"
+        remedy = "evaluate in several parts with `inspect eval --limit`"
+        raise ConfigError(path, "", None, f"unpacks to {content}; the limits are {bound}", remedy)
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
@@ -186,7 +187,7 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Return a score as a number if it is one or stands for one (`C`, `yes`), else return the score unchanged."""
+    """Return the number that a text such as `0.5`, `C` or `yes` means; return any other score unchanged."""
     if not isinstance(value, str):
         return value
     from_word = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)

@@ -22,7 +22,7 @@ _UNCLEAR = "the settings ({}) may have kept a model other than the last, from an
 
 
 def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
-    """Return the step of the model that a run kept, from the source or else the settings; None for the last step.
+    """Return the step of the model that a run kept, from its source or its settings; None for the last step.
 
     If the settings leave open which model was kept, `problem` gets a line that ends with the remedy.
     """
@@ -62,7 +62,7 @@ def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | No
 
 
 def _larger(settings: Mapping[str, Any], metric: str) -> bool | None:
-    """Return whether the best value is the largest; None if neither the settings nor the metric's name show it."""
+    """Return whether the best value is the largest; None if neither the settings nor the metric's name shows it."""
     direction = next((settings[name] for name in _DIRECTION if settings.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")

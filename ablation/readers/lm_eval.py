@@ -64,7 +64,7 @@ def task_of(path: Path) -> str:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a file of samples, with the wanted metric and filter, by default the first ones in the file.
+    """Yield the values of a file of samples as a `Sheet`, for the wanted metric and filter, by default the first ones.
 
     Raises ConfigError if the metric or the filter does not exist, a value is not a finite number, an item occurs more
     often than others, or the results were computed from other rows.

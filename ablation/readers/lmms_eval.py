@@ -23,7 +23,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a file of samples. Raises ConfigError for a damaged row, or as `sample_sheets` does."""
+    """Yield the file's values as a `Sheet`. Raises ConfigError if the file is invalid or lacks what `wanted` names."""
     named = _NAME.fullmatch(path.name)
     date, task = (named["date"], named["task"]) if named else ("", path.stem)
     results = read_beside(path.with_name(f"{date}_results.json"), {})

@@ -1,12 +1,12 @@
 """Reader of MLflow's tracking stores: a SQLite database (`mlflow.db`) or files (`mlruns/<experiment>/<run>/`).
 
 Parameters are the configuration: MLflow keeps them as text, which is converted back to numbers, booleans and lists. A
-tag `seed` or `random_seed` is the seed. A nested run is a run; its name begins with the names of the runs above it.
-Deleted runs, and runs that logged nothing and only hold other runs, are left out and reported. MLflow's own system
-metrics are left out without a report.
+tag `seed` or `random_seed` is the seed. A nested run is imported like any other; its name begins with the names of the
+runs above it. Deleted runs, and runs that logged nothing and only hold other runs, are left out and reported. MLflow's
+own system metrics are left out without a report.
 
 MLflow gives step 0 to what is logged without a step. The values of a metric that was only logged at step 0 therefore
-get the steps 0, 1, 2, ... in the order of logging. Any other metric keeps the value that was logged last at a step.
+get the steps 0, 1, 2, ... in the order of logging. Any other metric keeps the value that was logged last at each step.
 """
 
 import ast
@@ -46,7 +46,7 @@ _LARGEST = 1.7976931348623157e308  # what the database holds for infinity
 
 @dataclass(frozen=True)
 class RawRun:
-    """A run of MLflow, in the same form for both stores."""
+    """A run of MLflow, from a database or from files."""
 
     place: Path  # the database, or the folder of the run
     key: str  # MLflow's id of the run
@@ -154,7 +154,7 @@ def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
 
 
 def _seed(tags: Mapping[str, str]) -> int | None:
-    """Return the seed that a tag states; a seed that is a parameter is part of the configuration instead."""
+    """Return the seed that a tag states, else None; a seed that is a parameter is part of the configuration instead."""
     texts = (tags.get(name, "") for name in _SEED_TAGS)
     return next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,18}", text)), None)
 
@@ -168,7 +168,7 @@ def _numbered(logged: Sequence[tuple[int, str, float]]) -> Iterator[tuple[int, s
 
 
 def typed(text: str) -> Any:
-    """Return the number, boolean, list or map that a parameter's text stands for; for other text, the text itself."""
+    """Return a parameter's text as the number, boolean, list or map that it spells; return any other text unchanged."""
     if len(text) > _LONGEST:
         return text
     try:
@@ -250,7 +250,7 @@ def _texts(folder: Path, problem: Problem) -> dict[str, str]:
         try:
             texts[name] = read_text(file, _MAX_BYTES)
         except (OSError, ValueError) as error:
-            problem(f"{file}: cannot be read ({one_line(error, 200)})")
+            problem(f"{file}: cannot be read ({one_line(error, 200)}), so it is left out")
     return texts
 
 
@@ -262,7 +262,7 @@ def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, flo
                 raise OSError("it is not a regular file")
             yield from _lines(name, file, problem)
         except OSError as error:
-            problem(f"{file}: cannot be read ({one_line(error, 200)})")
+            problem(f"{file}: cannot be read ({one_line(error, 200)}), so it is left out")
 
 
 def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:

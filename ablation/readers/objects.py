@@ -46,10 +46,9 @@ def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheets of a folder with a JSON file for each item.
+    """Yield the values in a folder with a JSON file for each item as `Sheet`s.
 
-    Raises ConfigError if a file is not an object or lacks the item, if the keys of item or value are not certain, or if
-    `table.sheets_of` raises it.
+    Raises ConfigError if a file is not an object or lacks the item, if keys are ambiguous, or if a value is invalid.
     """
     rows: dict[Path, dict[str, Any]] = {}
     for file in _chosen(path, wanted):
@@ -80,7 +79,7 @@ def _inside(path: Path) -> list[Path]:
 
 
 def _chosen(path: Path, wanted: Wanted) -> list[Path]:
-    """Return the files directly in a folder, or those with one name below it.
+    """Return the files directly in a folder, or the files of one name in its subfolders.
 
     If the folder has several such kinds of files, only the kind that has values counts. Raises ConfigError if several
     kinds have values.

@@ -23,10 +23,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a log: the values of the evaluated items.
-
-    Raises ConfigError if an event is damaged or repeated, or if `sample_sheets` raises it.
-    """
+    """Yield the log's values as a `Sheet`. Raises ConfigError if the log is invalid or lacks what `wanted` names."""
     values: dict[str, dict[str, Any]] = {}
     errors: dict[str, str] = {}
     spec: dict[str, Any] = {}
@@ -47,7 +44,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         for item in dict.fromkeys([*values, *errors])
     ]
     if not samples:
-        raise ConfigError(path, "", None, "holds no event of type match or metrics", "run the eval again")
+        raise ConfigError(path, "", None, "holds no event of type match or metrics", "run an eval that records one")
     settings = {"eval": str(spec["eval_name"]), "model": ", ".join(map(str, spec["completion_fns"]))}
     facts = Facts(tool="OpenAI evals", settings=settings)
     yield from sample_sheets(path, wanted, samples, lambda *_: facts)

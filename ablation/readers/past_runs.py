@@ -54,7 +54,7 @@ class Value:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what identifies the row in a file of past runs."""
+        """Return (identity, metric, window), which identifies the row in a file of past runs."""
         return self.identity, self.metric, self.window
 
 

@@ -39,9 +39,9 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield a sheet for each provider and prompt.
+    """Yield the values of each provider and prompt as a `Sheet`.
 
-    Raises ConfigError if the results are damaged or empty, or if `sample_sheets` raises it.
+    Raises ConfigError if the file is invalid or lacks what `wanted` names.
     """
     samples = list(_samples(path))
     if not samples:

@@ -31,7 +31,7 @@ Problem = Callable[[str], None]
 
 
 class ItemsLost(str):
-    """A line for `problem` about a file of items that is left out as a whole; the stage of a command then fails."""
+    """A line for `problem` about a file of items that is left out as a whole; a stage that ran a command then fails."""
 
 
 State = Literal["finished", "running", "failed"]
@@ -60,9 +60,9 @@ class ImportedRun:
         seed: None if neither configuration nor source states it.
         state: how the run ended; `finished` if the format does not record it.
         started: ISO 8601; None if it is not recorded.
-        metrics: METRIC_ROWS, one row for each step and name; see `metric_table`.
+        metrics: a table (METRIC_ROWS) with a row for each step and name; see `metric_table`.
         kept: the step of the model that the run kept, if the source states it; if None, see `kept.kept_step`.
-        items: ITEM_ROWS, one row for each evaluation item and value; None if the source has no items.
+        items: a table (ITEM_ROWS) with a row for each evaluation item and value; None if the source has no items.
         prompts: {subset: digest of its prompts}, if the source has them.
     """
 
@@ -88,7 +88,7 @@ Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
 
 
 def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
-    """Return METRIC_ROWS of (step, name, value), sorted by step, then name; the last of duplicates counts.
+    """Return (step, name, value) as a table (METRIC_ROWS), sorted by step, then name; the last of duplicates counts.
 
     A row needs only 20 bytes until it is in the table, so runs with tens of millions of rows can be read.
     """
@@ -103,7 +103,7 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
 
 
 def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[str]) -> pa.Table:
-    """Return METRIC_ROWS as `metric_table` does, but from columns; `codes` are the indices of the names in `tags`."""
+    """Return the same table as `metric_table`, but from columns; `codes` are the indices of the names in `tags`."""
     names = sorted(tags, key=as_text)
     ranks = np.empty(len(names), np.int32)
     code = {tag: place for place, tag in enumerate(tags)}
@@ -128,7 +128,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_written(value: Any) -> float | None:
-    """Return a number as `as_number` does, and `NaN`, `Infinity` and `-Infinity` as the numbers that they stand for."""
+    """Return a number as `as_number` does, also from the texts `NaN`, `Infinity` and `-Infinity`; else None."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 
@@ -145,7 +145,7 @@ def as_step(value: Any) -> int | None:
 def name_below(root: Path, place: Path) -> str:
     """Return a run's name: the run's path below `root`, or the last two parts of `root` for a run at `root`.
 
-    A folder `seed_1` directly below `root` names no variant, so the name of `root` is put before it.
+    A folder `seed_1` directly below `root` does not name a variant, so the name of `root` is put before it.
     """
     parts = place.relative_to(root).parts if place != root and place.is_relative_to(root) else ()
     if len(parts) == 1 and _ONLY_A_SEED.fullmatch(parts[0]):
@@ -169,7 +169,7 @@ class Numbered:
 
 
 def item_table(rows: Iterable[tuple[str, str, str, str, float]]) -> pa.Table:
-    """Return ITEM_ROWS of (item, subset, protocol, name, value), without clusters."""
+    """Return (item, subset, protocol, name, value) as a table (ITEM_ROWS) without clusters."""
     columns = list(zip(*rows, strict=True)) or [()] * (len(ITEM_ROWS.names) - 1)
     columns[:-1] = [tuple(map(as_text, texts)) for texts in columns[:-1]]
     arrays = [pa.array(values, type=kind) for values, kind in zip(columns, ITEM_ROWS.types[:-1], strict=True)]
@@ -222,16 +222,16 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
             text = read_text(path)
             content = json.loads(text) if path.suffix == ".json" else parse_foreign(text)
         except (OSError, ValueError, RecursionError) as error:
-            problem(f"{path}: cannot be read ({one_line(error, 200)})")
+            problem(f"{path}: cannot be read ({one_line(error, 200)}), so it is left out")
             continue
         if isinstance(content, dict):
             return content
-        problem(f"{path}: does not hold a mapping, so it is not read")
+        problem(f"{path}: does not hold a mapping, so it is left out")
     return {}
 
 
 def load_reader(name: str, use: str = "import") -> Reader:
-    """Return the function `read` of a format. Raises ConfigError if the command `use` does not read this format."""
+    """Return the function `read` of a format. Raises ConfigError if the format is not for `use`, such as `collect`."""
     if name not in formats_of(use):
         raise ConfigError(use, "FORMAT", name, "is not a known format", suggest(name, formats_of(use)))
     read: Reader = import_module(f"ablation.readers.{name}").read

@@ -276,12 +276,13 @@ def _runs(
                 raise ConfigError(path, f"line {line}: {metric}", cell, "is not a number", _NUMBER)
             if (before := taken.setdefault((variant, name, step, str(metric)), line)) != line:
                 if seed is None:
-                    given, remedy = f"run {name}", "runs: --map columns.run=COLUMN or --map columns.seed=COLUMN"
+                    given, options = f"run {name}", "--map columns.run=COLUMN or --map columns.seed=COLUMN"
                 else:
-                    given, remedy = f"seed {name}", "variants: --map columns.variant=COLUMN, or COLUMN,COLUMN"
+                    given, options = f"seed {name}", "--map columns.variant=COLUMN (or COLUMN,COLUMN)"
                 given += f", step {step}" if "step" in roles else ""
                 problem = f"{metric} of {variant}, {given} occurs twice (first in line {before})"
-                raise ConfigError(path, f"line {line}", None, problem, f"name the column that distinguishes {remedy}")
+                remedy = f"pass {options} with the column that distinguishes the two lines"
+                raise ConfigError(path, f"line {line}", None, problem, remedy)
             run.points.append((step, str(metric), number(cell) or 0.0))
     return list(runs.values())
 

@@ -75,7 +75,7 @@ def _no_texts(items: Sequence[str]) -> dict[str, ItemText]:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a whole evaluation, as far as the evaluation's file states them; None if the file does not."""
+    """Facts about a whole evaluation; a fact that the evaluation's file does not state keeps its default."""
 
     tool: str = ""  # that wrote it
     version: str | None = None  # of the task
@@ -95,7 +95,7 @@ class Facts:
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Values of the items of one subset, in one run."""
+    """Values of one metric for the items of one subset, in one run."""
 
     source: Path
     subset: str
@@ -219,7 +219,7 @@ def sample_sheets(
     facts_of: Callable[[str, str], Facts],
     read: Callable[[], Iterable[Sample]] = tuple,
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each subset and system of a file with these samples.
+    """Yield the values of each subset and system (`Sample.settings`) of a file with these samples as a `Sheet`.
 
     facts_of: returns the facts that the samples do not show, for a subset and metric. read: yields the samples again,
     for their texts.
@@ -282,7 +282,7 @@ class _Gathered:
         elif metric not in sample.values:
             problem = f"item {item} does not have this metric"
             if metric in self.metrics:  # other items have it
-                remedy = "evaluate again, or name a metric that every item has with --metric"
+                remedy = "evaluate again, or pass --metric with a metric that every item has"
             elif self.metrics:
                 remedy = f"choose from {', '.join(self.metrics)}"
             else:
@@ -373,7 +373,7 @@ def read_beside(path: Path, otherwise: Any) -> Any:
 def sheet_items(
     sheet: Sheet, protocol: str, name: str, *, clustered: bool, suffixes: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return ITEM_ROWS of a sheet; `suffixes` are appended to the names of its items.
+    """Return the values of a sheet as a table (ITEM_ROWS); `suffixes` are appended to the names of its items.
 
     With `clustered`, an item without a cluster becomes a cluster of its own; otherwise there are no clusters.
     """

@@ -6,9 +6,9 @@
     eval_results.json                        SWE-bench Pro: {instance: resolved}, with {instance: reason} for errors
                                              in `infra_errors.json`
 
-An item is an instance. It is 1 if it was resolved, and 0 if not, as without a patch. Instances of one repository form a
-cluster. An instance with an error or `infra_failure`, or without a report in its folder, has no value. Any other object
-{item: true, false or a number} is read like the last form.
+An item is an instance. Its value is 1 if it was resolved, and 0 if not, for example because it has no patch. Instances
+of one repository form a cluster. An instance with an error or `infra_failure`, or without a report in its folder, has
+no value. Any other object {item: true, false or a number} is read like `eval_results.json`.
 """
 
 import json
@@ -63,14 +63,14 @@ def is_part(path: Path) -> bool:
 
 
 def whole(path: Path) -> Path:
-    """Return the evaluation that the report of one instance belongs to."""
+    """Return the folder of the evaluation that the report of one instance belongs to."""
     return path.parent.parent
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of an evaluation.
+    """Yield the values of an evaluation as a `Sheet`.
 
-    Raises ConfigError if an instance has two outcomes, a count does not match its list, or `sample_sheets` raises it.
+    Raises ConfigError if an instance has two outcomes, a count does not match its list, or the metric does not exist.
     """
     outcomes = dict(_outcomes(path))
     named = {item: match["repository"] for item in outcomes if (match := _NAME.fullmatch(item))}

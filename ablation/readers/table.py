@@ -85,7 +85,7 @@ class _Names:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheets of a table. Raises ConfigError if the file cannot be read, or if `sheets_of` raises it."""
+    """Yield the table's values as `Sheet`s. Raises ConfigError if the table is invalid or lacks what `wanted` names."""
     head, columns = _read_columns(path, wanted)
     yield from sheets_of(path, wanted, head, columns, lambda: (row for _, row in tabular.rows_of(path)))
 
@@ -93,7 +93,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 def sheets_of(
     path: Path, wanted: Wanted, head: Sequence[str], columns: Mapping[str, Sequence[Any]], rows: _Rows
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each seed, subset, and combination of values in the columns `wanted.by` of a table.
+    """Yield a `Sheet` of values for each seed, subset, and combination of values in the columns `wanted.by` of a table.
 
     head: all columns; columns: {column: cells} of those that may be read; rows: returns an iterator over all rows.
 
@@ -277,7 +277,7 @@ def _averaged(path: Path, names: _Names, scored: pd.DataFrame, rows: _Rows) -> t
 
 
 def _repeated(path: Path, names: _Names, one: "pd.Series[Any]", every: _Rows) -> ConfigError:
-    """Return an error for an item that occurs several times, with the name of a column that distinguishes the rows."""
+    """Return an error for an item that occurs several times; it names a column that distinguishes the rows, if any."""
     where = [key for key in ("subset", "seed", *names.samples) if key in names.others]
     keys = (names.item, *where, *names.by)
     rows = list(every())

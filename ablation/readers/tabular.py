@@ -35,7 +35,7 @@ MOST_ROWS, MOST_BYTES = 20_000_000, 1 << 30  # of a Parquet file, unpacked
 _BATCH = 64  # rows: each may be a long text
 
 Row = tuple[int, dict[str, Any]]
-"""(number of the line or of the row, from 1; {column: cell})."""
+"""Number of the line or row, counted from 1, and {column: cell}."""
 
 Refuse = Callable[[int, str, Any], None]
 """Function that gets line, column and content of a cell of the wrong type. If it returns, the cell is left out."""
@@ -84,7 +84,7 @@ def file_at(path: Path, stem: str) -> Path:
 def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a table, with columns renamed; `columns` is {new name: name in the file}.
 
-    Raises ConfigError if a column in `columns` or `values` does not exist, or if `rows_of` raises it.
+    Raises ConfigError if a column in `columns` or `values` does not exist, or if the table cannot be read.
     """
     called = {column: name for name, column in columns.items()}
     for line, row in rows_of(file):

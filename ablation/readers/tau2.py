@@ -22,7 +22,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the sheet of a run. Raises ConfigError for damaged or empty results, or as `sample_sheets` does."""
+    """Yield the run's rewards as a `Sheet`. Raises ConfigError if the file is invalid or lacks what `wanted` names."""
     content = read_evaluation(path)
     with intact(path):
         info = content["info"]

@@ -107,7 +107,7 @@ def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Pa
 
 
 def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
-    """Return the files without those in folders of other ranks, if there is a folder of rank 0."""
+    """Return the files; beside a folder of rank 0, leave out and report folders of other ranks."""
     folders = {file.parent for file in files}
     others = {
         folder: beside
@@ -207,7 +207,7 @@ class _Kept:
 
 
 def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
-    """Return METRIC_ROWS of a run's files; restarts replace the values that they repeat."""
+    """Return the metrics in a run's files (METRIC_ROWS); restarts replace the values that they repeat."""
     kept_by_folder: dict[Path, _Kept] = {}
     tags: dict[str, int] = {}
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
@@ -234,7 +234,7 @@ def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
 
 
 def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Problem) -> None:
-    """Report a file that logs the same tags at the same time as another file, such as that of another rank."""
+    """Report a file that logs the same tags at the same time as another file, for example one of another rank."""
     for other in {id(each): each for each in others if each.last > (log.first or 0.0)}.values():
         shared = sorted(log.starts.keys() & other.starts.keys())
         what = f"logs {shortened(shared)} at the same time as {other.file.name}, like ranks that share a folder"

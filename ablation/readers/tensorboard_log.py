@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ablation.contract.reading import regular
 from ablation.readers.run import Problem
 
-_LARGE = 1 << 16  # bytes of an event that is read only if it is a text: others of that size are images
+_LARGE = 1 << 16  # bytes of an event that is skipped: nearly all of that size are images
 _AT_ONCE = 1 << 24  # bytes
 _RECORDS = 1 << 16  # that are verified together, before the next ones are looked for
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected

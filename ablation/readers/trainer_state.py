@@ -153,7 +153,7 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
     try:
         text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
-        problem(f"{path}: cannot be read ({one_line(error, 200)})")
+        problem(f"{path}: cannot be read ({one_line(error, 200)}), so it is left out")
         return None
     try:
         content = json.loads(text)

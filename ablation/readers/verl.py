@@ -48,7 +48,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     logs = [file for file in named if _is_log(file)]
     if not logs:
         remedy = "name a file of verl's logger `file`, or a folder of such files"
-        raise ConfigError(path, "", None, 'holds no line {"step": ..., "data": {...}}', remedy)
+        raise ConfigError(path, "", None, 'holds no log that begins with a line {"step": ..., "data": {...}}', remedy)
     if others := sorted(file.relative_to(root).as_posix() for file in {*named} - {*logs}):
         problem(f"{root}: files that do not begin with a line of the logger `file` are left out: {shortened(others)}")
     for log in logs:

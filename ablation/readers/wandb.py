@@ -318,7 +318,7 @@ def _read_files(files: list[Path], problem: Problem) -> Iterator[ImportedRun]:
                 raise OSError("it does not begin like a W&B file")
             head = read_head(file)
         except OSError as error:
-            problem(f"{file}: cannot be read ({one_line(error, 200)})")
+            problem(f"{file}: cannot be read ({one_line(error, 200)}), so it is left out")
             continue
         heads.setdefault((head.project, head.run), []).append(head)
     ids = [run for _, run in heads]

@@ -156,7 +156,7 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
             if row.get(key_column):
                 problem(f"{path}: the id {one_line(key, 80)} occurs twice; only its first row is read")
                 continue
-            what = f"{seen[key]} runs have the name {one_line(key, 80)}, so they are numbered in their order"
+            what = f"{seen[key]} runs have the name {one_line(key, 80)}, so they are numbered in row order"
             problem(f"{path}: {what}")
             key = f"{key}#{seen[key]}"
         config, summary = _content(path, row, problem)

@@ -63,8 +63,8 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
     if begun is not None:
         lost, first_lost = lost + 1, first_lost or place
     if lost:
-        places = f"{lost} place{'s' * (lost > 1)}"
-        problem(f"{path}: is cut off or damaged in {places}, the first at byte {first_lost} of {place}")
+        places = f"{lost} place{'s' * (lost > 1)}, the first at byte {first_lost} of {place}"
+        problem(f"{path}: is cut off or damaged in {places}; the records there are left out")
 
 
 def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
@@ -76,7 +76,7 @@ def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
 
 
 def _assembled(begun: list[bytes] | None, kind: int, data: bytes) -> tuple[bytes | None, list[bytes] | None, bool]:
-    """Return (record that a fragment completes, fragments of an incomplete record, whether one is missing)."""
+    """Return (record that a fragment completes, fragments of an incomplete record, whether a fragment is missing)."""
     if kind == _FULL:
         return data, None, begun is not None
     if kind == _FIRST:
@@ -152,5 +152,5 @@ def parse(record: bytes) -> Any:
 
 
 def text(content: bytes) -> str:
-    """Return the text of a message's field that holds bytes."""
+    """Return a bytes field of a message as text; bytes that are not UTF-8 are replaced."""
     return content.decode("utf-8", "replace")

@@ -175,7 +175,7 @@ def _left_by(folder: Path) -> Path:
 
 
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
-    """Return (steps done, all steps) of the last progress bar in a text that counts to `total` (None: any number)."""
+    """Return (steps done, all steps) of the text's last progress bar with `total` steps (None: any number), or None."""
     bars = [(int(done), int(steps)) for done, steps in _BAR.findall(text)]
     fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
     return fitting[-1] if fitting else None

@@ -119,8 +119,8 @@ def visible_devices() -> list[str]:
 def lease_folder() -> Path:
     """Return the folder of the locks, which ABLATION_LEASES overrides.
 
-    It does not depend on XDG_RUNTIME_DIR or TMPDIR, which differ between login shells, cron and schedulers; the folder
-    of the former is also deleted at logout while jobs run. Raises PermissionError if it belongs to another user.
+    It does not depend on XDG_RUNTIME_DIR or TMPDIR, which differ between login shells, cron and schedulers; and
+    XDG_RUNTIME_DIR is deleted at logout while jobs run. Raises PermissionError if the folder is another user's.
     """
     folder = Path(os.environ.get("ABLATION_LEASES") or f"/tmp/ablation-tracker-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,7 +190,10 @@ def _uuids() -> list[str]:
 
 
 def _ask_driver(question: str) -> list[str]:
-    """Ask NVML's function `question` about each device, without torch, whose import would fix the visible devices."""
+    """Return the answer of NVML's function `question` for each device; empty if there is no driver.
+
+    It is not asked through torch, because importing torch would fix the visible devices.
+    """
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

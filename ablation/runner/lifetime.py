@@ -60,7 +60,7 @@ def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], 
 
     wait: seconds to wait for another process; at least one, because `ablation status` and `collect` take the lock for
     an instant. on_wait: called after the first second with a description of the lock's holder. Raises FolderInUse if
-    the folder is still locked at the end. Works across machines if the file system supports flock, as NFS does.
+    the folder is still locked after the wait. Works across machines if the file system supports flock, as NFS does.
     """
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     if not _lock_within(descriptor, _PATIENCE):

@@ -21,7 +21,7 @@ _NAME, _VERSION = (re.compile(rf"^{field}:(.*)$", re.MULTILINE) for field in ("N
 def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str], tree: Path = _PACKAGES) -> None:
     """Write `provenance.json` into `out`, and `diff.patch` if the working tree differs from its commit.
 
-    tree: folder in the git repository of the code, by default the folder of this package.
+    tree: folder in the git repository of the code, by default the folder that holds this package.
     """
     git = describe_tree(tree)
     diff = git.pop("diff")

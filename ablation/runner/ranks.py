@@ -34,7 +34,7 @@ class Ranks:
         return results
 
     def backward(self, loss: Any) -> None:
-        """Add the gradient of the loss of some of the rows to the gradients of the parameters."""
+        """Add the gradient of `loss`, the loss of some of the rows, to the parameters' gradients."""
         loss.backward()
 
     def share(self, count: int) -> slice:
@@ -61,7 +61,7 @@ class Ranks:
         return value
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model from `make`; of several ranks, only the first has its weights until `shard` is called."""
+        """Return the model from `make`; of several ranks, only the first has weights until `shard` is called."""
         return make()
 
     def shard(self, model: T, *, autocast: bool = False) -> T:

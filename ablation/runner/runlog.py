@@ -92,7 +92,7 @@ class Progress:
         self._shown = time.monotonic()
 
     def update(self, done: int, total: int, unit: str) -> None:
-        """Report that `done` of `total` units are done; before the last unit, it is written at most once a second."""
+        """Report that `done` of `total` units are done; until the last, the file is written at most once a second."""
         now = time.monotonic()
         if self._first is None:
             self._first = (now, done)  # units of an earlier attempt do not count for the time left
@@ -128,9 +128,8 @@ def items_table(
     """
     if hasattr(rows, "columns"):  # a data frame
         if missing := set(ITEMS.names) - set(rows.columns):
-            raise ValueError(
-                f"columns are missing in the items ({', '.join(sorted(missing))}); write {', '.join(ITEMS.names)}"
-            )
+            problem = f"the items have no {' or '.join(sorted(missing))} column"
+            raise ValueError(f"{problem}; write the columns {', '.join(ITEMS.names)}")
         frame: Any = rows
         rows = frame[ITEMS.names].itertuples(index=False, name=None)
     items, written, repeated = [], set(), []

@@ -95,7 +95,7 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
         def __getattr__(self, key: str) -> Any:
             if key in unread:
                 raise AttributeError(
-                    f"config.{key} is missing in the stage's `reads` ({', '.join(sorted(allowed))}); add it there"
+                    f"config.{key} is missing from the stage's `reads` ({', '.join(sorted(allowed))}); add it there"
                 )
             return super().__getattr__(key)
 

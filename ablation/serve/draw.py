@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def drawn_from(results: Path) -> Any:
-    """Return the sources of the database and the times of logs; if these are equal, so is the page."""
+    """Return the sources of the database and the times of logs; while these stay the same, so does the page."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
     stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
     return sources_now(results), stamps

@@ -24,7 +24,7 @@ _COUNTED = {
 
 
 def sentences(texts: Sequence[str]) -> str:
-    """Join findings into a paragraph."""
+    """Join findings into a paragraph; without findings, it says that nothing has been judged."""
     return ". ".join(texts) + "." if texts else "Nothing has been judged yet."
 
 

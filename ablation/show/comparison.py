@@ -109,7 +109,7 @@ def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
         if len(result.compared) > 1:
             p += f", {p_value(comparison.p_adjusted)} corrected for all comparisons"
         if not math.isnan(comparison.p_sign_flip):
-            p += f"; {p_value(comparison.p_sign_flip)} by sign flips over seeds alone"
+            p += f"; {p_value(comparison.p_sign_flip)} by a sign-flip test over seeds"
         yield "p", f"{p}{' (these checkpoints only)' if items_only else ''}"
     mde = f"{rough(comparison.mde)}{' or more (item noise only)' * one_seed}"
     yield "MDE (80% power)", "not known" if math.isnan(comparison.mde) else mde

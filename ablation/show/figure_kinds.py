@@ -49,7 +49,7 @@ _CURVES_NOTE = (
 
 
 def courses(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Split a frame of `Store.curves` into {(variant, metric): rows}; the column `full` is true until a seed ends."""
+    """Split a frame of `Store.curves` into {(variant, metric): rows}; `full` says if all seeds reached a row's step."""
     frame = frame.assign(**{name: finite(frame[name]) for name in ("step", "mean", "low", "high")})
     reached = frame.groupby(["variant", "metric"])["seeds"].transform("max")
     return dict(tuple(frame.assign(full=frame["seeds"] == reached).groupby(["variant", "metric"])))
@@ -58,7 +58,7 @@ def courses(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
 def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
     """Split the tree into groups of at most `most` names, so that every variant is in a group with its parent.
 
-    A group is a parent with its children. A chain of only children forms one group.
+    A group is a parent with its children. A chain of only children forms one group, and so do roots without children.
     """
     children = {place.name: place.children for place in walk({node.name: node.parent for node in nodes})}
     groups: list[list[str]] = []

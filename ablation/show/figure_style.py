@@ -60,7 +60,7 @@ RC: dict[Any, Any] = {
 
 
 def line_style(index: int) -> tuple[str, Dash]:
-    """Return the colour and dash of the line at an index: black for 0, then all combinations before one repeats."""
+    """Return the colour and dash of the line at an index: black for 0, then all combinations in turn."""
     if index == 0:
         return INK, DASHES[0]
     place = (index - 1) % (len(PALETTE) * len(DASHES))

@@ -99,7 +99,7 @@ def draw_forest(study: JudgedStudy, label: str, against: Against = "parent", ord
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.grid(visible=False)
-    over = "for all paths at once" if against == "root" else interval_words(study.comparisons)
+    over = "for all paths of the variant tree at once" if against == "root" else interval_words(study.comparisons)
     since = "the root" if against == "root" else _parent(study)
     level = f"{confidence(analysis.alpha)} interval"
     caption = f"{plain(label)}: difference from {since}, above 0 if better, with the {level} {over}".rstrip()

@@ -89,7 +89,8 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     runs = store.runs(study)
     seeds = sorted({int(count) for count in runs.groupby("variant")["seed"].nunique()}) or [0]
     unit = "seed" if definition.imported else "training seed"
-    per = f"{plural(seeds[0], unit)}, the same for all," if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} {unit}s"
+    same = "" if analysis.seeds == "independent" else ", the same for all,"
+    per = f"{plural(seeds[0], unit)}{same}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} {unit}s"
     where = [study, analysis.protocol, analysis.value, analysis.subsets]
     [(items, clusters)] = store.rows(CLUSTERS, where)[1]
     counts = dict(store.item_counts(study).itertuples(index=False))
@@ -125,48 +126,61 @@ def _measured(settings: Sequence[object]) -> list[str]:
 
 
 def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
-    sentences = [
-        "The effect of a change is the mean over seeds of the difference between two runs with the same seed, on the"
-        " same items.",
-        "Its variance has two parts. One is the variance of the mean over seeds"
-        + (
-            ", moderated by the variance of the study's other variants if there are at least three seeds and "
-            f"four variants (empirical Bayes {cite('smyth')})."
-            if analysis.variance == "moderated"
-            else "."
-        ),
-        "The other is the variance due to the items, estimated from the covariance between seeds of each item "
-        "cluster's contribution, with bias-reduced sums and their degrees of freedom "
-        f"{cite('bell', 'imbens')}, so that the seed-by-item residual is counted only once "
-        f"{cite('owen')}.",
-    ]
+    effect, mean = "mean over seeds of the difference between two runs with the same seed", "the mean over seeds"
+    if analysis.seeds == "independent":
+        effect, mean = "difference between two means over independent runs", "this difference over runs"
+    moderated = ", moderated by the variance of the study's other variants if there are at least three seeds and four "
+    moderated = f"{moderated}variants (empirical Bayes {cite('smyth')})" if _is_moderated(analysis) else ""
+    sums = "with bias-reduced sums and their degrees of freedom"
+    noise, test = f"Its variance is that of {mean}{moderated}.", "Intervals and p-values are those of a t test."
+    if analysis.claim == "checkpoints":
+        noise = (
+            "Verdicts are about these checkpoints and not about other seeds, so its variance is that due to the items, "
+            f"estimated from each item cluster's contribution, {sums} {cite('bell', 'imbens')}."
+        )
+        test = "A p-value is at least those of a t test and of an exact sign-flip test over the clusters."
+    elif analysis.protocol != LOGGED:
+        noise = (
+            f"Its variance has two parts. One is the variance of {mean}{moderated}. The other is the variance due to "
+            f"the items, estimated from the covariance between seeds of each item cluster's contribution, {sums} "
+            f"{cite('bell', 'imbens')}, so that the seed-by-item residual is counted only once {cite('owen')}."
+        )
+    items = "" if analysis.protocol == LOGGED else ", on the same items"
+    sentences = [f"The effect of a change is the {effect}{items}.", noise]
     if isinstance(analysis.direction, Target):
         sentences.append(
             "A noisy mean makes the distance from the target too large on average, so the noise between "
-            f"seeds was subtracted {cite('louis')}."
+            f"seeds was subtracted from the centre of intervals {cite('louis')}."
         )
-    sentences.append(
-        "Intervals use Cochran and Cox's critical value for a sum of two variances "
-        f"{cite('cochran')}; a p-value is the smallest level at which this rule excludes a zero effect, or Banerjee's "
-        f"{cite('banerjee')} if the quantiles of seeds and items are far apart. Intervals and p-values "
-        "allow for clusters of items that would change but were not drawn "
-        f"(rule of three {cite('hanley')})."
-    )
-    return sentences
+    if analysis.claim != "checkpoints" and analysis.protocol != LOGGED:
+        test = (
+            f"Intervals use Cochran and Cox's critical value for a sum of two variances {cite('cochran')}. A p-value "
+            "is the smallest level at which this rule excludes a zero effect; if the critical values of seeds and "
+            f"items are far apart, Banerjee's more conservative rule replaces it {cite('banerjee')}. Intervals allow "
+            f"for clusters of items that would have changed but were not sampled (rule of three {cite('hanley')}). "
+            "P-values do the same or, if items are right or wrong, are at least those of an exact sign-flip test."
+        )
+    return [*sentences, test]
+
+
+def _is_moderated(analysis: Analysis) -> bool:
+    return analysis.variance == "moderated" and analysis.claim != "checkpoints"
 
 
 def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
     sentences, p = [], "p"
     if pairs > 1:
         sentences, p = [_correction(analysis, cite)], "adjusted p"
-    enough = max(seeds_for(analysis.rare, analysis.alpha), 2)
     equivalent = "; no margin was stated, so nothing is called equivalent"
     if analysis.margin is not None:
         equivalent = (
-            f", and equivalent if its {confidence(analysis.alpha, 2)} interval lies within "
-            f"±{stated(analysis.margin)} and rests on at least {enough} seeds, since fewer cannot rule out that "
-            f"more than {percent(analysis.rare)} of seeds behave differently {cite('clopper')}"
+            f", and equivalent if its {confidence(analysis.alpha, 2)} interval lies within ±{stated(analysis.margin)}"
         )
+        if analysis.claim != "checkpoints":
+            equivalent += (
+                f" and rests on at least {_enough_seeds(analysis)} seeds, since fewer cannot rule out that more than "
+                f"{percent(analysis.rare)} of seeds behave differently {cite('clopper')}"
+            )
     sentences += [
         f"A change is called better or worse if its {p} is at most {stated(analysis.alpha)}{equivalent}.",
         "Otherwise it is undecided. Whatever its p, it is confounded if more than one factor "
@@ -181,6 +195,10 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
             " its share of the error."
         )
     return sentences
+
+
+def _enough_seeds(analysis: Analysis) -> int:
+    return max(seeds_for(analysis.rare, analysis.alpha), 2)
 
 
 def _correction(analysis: Analysis, cite: _Cited) -> str:
@@ -277,24 +295,28 @@ def plan_in_words(analysis: Analysis) -> str:
         interims = f" Seeds may be added while a change is undecided, with interim analyses at {counts} seeds."
     pairs = analysis.comparisons if isinstance(analysis.comparisons, list) else []
     listed = ", ".join(f"{child} with {parent}" for child, parent in pairs)
-    against = (
-        f"The comparisons are {listed}," if pairs else f"Every variant is compared with its {analysis.comparisons}"
-    )
+    against = f"The comparisons are {listed}" if pairs else f"Every variant is compared with its {analysis.comparisons}"
+    shared = {"seeds": analysis.seeds != "independent", "items": analysis.protocol != LOGGED}
+    if any(shared.values()):
+        against += f", on the same {' and '.join(name for name, same in shared.items() if same)}"
+    if analysis.claim == "checkpoints":
+        against += "; verdicts are about these checkpoints and not about other seeds"
     named = {"max-t": "max-t correction, which accounts for shared runs and items", "holm": "Holm's correction"}
     moderated = " The variance between seeds is moderated by the variance of the study's other variants."
     enough = "No margin was stated, so nothing is “equivalent”."
     if analysis.margin is not None:
-        seeds = max(seeds_for(analysis.rare, analysis.alpha), 2)
-        enough = f"A difference within ±{analysis.margin} does not matter. “Equivalent” needs at least {seeds} seeds."
+        enough = f"A difference within ±{analysis.margin} does not matter."
+        if analysis.claim != "checkpoints":
+            enough += f" “Equivalent” needs at least {_enough_seeds(analysis)} seeds."
     held = (
         "Among the changes called “better” or “worse”, the expected share of false verdicts is at "
-        f"most {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction), and so is the "
-        "expected share of their corrected intervals that miss the true effect."
+        f"most {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction). The same holds for the expected "
+        "share of their corrected intervals that miss the true effect."
         if analysis.error == "fdr"
         else f"The chance of any false “better” or “worse” in the study is at most {analysis.alpha} "
         f"({named[analysis.correction]})."
     )
     return (
-        f"The primary metric is {primary_in_words(analysis)}. {against} on the same seeds and items. "
-        f"{enough} {held}{moderated if analysis.variance == 'moderated' else ''}{interims}"
+        f"The primary metric is {primary_in_words(analysis)}. {against}. {enough} {held}"
+        f"{moderated if _is_moderated(analysis) else ''}{interims}"
     )

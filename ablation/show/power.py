@@ -99,10 +99,8 @@ def _of_one_run(search: Search) -> Iterator[str]:
     seeds = [
         f"{count or f'more than {MOST_SEEDS}'} seeds if that SD is {stated(sd)}" for sd, count in search.if_seeds_vary()
     ]
-    known = "one run per side says nothing about the SD between seeds"
-    yield (
-        f"{name}: {known}; plans{size(search, search.evaluated[-1])} need {', '.join(seeds)} (state it with --seed-sd)"
-    )
+    known = f"one run per side says nothing about the SD between seeds; plans{size(search, search.evaluated[-1])}"
+    yield f"{name}: {known} need {', '.join(seeds)} (state the SD with --seed-sd)"
 
 
 def wanted(search: Search) -> str:

@@ -319,7 +319,7 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
         elif len(defined[key]) > 1:
             problems.append(
                 f"{key}: the paper defines this number as {' and as '.join(sorted(defined[key]))}; "
-                "input only one of them"
+                "input only one file that defines it"
             )
         elif key not in now:
             problems.append(f"{key}: the paper has {min(defined[key])}, but the results do not contain this number")
@@ -352,9 +352,8 @@ def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[s
         for inner in files:
             yield from _texts(inner, [*dict.fromkeys([*folders, inner.parent])], seen, problems)
         if not files and name not in (*_OF_TEX, *optional) and file.suffix not in (".sty", ".cls"):
-            problems.append(
-                f"{file}: {written.strip() or 'a file without a name'} was not read, because the file does not exist"
-            )
+            what = f"{written.strip()} does not exist; add the file" if name else "an input names no file; name one"
+            problems.append(f"{file}: {what}, or remove the input")
     for name in (part.strip() for names in _PACKAGE.findall(text) for part in names.split(",")):
         for inner in (at / f"{name}{ending}" for at in places for ending in (".sty", ".cls")):
             if inner.is_file():

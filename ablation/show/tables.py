@@ -211,10 +211,10 @@ def _with_changes(
     wanted: Sequence[bool],
     claims: Mapping[tuple[str, str, str], float],
 ) -> tuple[list[ComparisonColumn], list[Row]]:
-    """After each wanted column, add one with the change from the parent's mean in percent: `100 * (value / mean - 1)`.
+    """Return columns and rows with a column added after each wanted one: the percentage change from the parent's mean.
 
-    `claims`: published changes in percent by (variant, parent, published column). Only these are shown as published,
-    because a change computed from the source's rounded cells may differ.
+    A change is `100 * (value / mean - 1)`. `claims`: published changes in percent by (variant, parent, column), the
+    only ones shown as published, because a change computed from the source's rounded cells may differ.
     """
     row_of = {row.name: row for row in rows}
     shown = [
@@ -262,7 +262,7 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) ->
 
 
 def _of_reference(metric: str, reference: ReferenceDefinition | None) -> str:
-    """Return the unchanged model's metric that belongs in the column of `metric`."""
+    """Return the name of the metric that the unchanged model has instead of `metric`."""
     return "/".join(reference.replace.get(part, part) for part in metric.split("/")) if reference else metric
 
 
@@ -280,7 +280,7 @@ def _reference_row(
         if len(measured) and (by_seed.max() - by_seed.min()).max() > 1e-6:
             notes.append(f"{reference.label}: {metric} differs between variants with the same seed; means are shown")
         if measured["value"].isna().any():
-            notes.append(f"{reference.label}: {metric} is not finite in some runs, which the means leave out")
+            notes.append(f"{reference.label}: {metric} is not finite in some runs; the means leave these runs out")
         cells.append(Cell(tuple(by_seed.mean())))
         seeds = max(seeds, by_seed.ngroups)
     state = "ok" if seeds else "missing"
@@ -345,7 +345,9 @@ def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], prot
     over = f"over the {last} {declared.of} of each run ({declared.key})"
     if protocol:
         return f"A run's value is the mean over its {last} {declared.of} ({declared.key})."
-    return f"Values of {' and '.join(declared.protocols)} are means {over}; other values come from the last one only."
+    return (
+        f"Values of {' and '.join(declared.protocols)} are means {over}; other values come only from the last of these."
+    )
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:

@@ -119,7 +119,7 @@ REFUSED = [
     (
         "gspo",
         "extends: dapo\nkl: {target: 2.0}",
-        ["kl.target = 2.0: has no effect because there is no KL at kl.kl_coef 0"],
+        ["kl.target = 2.0: has no effect because kl.kl_coef is 0"],
     ),
     (
         "gspo",

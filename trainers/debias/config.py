@@ -37,16 +37,16 @@ class Split(Strict):
 
     by: Literal["term", "file"] = Field(
         default="term",
-        description="term: divide one file by target term; file: read each split from a folder, in which it is one "
-        "file, such as train.json, or one file per domain, such as gender_train.json.",
+        description="How items are divided. term: `data` is one file, divided by target term; file: `data` is a folder "
+        "with a file per split, such as train.json, or per split and domain, such as gender_train.json.",
     )
-    train: float = Field(default=0.6, gt=0, lt=1, description="Approximate share of training items if by is term.")
-    dev: float = Field(default=0.1, gt=0, lt=1, description="Approximate share of development items if by is term.")
-    test: float = Field(default=0.3, gt=0, lt=1, description="Approximate share of test items if by is term.")
+    train: float = Field(default=0.6, gt=0, lt=1, description="Approximate share of training items if `by` is term.")
+    dev: float = Field(default=0.1, gt=0, lt=1, description="Approximate share of development items if `by` is term.")
+    test: float = Field(default=0.3, gt=0, lt=1, description="Approximate share of test items if `by` is term.")
     seed: int = Field(default=0, ge=0, description="Seed of the split, shared by all training seeds.")
     max_items: MaxItems = Field(
         default=MaxItems(),
-        description="Largest numbers of items to keep per domain: drawn with `seed`, or the first ones if by is file.",
+        description="Largest numbers of items to keep per domain: drawn with `seed`, or the first if `by` is file.",
     )
 
     @model_validator(mode="after")
@@ -60,14 +60,15 @@ class Split(Strict):
 class ModuleRule(Strict):
     """Rule that selects the output projections of the last MLPs in a model of any architecture."""
 
-    last: int = Field(default=3, ge=1, description="Number of blocks to edit (their MLP's output), from the last.")
+    last: int = Field(default=3, ge=1, description="Number of last blocks whose MLP output is edited.")
 
 
 class Edit(Strict):
     """Edited modules, and the number of items edited at once."""
 
     modules: ModuleRule | list[str] = Field(
-        default=ModuleRule(), description="Linear modules to edit: a rule, or a list of dotted names."
+        default=ModuleRule(),
+        description="Linear modules to edit: those of the last blocks (`last`), or a list of dotted names.",
     )
     n_edits: int = Field(default=128, ge=1, description="Items per edit batch, which share one shift of the weights.")
     batch_size: int = Field(default=32, ge=1, description="Items per forward and backward pass.")
@@ -99,8 +100,9 @@ class EarlyStop(Strict):
     """End training when a development metric has not improved for `patience` epochs."""
 
     key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max", "edit/ss_distance_mixed"] = Field(
-        description="Development metric to watch, where lower is better: the loss, or the SS distance as the mean over "
-        "domains (ss_distance), of the worst domain (_max) or of batches that mix the domains (_mixed).",
+        description="Development metric to watch; its lowest value is best. edit/loss: the loss; otherwise |SS - 0.5|, "
+        "as the mean over domains (ss_distance), for the worst domain (ss_distance_max), or for batches that mix the "
+        "domains (ss_distance_mixed).",
     )
     patience: int = Field(ge=1, description="Number of epochs without improvement after which training stops.")
 
@@ -111,14 +113,12 @@ class Grpo(Strict):
     weight: float = Field(default=0.0, ge=0, le=1, description="Weight of the GRPO loss; the edit loss has 1 - weight.")
     reward: Literal["directional", "directional_probability", "balanced", "balanced_batch"] = Field(
         default="directional",
-        description="Reward of a batch, where lp is a sentence's mean log-probability. Mean over pairs of lp_anti - "
-        "lp_stereo (directional), exp(lp_anti) - exp(lp_stereo) (directional_probability) or 0.5 - |lp_anti - "
-        "lp_stereo| (balanced). balanced_batch: 0.5 - |mean of lp_anti - lp_stereo|, in which pairs cancel each other.",
+        description="Reward of a batch, from the mean log-probabilities lp_anti and lp_stereo of an item's two "
+        "sentences: the mean over items of lp_anti - lp_stereo (directional), of exp(lp_anti) - exp(lp_stereo) "
+        "(directional_probability) or of 0.5 - |lp_anti - lp_stereo| (balanced); balanced_batch: 0.5 - |mean of "
+        "lp_anti - lp_stereo|, in which items can cancel each other.",
     )
-    beta: Weight = Field(
-        default=0.05,
-        description="Weight of the KL to the unedited model, which the source's table calls grpo_beta.",
-    )
+    beta: Weight = Field(default=0.05, description="Weight of the KL to the unedited model.")
     gamma: Weight = Field(default=0.5, description="Weight of the reward.")
 
 
@@ -129,8 +129,10 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 class RcsSettings(Strict):
     """Weights of batches by how far their SS is from 0.5."""
 
-    thresholds: Thresholds = Field(description="Two values of a batch's |SS - 0.5|, the lower one first.")
-    alphas: Alphas = Field(description="Values of alpha below, between and above the thresholds.")
+    thresholds: Thresholds = Field(
+        description="Two limits of a batch's |SS - 0.5|, the lower one first; `alphas` has a value for each range."
+    )
+    alphas: Alphas = Field(description="Values of alpha for |SS - 0.5| below, between and above the thresholds.")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -140,7 +142,7 @@ class RcsSettings(Strict):
 
 
 class RcsPhase(RcsSettings):
-    """Settings that replace the first thresholds and alphas from a given fraction of the epochs on."""
+    """Thresholds and alphas that replace the earlier ones from a given fraction of the epochs on."""
 
     after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
 
@@ -206,11 +208,11 @@ class DebiasConfig(Strict):
     )
     ss: Annotated[Literal["log_probability", "probability"], Absent("log_probability")] = Field(
         default="log_probability",
-        description="How the SS that rcs and early stopping use compares two sentences: by mean log-probability "
+        description="How SS compares the two sentences of an item in rcs and early stopping: by mean log-probability "
         "(StereoSet) or by mean probability (BiasEdit).",
     )
     editor: Editor = Field(default=Editor(), description="The hypernetwork.")
-    lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit; each module learns its own.")
+    lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit, which each module learns.")
     meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Learning rate of the hypernetwork (Adam).")
     loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss, on unrelated sentences.")
     n_epochs: int = Field(default=100, ge=1, description="Passes over the training items.")
@@ -223,9 +225,11 @@ class DebiasConfig(Strict):
     )
     grpo: Grpo = Field(default=Grpo(), description="GRPO terms of the loss.")
     rcs: Annotated[RcsOff | Rcs, Field(discriminator="mode")] = Field(
-        default=RcsOff(), description="Reward-based curriculum, which gives batches far from balance larger weights."
+        default=RcsOff(), description="Curriculum: batches with a low reward and an SS far from 0.5 get larger weights."
     )
-    mo_fairness_weight: Weight = Field(default=0.0, description="Weight of the mean of |lp_stereo - lp_anti|.")
+    mo_fairness_weight: Weight = Field(
+        default=0.0, description="Weight of the mean of |lp_stereo - lp_anti| (see grpo.reward)."
+    )
     checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
     def unseen_changes(self, parent: Self) -> dict[str, str]:
@@ -233,9 +237,9 @@ class DebiasConfig(Strict):
 
         SS of n items is a multiple of 1/n, so thresholds between the same two possible values of |SS - 0.5| act alike.
         A phase whose `after` is past the start of the last epoch never begins. A key is returned if `self` acts the
-        same with the parent's value, and `parent` with the value of `self`. It may name a part: `rcs.alphas.1`, or
-        `rcs.schedule.thresholds` for all phases. A smaller last batch of an epoch may still make a difference, but its
-        size is not known here.
+        same with the parent's value, and `parent` with the value of `self`. It may name one of several values:
+        `rcs.alphas.1`, or `rcs.schedule.thresholds` for all phases. A smaller last batch of an epoch may still make a
+        difference, but its size is not known here.
         """
         mine, parent_rcs = self.rcs, parent.rcs
         if isinstance(mine, RcsOff) or isinstance(parent_rcs, RcsOff) or self.edit != parent.edit:
@@ -251,7 +255,8 @@ class DebiasConfig(Strict):
             return old != new and alike(mine, **{key: old}) and alike(parent_rcs, **{key: new})
 
         shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
-        where = f"old and new act alike, because |SS - 0.5| of a batch of {max(sizes)} items can only be {shown}, ..."
+        possible = f"|SS - 0.5| of a batch of {max(sizes)} items can only be {shown}, ..."
+        where = f"the old and new values act alike, because {possible}"
         found = {}
         for key in ("thresholds", "alphas"):
             new, old = list(getattr(mine, key)), list(getattr(parent_rcs, key))
@@ -266,7 +271,7 @@ class DebiasConfig(Strict):
         if idle("schedule", parent_rcs.schedule, mine.schedule):
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
             starts = f"{', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-            found["rcs.schedule"] = f"{where}, and because epochs begin only at {starts} of the training"
+            found["rcs.schedule"] = f"{where}, and epochs begin only at the fractions {starts} of the training"
         elif mine.schedule != parent_rcs.schedule:
             for key in ("thresholds", "alphas"):
                 first = getattr(mine, key)

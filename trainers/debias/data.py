@@ -29,7 +29,7 @@ class Item:
 
 
 def _sentences(row: dict) -> dict[str, str]:
-    """Return {kind: sentence} of a row in the flat, BiasEdit or original StereoSet layout."""
+    """Return {anti, stereo, unrelated: sentence} of a row in the flat, BiasEdit's or StereoSet's own layout."""
     gold = {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]} if "sentences" in row else None
     if isinstance(row.get("data"), dict):
         named = {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
@@ -82,7 +82,7 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
             items.setdefault(item.id, item)
     missing = sorted(set(domains) - {item.domain for item in items.values()})
     if missing:
-        raise ValueError(f"{path} has no intrasentence items of {' and '.join(missing)}; add some, or change domains")
+        raise ValueError(f"{path} has no intrasentence items of {' and '.join(missing)}; add items, or change domains")
     return list(items.values())
 
 
@@ -97,7 +97,8 @@ def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: rando
     """
     if len(counts) < len(fractions):
         raise ValueError(
-            f"{len(fractions)} splits need as many target terms, but there are {len(counts)}; add items of other terms"
+            f"the number of target terms, {len(counts)}, is below the number of splits, {len(fractions)}; add items of "
+            "other terms"
         )
     terms = sorted(counts)
     rng.shuffle(terms)
@@ -202,7 +203,7 @@ def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) ->
     if swapped:
         raise ValueError(
             f"{path.name}: stereotype and anti-stereotype are swapped in {len(swapped)} of its {len(items)} items "
-            f"({len(both)} of them are in StereoSet): for example, StereoSet labels {swapped[0].stereo!r} "
+            f"({len(both)} of them are in StereoSet); for example, StereoSet labels {swapped[0].stereo!r} as the "
             "anti-stereotype; exchange the two labels in the file as docs/studies/debias.md shows"
         )
     return len(both)

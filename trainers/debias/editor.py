@@ -238,7 +238,7 @@ class ModuleEdit:
 
 
 def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None) -> list[list[int]]:
-    """Return the items in batches of `n_edits`, the last of which may be smaller. order: seed of a shuffle, if set."""
+    """Return the items in batches of `n_edits`; the last may be smaller. order: seed of a shuffle; None: no shuffle."""
     indices = list(indices)
     if order is not None:
         random.Random(order).shuffle(indices)

@@ -137,7 +137,7 @@ class Evaluator:
 
 
 def run(stage: Stage) -> None:
-    """Log `<protocol>/<domain>/<figure>` and write one row per item and value to `items.parquet`."""
+    """Log metrics `<protocol>/<domain>/<name>` and write one row per item and value to `items.parquet`."""
     evaluator = Evaluator(stage)
     prepared = evaluator.prepared
     domains = sorted({item.domain for item in prepared.items})
@@ -172,7 +172,6 @@ def run(stage: Stage) -> None:
 
 
 def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) -> Iterator[Sample]:
-    """Yield a row for each protocol and sentence of the chosen test items."""
     values = {(item, protocol, name): value for item, _, protocol, name, value in rows}
     test = [prepared.items[i] for i in prepared.indices("test")]
     for item in (test[place] for place in some_items([item.id for item in test])):
@@ -190,7 +189,7 @@ def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) 
 
 
 def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the metrics as `<protocol>/<domain>/<figure>`, and their means over domains as domain `mean`."""
+    """Return the metrics by `<protocol>/<domain>/<name>`, and their means over domains under the domain `mean`."""
     named = {
         f"{protocol}/{domain}/{figure}": value for domain, values in domains.items() for figure, value in values.items()
     }
@@ -206,7 +205,7 @@ def _rows(
     passes: Sequence[ItemScores],
     more: Mapping[str, Tensor],
 ) -> Iterator[Row]:
-    """Yield the rows (item, domain, protocol, name, value). passes: scores of the items; more: other values by name."""
+    """Yield the rows (item, domain, protocol, name, value) of `items.parquet`. more: other values [items] by name."""
     scores = ItemScores(torch.cat([part.p for part in passes]), torch.cat([part.logp for part in passes]))
     columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "lms": scores.lms, **more}
     for number, kind in enumerate(KINDS):

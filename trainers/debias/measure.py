@@ -53,7 +53,7 @@ class ItemScores:
 
 
 def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
-    """Return the model in `folder`, reduced to its blocks from the first edited one on; modules are from `prepared`."""
+    """Return the model in `folder` without the blocks before the first edited one; `prepared` lists edited modules."""
     model = load_model(folder, dtype=prepared.dtype, device=prepared.device)
     return SuffixModel(model, [module.name for module in prepared.modules], prefix=False)
 
@@ -118,7 +118,7 @@ def graded_ss(prepared: Prepared, indices: Sequence[int], passes: Sequence[ItemS
 def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:
     """Return the metrics of one domain: ss and lms (means over items), ss_distance, and icat in percent.
 
-    value: the comparison that SS is from, `ss` or `ss_probability`.
+    value: how SS compares sentences, by mean log-probability (`ss`) or by mean probability (`ss_probability`).
     """
     ss = float(torch.cat([getattr(part, value) for part in passes]).mean())
     lms = float(torch.cat([part.lms for part in passes]).mean())
@@ -126,9 +126,9 @@ def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, floa
 
 
 def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
-    """Return SS of one domain by mean probabilities, as a mean over items and averaged as in BiasEdit.
+    """Return SS of one domain by mean probabilities, as a mean over items and averaged as in BiasEdit, with distances.
 
-    batches: scores of the micro-batches of each edit batch.
+    A distance is |SS - 0.5|. batches: scores of the micro-batches of each edit batch.
     """
     ss = float(torch.cat([part.ss_probability for passes in batches for part in passes]).mean())
     mean = batch_mean(batches, "ss_probability")

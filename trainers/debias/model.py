@@ -101,7 +101,6 @@ class SuffixModel:
         raise AssertionError("the first edited block was never reached")
 
     def _attention(self, mask: Tensor, positions: Tensor | None) -> dict[str, object]:
-        """Return the attention mask and position ids as arguments of the base model."""
         if positions is None:
             return {"attention_mask": mask, "use_cache": False}
         dtype = self.matrix.weight.dtype
@@ -327,7 +326,7 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
 
 
 def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
-    """Return the scores of the items' sentences, three per item, under the model, with gradient if that is enabled."""
+    """Return the model's scores of the items' sentences, three per item, with gradient if gradients are enabled."""
     tokens = prepared.tokens(indices)
     return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
@@ -339,7 +338,7 @@ def detached(scores: SentenceScores) -> SentenceScores:
 
 
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
-    """Return the concatenated scores of several parts, with gradient."""
+    """Return the scores of several groups of sentences as one, with gradient."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
     names = ("p", "logp", "hidden", "partition")
     return SentenceScores(

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 def parts(config: "DebiasConfig", stage: str) -> dict[str, str]:
     """Return {slot: dotted name} of the formulas that `stage` uses; only `train` uses any.
 
-    reward: takes lp_anti and lp_stereo, (B,) each. rcs_alpha: takes the settings `rcs`, |SS - 0.5| and the fraction of
-    training, and returns the curriculum's strength. rcs_weight: takes reward and strength, returns the batch's weight.
+    reward: takes the mean log-probabilities of anti-stereotypes and stereotypes, (B,) each, and returns a scalar.
+    rcs_alpha: takes the settings `rcs`, |SS - 0.5| and the fraction of training, and returns the curriculum's strength.
+    rcs_weight: takes reward and strength, and returns the batch's weight.
     """
     used = {}
     if stage == "train" and config.grpo.weight > 0:

@@ -47,7 +47,7 @@ def run(stage: Stage) -> None:
     ]
     for (name, domain), count in sorted(Counter((item.split, item.domain) for item in items).items()):
         terms = len({item.term for item in items if (item.split, item.domain) == (name, domain)})
-        stage.log.info("split %s, domain %s: items: %d, target terms: %d", name, domain, count, terms)
+        stage.log.info("split %s, domain %s (items: %d, target terms: %d)", name, domain, count, terms)
     model = SuffixModel(load_model(folder, dtype=config.dtype, device=device), config.edit.modules)
     stage.log.info("edited modules: %s", ", ".join(module.name for module in model.modules))
     tensors = unedited_pass(model, items, stage)
@@ -95,7 +95,7 @@ def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> Toke
 
 @contextmanager
 def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Yield {module name: (input, output)}, which the next forward pass fills; the outputs will require gradients."""
+    """Yield a dict that a forward pass fills with {module name: (input, output)}; the outputs require gradients."""
     recorded: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Callable[[torch.nn.Module, tuple, Tensor], None]:

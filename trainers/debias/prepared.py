@@ -32,7 +32,7 @@ PAIR = ("anti", "stereo")
 
 @dataclass(frozen=True)
 class TokenisedItem:
-    """An item with its sentences and their token ids, which begin with BOS, both by the kinds of `data.KINDS`."""
+    """An item with its sentences and their token ids, which begin with BOS, both with the keys `data.KINDS`."""
 
     id: str
     domain: str
@@ -87,7 +87,7 @@ class Prepared:
         return torch.cat([view[part] for part in rows]).to(self.device)
 
     def indices(self, split: str, domain: str | None = None) -> list[int]:
-        """Return the numbers of a split's items, in increasing order. domain: only items of it; None: all items."""
+        """Return the numbers of a split's items, in increasing order. domain: only its items; None: all items."""
         return [
             i for i, item in enumerate(self.items) if item.split == split and (domain is None or item.domain == domain)
         ]
@@ -127,7 +127,7 @@ class Prepared:
         return torch.tensor(same, device=self.device)
 
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return mean [N, d] and offset [N] of `model.reference` at the predicting positions of anti and stereo."""
+        """Return the stored mean [N, d] and offset [N] of `model.reference` for the labels of anti and stereo."""
         rows = [self._pairs[i] for i in indices]
         return self._rows("reference.mean", rows), self._rows("reference.offset", rows)
 

@@ -99,8 +99,8 @@ def objective(
     The curriculum's weight does not apply to retention, because a factor of the whole loss would have no effect on Adam
     with clipped gradients.
 
-    parts: the variant's formulas (`parts.py`). scores: of 3 B sentences: anti, stereo, unrelated for each item. phase:
-    epoch / n_epochs, for the curriculum.
+    parts: the variant's formulas (`parts.py`). scores: of 3 B sentences, anti, stereo and unrelated for each item.
+    phase: epoch / n_epochs, for the curriculum.
     """
     # BiasEdit's own loss, and its retention term: unrelated sentences must stay as unlikely as they were.
     anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)  # (B,) each
@@ -141,7 +141,7 @@ def objective(
 
 
 def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Tensor]:
-    """Return KL(unedited || edited) at the predicting positions of anti-stereotypes, and of stereotypes."""
+    """Return KL(unedited || edited) [N] at the predicting positions of anti-stereotypes, and [M] of stereotypes."""
     kind = scores.sentence % 3  # (N,): 0 anti, 1 stereo, 2 unrelated
     pair = kind < 2
     assert reference.mean is not None  # there is a GRPO term
@@ -203,13 +203,13 @@ class Trainer:
         progress.epoch, progress.step = progress.epoch + 1, 0
         if self.stopped:
             self.stage.log.info(
-                "training stops early after epoch %d, because epoch %d is still the best",
+                "training stops early after epoch %d, because no epoch since epoch %d was better",
                 progress.epoch,
                 progress.best_epoch + 1,
             )
 
     def batches_of_steps(self) -> list[Sequence[list[int]]]:
-        """Return the edit batches of each step of Adam in this epoch."""
+        """Return the edit batches of each step of Adam in this epoch. Raises ValueError if there are none."""
         config, items = self.config, self.prepared.indices("train")
         order = f"{self.stage.seed}/{self.progress.epoch}" if config.batches.order == "shuffled" else None
         batches = edit_batches(items, config.edit.n_edits, order)
@@ -283,7 +283,7 @@ class Trainer:
         except torch.linalg.LinAlgError as error:
             problem = str(error)
         if problem := next(filter(None, self.ranks.gather(problem)), ""):
-            raise Diverged(f"step {self.steps + 1}: the ridge regression has no solution ({problem})")
+            raise Diverged(f"step {self.steps + 1}: the ridge regression has no solution ({problem}); lower meta_lr")
         return edits
 
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:

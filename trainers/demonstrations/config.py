@@ -24,15 +24,17 @@ class Sizes(Strict):
 
 
 class Concepts(Strict):
-    """Label a pair of words by their concept; each query has its own labels, which only the demonstrations show."""
+    """Pairs of words to label by their concept; each query has its own labels, which only the demonstrations show."""
 
     name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Number of concepts.")
     words: int = Field(default=8, ge=2, description="Words per concept.")
-    labels: int = Field(default=8, ge=2, description="Number of labels, and of concepts in a query's pool.")
+    labels: int = Field(default=8, ge=2, description="Number of labels; a query's pool has as many concepts.")
     word_noise: Fraction = Field(default=0.15, description="Share of a demonstration's words that are drawn at random.")
     label_noise: Fraction = Field(default=0.15, description="Share of demonstrations whose label is drawn at random.")
-    concept_share: float = Field(default=0.1, ge=0, le=1, description="Expected cosine of two words of one concept.")
+    concept_share: float = Field(
+        default=0.1, ge=0, le=1, description="Expected cosine of the embeddings of two words of one concept."
+    )
     d_embedding: int = Field(default=64, ge=2, description="Size of the embeddings that the selector reads.")
     sizes: Sizes = Field(default=Sizes(), description="Queries per split.")
     candidates: int = Field(default=16, ge=2, description="Number of demonstrations to choose from for each query.")
@@ -74,8 +76,8 @@ class VisualQuestions(Strict):
     sizes: Sizes = Field(default=Sizes(), description="Queries per split; other training questions are demonstrations.")
     candidates: int = Field(default=64, ge=2, description="Number of demonstrations to choose from for each query.")
     max_new_tokens: int = Field(default=10, ge=1, description="Longest answer, in tokens.")
-    max_pixels: int = Field(default=200704, ge=784, description="Number of pixels to which larger images are scaled.")
-    correct_from: float = Field(default=0.5, gt=0, le=1, description="Lowest VQA accuracy of a right answer.")
+    max_pixels: int = Field(default=200704, ge=784, description="Pixels to which larger images are scaled down.")
+    correct_from: float = Field(default=0.5, gt=0, le=1, description="Lowest VQA accuracy that counts as right.")
     dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Precision of the frozen models.")
     seed: int = Field(default=0, ge=0, description="Seed of splits and demonstrations, shared by all training seeds.")
 
@@ -89,7 +91,7 @@ class Learner(Strict):
     steps: int = Field(default=500, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak learning rate, reached after a tenth of the steps.")
-    clean_share: Fraction = Field(default=0.6, description="Share of the steps, from the first on, that have no noise.")
+    clean_share: Fraction = Field(default=0.6, description="Share of the steps, from the first on, without noise.")
 
 
 class Proposals(Strict):
@@ -100,7 +102,7 @@ class Proposals(Strict):
         default=[2.0, 4.0, 8.0], description="Temperatures; one sequence is sampled at each."
     )
     random: int = Field(default=4, ge=0, description="Number of sequences that are drawn uniformly.")
-    scale: float = Field(default=5.0, gt=0, description="Factor by which cosine similarities become logits.")
+    scale: float = Field(default=5.0, gt=0, description="Factor of the cosine similarities in the logits.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:
@@ -130,26 +132,26 @@ class Selector(Strict):
 class Reward(Strict):
     """Reward of a sequence for correctness (0 or 1), soft accuracy (0 to 1) and the answer's gain over zero-shot."""
 
-    mode: Mode = Field(default="legacy", description="Formula of the reward (docs/studies/demonstrations.md).")
+    mode: Mode = Field(default="legacy", description="Formula of the reward; see docs/studies/demonstrations.md.")
     gain: Literal["probability", "nats"] = Field(
         default="probability",
-        description="Gain of the right answer over zero-shot: in its probability (geometric mean over tokens), or in "
-        "its mean log-probability (nats).",
+        description="Gain over zero-shot: the increase of the right answer's probability (geometric mean over tokens), "
+        "or of its mean log-probability (nats).",
     )
-    info_weight: float = Field(default=1.0, ge=0, le=100, description="legacy: weight of the gain.")
-    correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of correctness.")
+    info_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of the gain in legacy.")
+    correct_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of correctness in legacy.")
     hard_weight: float = Field(
-        default=1.0, ge=0, le=100, description="Weight of correctness; twice that in hard_plus_soft_v2 and separated."
+        default=1.0, ge=0, le=100, description="Weight of correctness; doubled in hard_plus_soft_v2 and separated."
     )
     soft_weight: float = Field(
         default=1.0, ge=0, le=100, description="Weight of soft accuracy, except in legacy, hybrid and hybrid_separated."
     )
     alpha: Fraction = Field(
-        default=0.5, description="hybrid, hybrid_separated: weight of the gain; correctness has 1 - alpha."
+        default=0.5, description="Weight of the gain in hybrid and hybrid_separated; the rest has 1 - alpha."
     )
-    info_scale: float = Field(default=10.0, gt=0, description="hybrid: factor of the gain, which is then cut off at 1.")
+    info_scale: float = Field(default=10.0, gt=0, description="Factor of the gain in hybrid; the product is at most 1.")
     info_floor: float | None = Field(
-        default=None, le=0, description="hybrid: lower bound of the gain after info_scale; null: no bound."
+        default=None, le=0, description="Lower bound of the gain times info_scale in hybrid; null: no bound."
     )
 
     @model_validator(mode="after")
@@ -159,7 +161,7 @@ class Reward(Strict):
         return self
 
     def without_effect(self) -> dict[str, str]:
-        """Return {key: reason} of the keys without effect on the reward."""
+        """Return the keys without effect on the reward, each with the reason."""
         used = {
             "legacy": {"gain", "info_weight", "correct_weight"},
             "hybrid": {"gain", "alpha", "info_scale", "info_floor"},
@@ -172,21 +174,21 @@ class Reward(Strict):
 
 
 class Rce(Strict):
-    """Reward-weighted cross-entropy, with weights `softmax(reward / tau)` over a query's sequences."""
+    """Reward-weighted cross-entropy, by default with weights `softmax(reward / tau)` over a query's sequences."""
 
     epochs: int = Field(default=8, ge=1, description="Passes over the training queries, after best_epochs.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
     weights: Literal["reward", "position", "best"] = Field(
         default="reward",
-        description="Weights by reward, by the reward's rank in the query with ties broken by position (position), or "
-        "for the best sequence alone (best), for which tau has no effect.",
+        description="What sets a sequence's weight: its reward (reward), or the rank of its reward within the query, "
+        "with ties broken by position (position). best: only the best sequence counts, and tau has no effect.",
     )
     best_epochs: Annotated[int, Absent(0)] = Field(
         default=0, ge=0, description="Number of additional epochs at the start that imitate only the best sequence."
     )
-    tau_start: float = Field(default=2.0, gt=0, description="Temperature tau at the first step.")
-    tau_end: float = Field(default=0.5, gt=0, description="Temperature tau at the last step; it changes linearly.")
+    tau_start: float = Field(default=2.0, gt=0, description="Temperature tau of the weights at the first step.")
+    tau_end: float = Field(default=0.5, gt=0, description="Temperature tau at the last step, reached linearly.")
     label_smoothing: float = Field(
         default=0.1, ge=0, lt=1, description="Share of a target that is spread over all candidates not chosen before."
     )
@@ -211,13 +213,14 @@ class Grpo(Strict):
     clip_high: float = Field(
         default=0.2, gt=0, lt=1, description="How far above 1 the ratio to the old policy may go before it is clipped."
     )
-    kl_coef: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL to the RCE policy.")
+    kl_coef: float = Field(default=0.1, ge=0, le=100, description="Weight of the KL to the RCE policy (k3 estimator).")
     advantage_clip: float = Field(default=5.0, gt=0, description="Magnitude to which larger advantages are clipped.")
     min_positive_ratio: Fraction | None = Field(
-        default=None, description="Smallest share of positive sequences at which a query is used; null: all are used."
+        default=None, description="Smallest share of positive sequences with which a query is used; null: 0."
     )
     positive_threshold: float | None = Field(
-        default=None, description="Reward above which a sequence is positive; null: sequences with a right answer are."
+        default=None,
+        description="Reward above which a sequence is positive; null: it is positive if its answer is right.",
     )
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
@@ -230,7 +233,7 @@ class DemonstrationsConfig(Strict):
     )
     model: Asset | None = Field(default=None, description="In-context model of task text or vision; otherwise null.")
     embedder: Asset | None = Field(default=None, description="CLIP model of task vision; null for other tasks.")
-    data: Asset | None = Field(default=None, description="Questions (task text) or VQA folder (vision); or else null.")
+    data: Asset | None = Field(default=None, description="Questions (task text) or VQA folder (vision); else null.")
     learner: Learner = Field(default=Learner(), description="In-context model of task concepts, which is trained.")
     shots: int = Field(default=4, ge=1, le=32, description="Largest number of demonstrations in the evaluation.")
     train_shots: Annotated[int | None, Absent(None)] = Field(
@@ -244,10 +247,12 @@ class DemonstrationsConfig(Strict):
     grpo: Grpo = Field(default=Grpo(), description="Second training stage of the selector, reinforcement.")
     per_shot: list[Mode] = Field(
         default=[],
-        description="Reward modes that each train a selector; for each number of shots, the evaluation uses the one "
-        "that is best on validation. Empty: reward.mode alone.",
+        description="Reward modes, each of which trains a selector; for each number of shots, the evaluation uses the "
+        "selector that is best on the validation split. Empty: reward.mode alone.",
     )
-    checkpoint_every: int = Field(default=2, ge=1, description="Epochs between checkpoints (`learner`: tens of steps).")
+    checkpoint_every: int = Field(
+        default=2, ge=1, description="Epochs between checkpoints; in the stage `learner`, tens of steps."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -60,7 +60,6 @@ def run(stage: Stage) -> None:
 def _samples(
     model: InContextModel, prepared: Prepared, scores: dict[int, Scores], choices: dict[int, Tensor]
 ) -> Iterator[Row]:
-    """Yield a row per quoted test query and number of shots, with the chosen demonstrations and the model's answer."""
     numbers = prepared.numbers("test")
     names = [prepared.names[number] for number in prepared.splits["test"]]
     kept = some_items(names, MOST_ITEMS // 2)  # every query occurs in every subset

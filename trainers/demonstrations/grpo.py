@@ -68,7 +68,6 @@ class _Loss:
 
     @torch.no_grad()
     def _logps(self, model: PointerSelector) -> Tensor:
-        """Return the log-probabilities (Q, N, S) of the choices in all sequences."""
         data, size = self.data, self.settings.batch_size
         tensors = (data.query, data.candidates, data.offline.pointers)
         chunks = zip(*(tensor.split(size) for tensor in tensors), strict=True)

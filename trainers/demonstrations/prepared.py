@@ -49,7 +49,7 @@ class Prepared:
         return self.queries[numbers], self.demonstrations[self.pools[numbers]]
 
     def scaled(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `of` returns, minus the demonstrations' mean (d,) and divided by their deviation (a scalar)."""
+        """Return embeddings like `of`, minus the demonstrations' mean (d,), divided by their deviation (a scalar)."""
         mean, std = self.demonstrations.mean(0), self.demonstrations.std()
         query, candidates = self.of(numbers)
         return (query - mean) / std, (candidates - mean) / std

@@ -47,8 +47,8 @@ def read_data(folder: Path, images: Path) -> VisualData:
     others = [split for split in splits if not split.startswith("train")]
     if len(training) != 1 or len(others) != 1:
         found = ", ".join(splits) or "none"
-        problem = f"there must be *{QUESTIONS} of a training split and of one other split, not of {found}"
-        raise ValueError(f"{folder}: {problem}; add or remove files")
+        needed = f"must have *{QUESTIONS} of one training split and one other split"
+        raise ValueError(f"{folder} {needed}, but has {found}; add or remove files")
     first, second = (read_official(splits[split], images, split) for split in (training[0], others[0]))
     if twice := {question.id for question in first} & {question.id for question in second}:
         raise ValueError(f"{folder}: question {min(twice)} is in both splits; remove it from one of them")
@@ -79,7 +79,7 @@ def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
         number = str(row["question_id"])
         where = f"{path}, question {number}"
         if number in questions:
-            raise ValueError(f"{where}: the question occurs twice; remove one of the two")
+            raise ValueError(f"{where}: the question occurs twice; remove one")
         if number not in answers:
             raise ValueError(
                 f"{where}: the annotation is missing in {annotations[0].name}; add it, or remove the question"

@@ -72,7 +72,7 @@ def run(stage: Stage) -> None:
     measured = measured_steps(trainer.steps, stage.config.evaluate.checkpoints)[:-1] if name == "gad" else []
     if any(number < 1 for number in measured):
         raise ValueError(
-            f"evaluate.checkpoints {len(measured) + 1} exceeds the stage's {trainer.steps} steps; lower "
+            f"evaluate.checkpoints {len(measured) + 1} exceeds the number of steps, {trainer.steps}; lower "
             "evaluate.checkpoints"
         )
     if first == 0:
@@ -102,7 +102,7 @@ def run(stage: Stage) -> None:
 
 @dataclass
 class Progress:
-    """What a checkpoint holds in addition to models and optimisers."""
+    """Values in a checkpoint in addition to models and optimisers."""
 
     student_steps: int = 0  # steps that the student's optimiser has taken
 
@@ -182,7 +182,7 @@ class Trainer:
         missing = max(0, self.settings.critic_warmup - self.steps)
         if missing:
             self.stage.log.warning(
-                "the student does not learn in %s, because critic_warmup %d exceeds the stage's %d steps; "
+                "the student does not learn in the stage %s, because critic_warmup %d exceeds the number of steps, %d; "
                 "lower critic_warmup, or train longer",
                 self.name,
                 self.settings.critic_warmup,
@@ -276,9 +276,10 @@ class Trainer:
         memory_settings, seed = self.config.memory, self.stage.seed
         if folder is not None:
             return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory_settings, seed)
-        if self.name == "gad":
+        if self.name == "gad" and self.config.critic.init == "student":
             self.stage.log.warning(
-                "the critic is untrained, because warmup.enabled is false; set warmup.enabled to true"
+                "the critic is untrained, because warmup.enabled is false; set warmup.enabled to true, or critic.init "
+                "to reward_model"
             )
         new_head = self._generator("critic head", 0)
         reward_model = asset_files(self.stage, "reward_model")

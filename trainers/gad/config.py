@@ -32,10 +32,10 @@ ADVERSARIAL = (
 class Data(Strict):
     """Prompts per split. Choices are made on the development split; only the evaluation reads the test split."""
 
-    train: int | None = Field(default=2000, ge=1, description="Number of training prompts; null: the rest of a file.")
-    dev: int | float = Field(default=200, gt=0, description="Number of development prompts; below 1, a share of rows.")
-    test: int | float = Field(default=200, gt=0, description="Number of test prompts; below 1, a share of rows.")
-    base: int = Field(default=2000, ge=1, description="Number of worked responses, for a model from scratch.")
+    train: int | None = Field(default=2000, ge=1, description="Number of training prompts; null: all other rows.")
+    dev: int | float = Field(default=200, gt=0, description="Number of development prompts; below 1: share of rows.")
+    test: int | float = Field(default=200, gt=0, description="Number of test prompts; below 1: share of rows.")
+    base: int = Field(default=2000, ge=1, description="Number of worked responses that train a model from scratch.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
         default=None, ge=1, description="Longest prompt, in tokens; rows with longer ones are left out; null: no limit."
@@ -88,7 +88,7 @@ class Adversarial(Strict):
     critic_warmup: int = Field(default=0, ge=0, description="Number of initial steps in which only the critic learns.")
     actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the student.")
     critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the critic.")
-    kl_coef: float = Field(default=0.001, ge=0, description="Weight of the k3 KL to the stage's initial student.")
+    kl_coef: float = Field(default=0.001, ge=0, description="Weight of the KL to the stage's first student (k3).")
     student: Literal["gspo", "cross_entropy"] = Field(
         default="gspo",
         description="Objective of the student. gspo: policy optimisation with the critic's scores as rewards; "
@@ -101,7 +101,7 @@ class Sampling(Strict):
 
     temperature: float | None = Field(default=0.8, gt=0, description="Temperature of sampling; null: greedy.")
     max_response_length: int | None = Field(
-        default=None, ge=1, description="Longest response, in tokens; null: the teacher's 99th percentile."
+        default=None, ge=1, description="Longest response, in tokens; null: 99th percentile of the teacher's lengths."
     )
     length_factor: float = Field(default=1.0, gt=0, description="Factor by which max_response_length is multiplied.")
 
@@ -126,23 +126,23 @@ class Critic(Strict):
         default="student",
         description="Initial critic: a copy of the initial student with a new head, or the asset `reward_model`.",
     )
-    head_std: float = Field(default=0.02, ge=0, description="Standard deviation of the weights of a new head.")
+    head_std: float = Field(default=0.02, ge=0, description="Standard deviation of the initial weights of a new head.")
     micro_batch: int | None = Field(
-        default=None, ge=1, description="Prompts per forward and backward pass; null: a minibatch."
+        default=None, ge=1, description="Prompts per forward and backward pass; null: a whole minibatch."
     )
-    end_token: bool = Field(default=True, description="Whether the teacher's responses have an end token.")
+    end_token: bool = Field(default=True, description="Whether the critic sees the teacher's end token.")
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
 
 
 class Original(Strict):
-    """d-original: the ranking loss of raw scores alone."""
+    """Loss of d-original, the ranking loss of raw scores alone."""
 
     kind: Literal["original"] = "original"
 
 
 class Hinge(Strict):
-    """Loss of d-v1: `relu(margin - diff) + ranking_weight * ranking`."""
+    """Settings that the losses of d-v1 and d-v2 share; score differences are the teacher's minus the student's."""
 
     margin: float = Field(default=1.0, description="Score difference below which the lower hinge acts.")
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
@@ -150,26 +150,28 @@ class Hinge(Strict):
 
 
 class LowerHinge(Hinge):
-    """d-v1: `relu(margin - diff) + ranking_weight * ranking`, where diff is the teacher's score minus the student's."""
+    """Loss of d-v1: `relu(margin - diff) + ranking_weight * ranking`, with the score difference `diff`."""
 
     kind: Literal["v1"] = "v1"
 
 
 class TwoHinges(Hinge):
-    """d-v2: the loss of d-v1, plus `relu(diff - max_margin)`."""
+    """Loss of d-v2: that of d-v1 plus `relu(diff - max_margin)`."""
 
     kind: Literal["v2"] = "v2"
     max_margin: float = Field(default=5.0, description="Score difference above which the upper hinge acts.")
-    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores that the upper hinge compares.")
+    upper_on: Literal["pooled", "raw"] = Field(
+        default="pooled", description="Scores that the upper hinge compares: pooled by `pooling`, or raw."
+    )
 
 
 class Balanced(Strict):
-    """d-final: `ranking_weight * ranking`, plus penalties on large raw scores and on large differences of scores."""
+    """Loss of d-final: `ranking_weight * ranking` plus penalties on large raw scores and large score differences."""
 
     kind: Literal["final"] = "final"
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
     ranking_weight: float = Field(default=1.5, ge=0, description="Weight of the ranking loss.")
-    score_reg: float = Field(default=0.005, ge=0, description="Weight of the squared raw scores.")
+    score_reg: float = Field(default=0.005, ge=0, description="Weight of the squared raw scores (teacher, student).")
     penalty_threshold: float = Field(default=1.5, description="Score difference above which the penalty acts.")
     penalty_weight: float = Field(default=0.5, ge=0, description="Weight of relu(diff - penalty_threshold)^2.")
 
@@ -180,11 +182,11 @@ Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(di
 class Evaluate(Strict):
     """Evaluation of a student, whose sampling settings do not depend on those of training."""
 
-    checkpoints: int = Field(default=1, ge=1, description="Results are averaged over this many of the last students.")
+    checkpoints: int = Field(default=1, ge=1, description="Sampled results are means over this many last students.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
     length_factor: float = Field(
-        default=1.5, gt=0, description="Longest response, as a multiple of the teacher's 99th percentile."
+        default=1.5, gt=0, description="Longest response, as a multiple of the teacher's 99th percentile of lengths."
     )
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
@@ -201,9 +203,9 @@ class GadConfig(Strict):
     validation_source: Asset | None = Field(
         default=None, description="File of the development and test rows; null: they are taken from `data_source`."
     )
-    model: Asset | None = Field(default=None, description="Initial student; null: the model of the stage `base`.")
+    model: Asset | None = Field(default=None, description="Initial student; null: a small model from scratch.")
     reward_model: Asset | None = Field(
-        default=None, description="Initial critic for critic.init reward_model: a classifier or a language model."
+        default=None, description="Initial critic if critic.init is reward_model: a classifier or a language model."
     )
     scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
     base: Base = Field(default=Base(), description="Training of a model from scratch.")
@@ -216,17 +218,18 @@ class GadConfig(Strict):
     sampling: Sampling = Field(default=Sampling(), description="Sampling of the student's responses in training.")
     rollout: Rollout = Field(default=Rollout(), description="How the responses of a step are sampled.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
-        default="last", description="Score of a response from its tokens' scores; last_per_token: last / length."
+        default="last",
+        description="Score of a response: mean, sum or last of its tokens' scores; last_per_token: last / length.",
     )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized",
-        description="Advantage: the reward minus the group's mean (relative), which normalized divides by the group's "
-        "standard deviation.",
+        description="Advantage: the reward minus the group's mean (relative), or this divided by the group's standard "
+        "deviation (normalized).",
     )
     ratio: Literal["token", "gspo", "gspo_token"] = Field(
         default="gspo",
-        description="Importance ratio: of each token (token), or of a response, a geometric mean (gspo; gspo_token: "
-        "with each token's own gradient).",
+        description="Importance ratio: one per token (token), or the geometric mean over a response (gspo, and "
+        "gspo_token, in which each token has its own gradient).",
     )
     clip: ClipRange = Field(default=ClipRange(clip_low=0.1, clip_high=0.1), description="Clip range of the ratio.")
     update: Update = Field(default=Update(), description="Updates of the student.")
@@ -248,7 +251,7 @@ class GadConfig(Strict):
             return self
         refused = self.rollout._refused(self.memory, self.sampling.temperature or 1.0, None)
         problems = [
-            (self.task is None and self.data_source is None, "task null needs data; set data_source"),
+            (self.task is None and self.data_source is None, "task null needs prompts; set data_source"),
             *((True, problem) for problem in refused),
             (self.task is None and self.model is None, "task null needs a pretrained model; set `model`"),
             (
@@ -268,12 +271,15 @@ class GadConfig(Strict):
                 "data.max_prompt_length has no effect on a generated task; set it to null",
             ),
             *(
-                (self.task is not None and getattr(self, name) is not None, f"{name} has no effect; set task to null")
+                (
+                    self.task is not None and getattr(self, name) is not None,
+                    f"{name} has no effect with a generated task; set {name} or task to null",
+                )
                 for name in ("data_source", "validation_source")
             ),
             (
                 self.critic.init == "reward_model" and self.reward_model is None,
-                "critic.init reward_model needs the asset `reward_model`; set it, or set critic.init to student",
+                "critic.init reward_model needs the asset `reward_model`; set reward_model, or critic.init to student",
             ),
             (
                 self.critic.init == "student" and self.reward_model is not None,

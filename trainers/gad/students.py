@@ -52,19 +52,20 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
     for name in earlier:
         folder = stage.inputs[name] / STUDENT
         if folder.is_dir():
-            stage.log.info("the student is from the stage %s: %s", name, folder)
+            stage.log.info("the student is from the stage %s (%s)", name, folder)
             return folder
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError(f"no student is saved by {', '.join(earlier)}, and `model` is null; set `model`")
-    stage.log.info("the student is the asset `model`: %s", model)
+        raise ValueError(f"none of the stages {', '.join(earlier)} has a student, and `model` is null; set `model`")
+    stage.log.info("the student is the asset `model` (%s)", model)
     return model
 
 
 def measured_models(stage: Stage) -> list[Path]:
     """Return the folders of the earlier models that the stage `gad` kept for the evaluation, the latest first.
 
-    Raises ValueError if their number is not `evaluate.checkpoints` - 1.
+    There are none if the stage has not run or is not enabled. Otherwise raises ValueError if their number is not
+    `evaluate.checkpoints` - 1.
     """
     folder = stage.inputs.get("gad")
     if folder is None or not (folder / STUDENT).is_dir():  # this evaluation precedes `gad`, or `gad` is not enabled

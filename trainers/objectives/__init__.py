@@ -2,5 +2,5 @@
 
 
 def formula(name: str) -> str:
-    """Return the dotted name of the formula that a setting names: the function in the file of the same name."""
+    """Return the dotted name of the function `name` in the module of the same name."""
     return f"{__name__}.{name}.{name}"

@@ -1,4 +1,4 @@
-"""Reward `balanced_batch` of an editor: how balanced a batch is on average (the listing in the notes)."""
+"""Reward `balanced_batch` of an editor: how balanced a batch is on average (the listing in the BiasEdit notes)."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""Reward `balanced` of an editor: how balanced each pair of sentences is (the notes, from v4 on)."""
+"""Reward `balanced` of an editor: how balanced each pair of sentences is (the BiasEdit notes, from v4 on)."""
 
 from torch import Tensor
 

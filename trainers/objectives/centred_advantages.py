@@ -1,4 +1,4 @@
-"""Advantages as differences from the query's mean reward: scheme 3 of the notes with `normalize=False`."""
+"""Differences from the query's mean reward: scheme 3 of the demonstrations notes with `normalize=False`."""
 
 from torch import Tensor
 

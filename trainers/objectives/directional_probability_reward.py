@@ -1,10 +1,10 @@
-"""Reward `directional_probability` of an editor: the difference of probabilities, as in the text of the notes."""
+"""Reward `directional_probability` of an editor: the difference of probabilities (text of the BiasEdit notes)."""
 
 from torch import Tensor
 
 
 def directional_probability_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of `exp(lp_anti) - exp(lp_stereo)`, in [-1, 1]: P(anti) - P(stereo) of the notes, read literally.
+    """Return the mean of `exp(lp_anti) - exp(lp_stereo)`, in [-1, 1]: the notes' P(anti) - P(stereo), read literally.
 
     exp(lp) is the geometric mean of the probabilities of a sentence's tokens.
     """

@@ -1,4 +1,4 @@
-"""Reward `directional` of an editor: the difference between mean log-probabilities (the notes, v1 to v3)."""
+"""Reward `directional` of an editor: the difference between mean log-probabilities (the BiasEdit notes, v1 to v3)."""
 
 from torch import Tensor
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 # shape (N,), one for each of N pairs, so that those of micro-batches add up; their mean is minimised.
 PairDiagnostics = dict[str, Tensor]
 Pooling = Literal["mean", "sum", "last", "last_per_token"]
-CLAMP = 10.0  # bound of the scaled difference before the logsigmoid (the notes)
+CLAMP = 10.0  # bound of the scaled difference before the logsigmoid (the GAD notes)
 
 
 class Scores(NamedTuple):
@@ -27,7 +27,7 @@ def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
 
     For mean and sum, raw is the sum over the tokens; for last and last_per_token it is the last token's value, as in
     GAD's code (arXiv 2511.10643, `last_token_mask` in `dp_critic.py`). For mean and last_per_token, pooled is raw
-    divided by the length, as in the notes from section 11.3 on; else it is raw. Scores of empty responses are 0.
+    divided by the length, as in the GAD notes from section 11.3 on; else it is raw. Scores of empty responses are 0.
     """
     lengths = mask.to(values.dtype).sum(-1)
     if pooling in ("mean", "sum"):

@@ -1,4 +1,4 @@
-"""d-final of the notes: a ranking loss with penalties on large scores and on over-confidence, but no lower hinge."""
+"""d-final of the GAD notes: a ranking loss with penalties on large scores and over-confidence, but no lower hinge."""
 
 from torch import Tensor
 from torch.nn import functional

@@ -1,4 +1,7 @@
-"""Reward mode `hard_plus_soft` (the notes): with weights of 1, positives get [1, 2] and negatives get [0, 1)."""
+"""Reward mode `hard_plus_soft` (the demonstrations notes).
+
+With weights of 1, positives get [1, 2] and negatives get [0, 1).
+"""
 
 from typing import Any
 

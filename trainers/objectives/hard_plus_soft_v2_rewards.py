@@ -1,4 +1,7 @@
-"""Reward mode `hard_plus_soft_v2` (the notes, scheme 1): at weights of 1, positives get [2, 3] and negatives [0, 1]."""
+"""Reward mode `hard_plus_soft_v2` (the demonstrations notes, scheme 1).
+
+With weights of 1, positives get [2, 3] and negatives get [0, 1].
+"""
 
 from typing import Any
 

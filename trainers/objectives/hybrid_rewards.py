@@ -1,4 +1,4 @@
-"""Reward mode `hybrid` (the notes, scheme 2): a weighted sum of information gain and correctness."""
+"""Reward mode `hybrid` (the demonstrations notes, scheme 2): a weighted sum of information gain and correctness."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reward mode `legacy`: mainly the information gain, as before correctness was rewarded (the notes)."""
+"""Reward mode `legacy`: mainly the information gain, as before correctness was rewarded (the demonstrations notes)."""
 
 from typing import Any
 

@@ -86,12 +86,10 @@ ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
 
 
 def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> float:
-    """Return the next KL coefficient, within [0.01, 1].
+    """Return the KL coefficient, times 1.5 if the KL is above `2 * target`, times 0.5 if it is below `target / 2`.
 
-    It is multiplied by 1.5 if the KL is above `2 * target`, and by 0.5 if the KL is below `target / 2`.
-
-    This is the rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with the factors and bounds of the GSPO
-    notes.
+    The result is kept within [0.01, 1]. This is the rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with
+    the factors and bounds of the GSPO notes.
     """
     if mean_kl > 2 * target:
         coefficient *= 1.5

@@ -29,7 +29,7 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """Return `values` (N, T) scaled to mean 0 and sample variance 1 over the tokens of `mask`, as in verl; else 0."""
+    """Return `values` (N, T) scaled to mean 0 and sample variance 1 over `mask`, as in verl; 0 outside `mask`."""
     count = mask.sum().to(values.dtype)
     centred = values - masked_mean(values, mask)
     variance = masked_mean(centred**2, mask) * count / (count - 1).clamp(min=1.0)

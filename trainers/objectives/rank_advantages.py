@@ -1,4 +1,4 @@
-"""Rank advantages: from 1 for the best sequence of a query to -1 for the worst (the notes, cause 2)."""
+"""Rank advantages: from 1 for the best sequence of a query to -1 for the worst (the demonstrations notes, cause 2)."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""Objectives of policies that choose demonstrations; "the notes" are the source of the study `demonstrations`."""
+"""Objectives of policies that choose demonstrations."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 
 # Each of Q queries has the same number N >= 2 of sequences.
 def positions(values: Tensor, *, descending: bool) -> Tensor:
-    """Return the rank, from 0, of each of the values (Q, N) in its sorted row; equal values keep their order."""
+    """Return the ranks (Q, N), from 0, of values (Q, N) within their sorted rows; equal values keep their order."""
     order = values.argsort(dim=-1, descending=descending, stable=True)
     return order.argsort(dim=-1).to(values.dtype)
 
@@ -46,17 +46,17 @@ def rce_loss(weights: Tensor, losses: Tensor) -> Tensor:
     return (weights * losses).sum(-1).mean()
 
 
-# Ranks as rewards, ties by position: `compute_rce_loss` of `pointer_selector_v3.py` (the notes, cause 3).
+# Ranks as rewards, ties by position: `compute_rce_loss` of `pointer_selector_v3.py` (demonstrations notes, cause 3).
 def position_normalised(rewards: Tensor) -> Tensor:
     """Return `rank / (n - 1)`, (Q, N), for rewards (Q, N): 0 for the worst of a query's n sequences, 1 for the best.
 
-    All queries then get the same weights, which the notes criticise. As in the source, of equal rewards the last one
-    has the highest rank here, but the first one in the advantages.
+    All queries then get the same weights, which the demonstrations notes criticise. As in the source, the last of equal
+    rewards gets the largest value, whereas `position_advantages` prefers the first.
     """
     return positions(rewards, descending=False) / (rewards.shape[-1] - 1)
 
 
-# Conditional training: queries with too few positive sequences give no loss (the notes, scheme 4).
+# Conditional training: queries with too few positive sequences give no loss (the demonstrations notes, scheme 4).
 def positives(rewards: Tensor, correct: Tensor, threshold: float | None) -> Tensor:
     """Return a mask (Q, N) of the positive sequences.
 

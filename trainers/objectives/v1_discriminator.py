@@ -1,4 +1,4 @@
-"""d-v1 of the notes: a lower hinge on the difference of pooled scores, and a softened Bradley-Terry loss."""
+"""d-v1 of the GAD notes: a lower hinge on the difference of pooled scores, and a softened Bradley-Terry loss."""
 
 from torch import Tensor
 from torch.nn import functional

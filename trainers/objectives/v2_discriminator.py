@@ -1,4 +1,4 @@
-"""d-v2 of the notes: d-v1 with an upper hinge, so that the score difference has two bounds."""
+"""d-v2 of the GAD notes: d-v1 with an upper hinge, so that the score difference has two bounds."""
 
 from typing import Literal
 
@@ -19,10 +19,10 @@ def v2_discriminator(
     temperature: float = 2.0,
     ranking_weight: float = 0.5,
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return the loss (N,): that of d-v1 plus `relu(diff - max_margin)`.
+    """Return the loss (N,): the loss of d-v1 plus `relu(diff - max_margin)`.
 
-    upper_on: whether the upper hinge bounds the difference of pooled scores (section 12 of the notes) or of raw scores
-    (section 21.2, because sums drifted to a difference of 335 while their means stayed within the bound).
+    upper_on: whether the upper hinge bounds the difference of pooled scores (section 12 of the GAD notes) or of raw
+    scores (section 21.2, because sums drifted to a difference of 335 while their means stayed within the bound).
     """
     loss, diagnostics = v1_discriminator(
         teacher, student, margin=margin, temperature=temperature, ranking_weight=ranking_weight

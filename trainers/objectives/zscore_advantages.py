@@ -1,4 +1,4 @@
-"""Z-score advantages with a lower bound on the standard deviation (the notes, scheme 3)."""
+"""Z-score advantages with a lower bound on the standard deviation (the demonstrations notes, scheme 3)."""
 
 import torch
 from torch import Tensor

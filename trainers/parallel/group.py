@@ -63,10 +63,11 @@ class Group(Ranks):
     def in_parts(
         self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
     ) -> list[T]:
-        """Apply `work` to this rank's rows in as many parts as on every other rank; return the results of all ranks.
+        """Apply `work` to this rank's share of `rows`, in parts of at most `size`; return the results of all ranks.
 
-        For a part without rows, `work` gets one row whose result and gradient do not count, because collective
-        operations need all ranks.
+        All ranks have the same number of parts, because collective operations need all ranks. For a part without rows,
+        `work` gets one row whose result and gradient do not count. before_each: called before each part with whether
+        it is the last one.
         """
         every = self._every_part(len(rows), size)
         parts, results = every[self.share(len(every))], []
@@ -115,7 +116,7 @@ class Group(Ranks):
         return [result for result, counted in zip(every, counts, strict=True) if counted]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
-        """Set whether the next backward pass sums gradients over ranks, or each rank keeps its own gradients."""
+        """Make the next backward pass sum gradients over ranks if `now`, or else keep each rank's own gradients."""
         model.set_requires_gradient_sync(now)
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
@@ -128,7 +129,7 @@ class Group(Ranks):
                 tensor.copy_(each)
 
     def same(self, value: T) -> T:
-        """Return the value of the first rank."""
+        """Return the first rank's `value` on all ranks."""
         values = [value]
         distributed.broadcast_object_list(values, src=0, group=self._objects)
         return values[0]

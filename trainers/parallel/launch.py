@@ -68,7 +68,7 @@ def _launcher(job: Job, environment: dict[str, str], terminal: TextIO, count: in
 def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, over: bool = False) -> None:
     """Write how the ranks ended to `ranks.json`, unless another rank has already done so.
 
-    over: replace what another rank wrote, because after a kill the other ranks report only that one is gone.
+    over: replace what another rank has written; after a kill, the other ranks report only that one rank is gone.
     """
     temporary = out / f".{OUTCOME}.tmp.{socket.gethostname()}.{os.getpid()}"  # `remove_leftovers` knows it
     write_json(temporary, {"state": state, "reason": reason, "machine": machine})

@@ -69,14 +69,15 @@ def concatenate(batches: list[Sequences], pad: int) -> Sequences:
     if len(batches) == 1:
         return batches[0]
 
-    def joined(name: str, value: int, side: str = "right") -> Tensor:
-        rows = [row for batch in batches for row in getattr(batch, name)]
+    def joined(tensors: list[Tensor], value: int, side: str = "right") -> Tensor:
+        rows = [row for tensor in tensors for row in tensor]
         return pad_sequence(rows, batch_first=True, padding_value=value, padding_side=side)
 
+    logps = [each.logps for each in batches if each.logps is not None]
     return Sequences(
-        joined("prompt_ids", pad, "left"),
-        joined("prompt_mask", 0, "left"),
-        joined("completion_ids", pad),
-        joined("completion_mask", 0),
-        None if batches[0].logps is None else joined("logps", 0),
+        joined([each.prompt_ids for each in batches], pad, "left"),
+        joined([each.prompt_mask for each in batches], 0, "left"),
+        joined([each.completion_ids for each in batches], pad),
+        joined([each.completion_mask for each in batches], 0),
+        joined(logps, 0) if logps else None,
     )

@@ -52,7 +52,7 @@ class RewardModel:
 
 
 def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Give the tokenizer a padding token and truncation on the left, which keeps the response; return the tokenizer."""
+    """Return the tokenizer with a padding token and with truncation on the left, so that responses are kept."""
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.truncation_side = "left"

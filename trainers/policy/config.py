@@ -45,8 +45,8 @@ class Sampled(Strict):
     )
     engine: Annotated[Literal["own", "own_without_end", "vllm"], Absent("own")] = Field(
         default="own",
-        description="What samples responses during training: vllm, this project's sampler (own), or the same without "
-        "the responses' end-of-sequence tokens (own_without_end). Evaluation always uses own.",
+        description="What samples responses during training: vllm, this project's sampler (own), or this project's "
+        "sampler with end-of-sequence tokens removed (own_without_end). Evaluation always uses own.",
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
 
@@ -115,7 +115,7 @@ class Scratch(Strict):
     """A small Qwen2 with random weights and a word-level vocabulary, used if `model` is null."""
 
     hidden: int = Field(default=64, ge=8, description="Hidden size; a multiple of heads.")
-    layers: int = Field(default=2, ge=1, description="Number of blocks.")
+    layers: int = Field(default=2, ge=1, description="Number of transformer blocks.")
     heads: int = Field(default=2, ge=1, description="Number of attention heads.")
     feed_forward: int = Field(default=192, ge=8, description="Hidden size of the MLP.")
     rope_theta: float = Field(default=100.0, gt=0, description="Base of the rotary position embedding.")
@@ -181,7 +181,9 @@ class Rollout(Sampled):
 class Reward(Strict):
     """Reward of a response, a weighted sum of several parts."""
 
-    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule.")
+    rule: float = Field(
+        default=1.0, ge=0, description="Weight of the task's own reward, a rule that checks the response."
+    )
     model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
     level: Literal["sequence", "token"] = Field(
         default="sequence",
@@ -246,7 +248,9 @@ class UpdateSettings(Strict):
     )
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Decay rates of AdamW's moments.")
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which larger gradients are clipped.")
+    max_grad_norm: float = Field(
+        default=1.0, gt=0, description="Maximum norm of the gradient; larger gradients are scaled down to this norm."
+    )
     aggregation: Literal["sequence_mean", "token_mean"] = Field(
         default="sequence_mean", description="Whether the loss is a mean over responses (GRPO) or over tokens (DAPO)."
     )
@@ -294,7 +298,7 @@ class Critic(Strict):
 
     lr: float = Field(default=1e-5, gt=0, le=1, description="Learning rate; the default is verl's.")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
-    lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
+    lam: float = Field(default=0.95, ge=0, le=1, description="Lambda of generalised advantage estimation (GAE).")
     clip: float = Field(
         default=0.5, gt=0, description="Largest change of a value estimate that the value loss does not clip."
     )
@@ -391,7 +395,9 @@ class Lspd(Strict):
     alpha: float = Field(
         default=2.0, gt=0, description="Strength of the decay: the last weight is e^-alpha times the first."
     )
-    tau: float = Field(default=10.0, gt=0, description="Number of tokens after which the scale is roughly logarithmic.")
+    tau: float = Field(
+        default=10.0, gt=0, description="Number of tokens after which the scale of positions is roughly logarithmic."
+    )
 
 
 class TemporalDecay(Strict):
@@ -405,8 +411,8 @@ class TemporalDecay(Strict):
     )
     lspd: Annotated[Lspd | None, Absent(None)] = Field(
         default=None,
-        description="Weights exp(-alpha * log(1 + (t-1)/tau) / log(1 + (L-1)/tau)) of the L tokens, in place of "
-        "gamma^(t-1); null: gamma^(t-1).",
+        description="Replaces gamma^(t-1) by exp(-alpha * log(1 + (t-1)/tau) / log(1 + (L-1)/tau)) for token t of L; "
+        "null: gamma^(t-1).",
     )
 
 
@@ -423,7 +429,7 @@ class OverlongPenalty(Strict):
         default=0.2,
         gt=0,
         lt=1,
-        description="Share of max_new_tokens, at the end, over which the penalty grows to 1 (DAPO: 4,096 of 20,480).",
+        description="The penalty grows from 0 to 1 over this last share of max_new_tokens (DAPO: 4,096 of 20,480).",
     )
 
 
@@ -444,18 +450,20 @@ class Evaluate(Strict):
     """Evaluation of a policy."""
 
     checkpoints: int = Field(
-        default=1, ge=1, description="Number of final steps over whose policies sampled results are averaged."
+        default=1,
+        ge=1,
+        description="Number of last steps whose policies are measured; sampled results are means over them.",
     )
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
     batch_size: int = Field(default=512, ge=1, description="Number of responses sampled at once.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
-    temperature: float = Field(default=1.0, gt=0, description="Temperature of the sampled protocol.")
+    temperature: float = Field(default=1.0, gt=0, description="Temperature of the sampled responses.")
 
 
 class PolicyConfig(Strict):
     """Everything that a variant of `innovations` or `gspo` may change."""
 
-    task: TaskSettings = Field(default=KnightsKnaves(), description="Questions and the check of their answers.")
+    task: TaskSettings = Field(default=KnightsKnaves(), description="Task: its questions, and how answers are checked.")
     data: Data = Field(default=Data(), description="Problems per split.")
     data_source: Asset | None = Field(default=None, description="File with the questions of a question_answer task.")
     model: Asset | None = Field(default=None, description="Initial policy; null: a model from `scratch`.")
@@ -502,7 +510,9 @@ class PolicyConfig(Strict):
     )
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO's soft penalty on long responses.")
     precision: Precision = Field(default=Precision(), description="Precision and activation checkpointing.")
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Memory settings of stage reinforce.")
+    memory: Annotated[Memory, Absent({})] = Field(
+        default=Memory(), description="Settings that save memory in stage reinforce."
+    )
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
     evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
 
@@ -520,14 +530,14 @@ class PolicyConfig(Strict):
         """Yield conflicts among the settings of advantages, loss and token rewards."""
         group_size, token_level = self.rollout.group_size, self.reward.level == "token"
         if self.advantage.kind == "gae" and group_size != 1:
-            yield "the advantage gae needs rollout.group_size 1; set it to 1"
+            yield "the advantage gae needs rollout.group_size 1; set rollout.group_size to 1"
         if self.advantage.kind != "gae" and group_size < 2:
             yield f"the advantage {self.advantage.kind} needs groups; set rollout.group_size to at least 2"
         if self.ema_smoothing is not None and self.ratio != "token":
             yield "ema_smoothing needs token ratios; set ratio to token, or ema_smoothing to null"
         if self.weight_on != "advantage" and self.gradient_adaptive is None and self.temporal_decay is None:
             problem = f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay"
-            yield f"{problem}; set one of the two"
+            yield f"{problem}; set one of them, or set weight_on to advantage"
         if self.kl.per == "response" and self.update.aggregation == "token_mean":
             problem = "kl.per response needs a loss that is a mean over responses"
             yield f"{problem}; set update.aggregation to sequence_mean, or kl.per to token"
@@ -557,11 +567,11 @@ class PolicyConfig(Strict):
         """Yield settings that need answers if the task has none."""
         if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
             return
-        condition = "with task.answer null there are no"
+        condition = "task.answer is null, so there are no"
         if self.reward.rule > 0:
             yield f"{condition} answers to check; set reward.rule to 0 and use a reward model"
         if self.reward_training.enabled:
-            yield f"{condition} rule rewards to learn from; set reward_model instead of reward_training.enabled"
+            yield f"{condition} rewards for answers to learn from; set reward_model instead of reward_training.enabled"
         if self.warm_start.steps > 0:
             yield f"{condition} worked responses; set warm_start.steps to 0"
         if self.dynamic_sampling is not None:
@@ -583,21 +593,20 @@ class PolicyConfig(Strict):
         """Return {dotted key: reason} for keys without effect in this configuration; a variant may not change them."""
         keys: dict[str, str] = {}
         if self.kl.kl_coef == 0 or not self.kl.adaptive:
-            reason = "there is no KL at kl.kl_coef 0" if self.kl.kl_coef == 0 else "kl.adaptive is false"
-            keys["kl.target"] = reason
+            keys["kl.target"] = "kl.kl_coef is 0" if self.kl.kl_coef == 0 else "kl.adaptive is false"
         if self.kl.kl_coef == 0:
-            keys |= dict.fromkeys(("kl.estimator", "kl.per"), "there is no KL at kl.kl_coef 0")
+            keys |= dict.fromkeys(("kl.estimator", "kl.per"), "kl.kl_coef is 0")
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
             keys["temporal_decay.gamma"] = "temporal_decay.lspd replaces gamma^(t-1)"
         if self.model is not None:
             keys["scratch"] = "the initial policy is `model`"
         if self.warm_start.steps == 0:
             idle = [f"warm_start.{name}" for name in WarmStart.model_fields if name != "steps"]
-            keys |= dict.fromkeys([*idle, "data.warm", "task.sloppy"], "there is no warm start at warm_start.steps 0")
+            keys |= dict.fromkeys([*idle, "data.warm", "task.sloppy"], "warm_start.steps is 0")
         if self.rollout.engine != "vllm":
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if not self.task.reads_source:
-            keys["data_source"] = f"the task {self.task.name} makes its own problems"
+            keys["data_source"] = f"the task {self.task.name} generates its own problems"
         return keys | self._rewards_without_effect() | self._weights_without_effect()
 
     def _rewards_without_effect(self) -> dict[str, str]:
@@ -609,7 +618,7 @@ class PolicyConfig(Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the keys of token weights that cancel out: of mean 1, if a response has one ratio and advantage.
+        """Return the keys of token weights without effect: their mean is 1, and a response has one ratio and advantage.
 
         Two kinds of weights together have an effect, because the mean of their product is not 1.
         """
@@ -617,7 +626,7 @@ class PolicyConfig(Strict):
         both = self.gradient_adaptive is not None and self.temporal_decay is not None
         if self.ratio not in ("gspo", "product") or per_token or both or self.weight_on != "advantage":
             return {}
-        reason = f"with ratio {self.ratio} a response has one ratio and one advantage, and the weights' mean is 1"
+        reason = f"with ratio {self.ratio} all tokens of a response have the same loss, and the mean weight is 1"
         keys = {"gradient_adaptive": reason} if self.gradient_adaptive is not None else {}
         if self.temporal_decay is not None and self.temporal_decay.normalize == "mean":
             keys["temporal_decay"] = reason

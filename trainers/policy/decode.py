@@ -43,7 +43,7 @@ def read_prompts(
 def cumulative(shares: Tensor) -> Tensor:
     """Return the cumulative sums of rows (R, V), always added in the same order.
 
-    CUDA adds up a single long row in an order that changes from call to call, but not several rows. torch's
+    For a single long row, CUDA's order of addition changes from call to call; for several rows it does not. torch's
     deterministic mode warns in both cases.
     """
     mode = torch.get_deterministic_debug_mode()

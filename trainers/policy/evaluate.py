@@ -1,7 +1,7 @@
 """Stages `evaluate_warm` and `evaluate`: measure a policy on the test split; items.parquet has a row per problem.
 
-If `evaluate.checkpoints` asks for earlier policies as well, the values of `sampled` are means over all of them. The
-samples quote the last policy.
+If `evaluate.checkpoints` is above 1, `evaluate` measures policies of earlier steps too, and the values of the protocol
+`sampled` are means over all policies. samples.parquet has responses of the last policy only.
 """
 
 import pandas as pd

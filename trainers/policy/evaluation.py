@@ -69,9 +69,9 @@ class Quotes:
 
 
 def telling(responses: Sequence[int], shares: Sequence[float], outcomes: Sequence[float] | None) -> list[int]:
-    """Return the number of the response with the largest share and, if there are others, the number of one of these.
+    """Return the numbers of one or two responses: the one with the largest share and, if there are others, a second.
 
-    It has the largest share among the responses with another outcome; if there are none, among all others.
+    The second has the largest share among the responses with another outcome; if there are none, among all others.
     """
     first, *others = sorted(responses, key=lambda number: -shares[number])
     different = [number for number in others if outcomes is not None and outcomes[number] != outcomes[first]]

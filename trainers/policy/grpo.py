@@ -20,6 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ablation.contract.numbers import counted
 from trainers.objectives.policy import (
     Aggregation,
     Diagnostics,
@@ -250,7 +251,7 @@ def by_function(
     rewards = [] if returned is None else list(returned)
     if len(rewards) != len(problems):
         raise ValueError(
-            f"reward.function returned a list of length {len(rewards)}, but the rollout has {len(problems)} responses; "
+            f"reward.function returned {counted(len(rewards), 'reward')} for {counted(len(problems), 'response')}; "
             "return one reward per response"
         )
     for number, reward in enumerate(rewards, 1):
@@ -274,7 +275,7 @@ def add_to_last_token(token_rewards: Tensor, response_rewards: Tensor, completio
 class Objective:
     """Policy loss of a variant: its formulas with their settings; None for a formula that the variant does not use.
 
-    All arguments and results are (N, T); `mask` is the completion mask.
+    All arguments and results of the formulas are (N, T); `mask` is the completion mask.
     """
 
     ratio: Callable[[Tensor, Tensor, Tensor], Tensor]  # (logps, old logps, mask) -> importance ratio
@@ -293,7 +294,7 @@ class Objective:
         """Return the loss to minimise (a scalar with gradient) and diagnostics, which can be joined over micro-batches.
 
         logps, old_logps: (N, T), under the current policy and, without gradient, before the update. advantages: (N,) or
-        (N, T). denominator: the whole minibatch's if this batch is a part of one; see `aggregate`.
+        (N, T). denominator: number of tokens or responses by which sums are divided; see `aggregate`.
         docs/studies/metrics/policy.md defines the diagnostics.
         """
         diagnostics: Diagnostics = {}
@@ -397,7 +398,7 @@ class Actor:
         """Minimise `policy loss + kl_coef * KL - entropy_coef * entropy`; return the step's losses and diagnostics.
 
         The loss of a micro-batch is divided by the number of tokens or responses in the whole minibatch, including
-        responses that are not needed, so that neither accumulation nor leaving those out changes the gradient.
+        responses without a gradient, so that neither accumulation nor leaving those out changes the gradient.
         """
         # A response without advantage has no policy term, but its KL and its entropy still count (GSPO notes).
         has_other_terms = batch.ref_per_token_logps is not None or self.update.entropy_coef != 0
@@ -474,9 +475,10 @@ LIMITS: dict[str, float] = {"float32": 1e-3, "tf32": 0.02, "bfloat16": 0.05}  # 
 
 
 def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32", "bfloat16"]) -> dict[str, float]:
-    """Return `rollout/logp_gap`, the mean over tokens of |log p of the sampler - log p of the policy|, and a limit.
+    """Return `rollout/logp_gap`, the mean over tokens of |log p of the sampler - log p of the policy|, and its limit.
 
-    In nats, before the update; over all responses if the old log-probabilities are recomputed, else over `COMPARED`.
+    Both are in nats, for the policy before the update. The mean is over all responses if the old log-probabilities are
+    recomputed, else over `COMPARED` of them. The limit, `rollout/logp_gap_limit`, depends on the precision.
     """
     compared, logps = batch.sequences, batch.old_per_token_logps
     if not actor.recompute_logps:

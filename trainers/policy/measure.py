@@ -30,7 +30,7 @@ ModelRewards = Callable[[Sequence[str], Sequence[str]], torch.Tensor]  # of N pr
 
 
 def average(measured: Sequence[Values]) -> Values:
-    """Return the mean of each value of each problem over several measurements."""
+    """Return the values per problem, averaged over several measurements."""
     columns = {name: zip(*(each[name] for each in measured), strict=True) for name in measured[0]}
     return {name: [sum(values) / len(values) for values in rows] for name, rows in columns.items()}
 

@@ -52,10 +52,13 @@ class Layer:
         attention, mlp = block.self_attn, block.mlp
         self.head_dim, self.scaling, self.activation = attention.head_dim, attention.scaling, mlp.act_fn
         self.before_attention, self.before_mlp = norm(block.input_layernorm), norm(block.post_attention_layernorm)
-        linear = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
-        linear += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-        weights = [(each.weight, each.bias) for each in linear]
-        self.query, self.key, self.value, self.output, self.gate, self.up, self.down = weights
+        self.query, self.key, self.value, self.output = (
+            (each.weight, each.bias)
+            for each in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+        )
+        self.gate, self.up, self.down = (
+            (each.weight, each.bias) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        )
 
     def attended(self, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (R, heads, D), keys and values (R, key heads, D) of tokens (R, H), with rotary positions.

@@ -65,8 +65,8 @@ class Responder:
     ) -> tuple[Distinct, list[str]]:
         """Return the distinct responses among `samples` evenly spread ones per prompt, and their texts.
 
-        For evaluation, as they have less noise than independent samples (`trainers.policy.systematic_sampling`). The
-        other arguments are those of `__call__`.
+        Evaluation uses these samples, because they have less noise than independent ones
+        (`trainers.policy.systematic_sampling`). The other arguments are those of `__call__`.
         """
         draw = partial(sample_evenly, temperature=temperature)
         parts = self._on_ranks(prompts, draw, micro_batch, generator, responses=samples, limit=limit)
@@ -106,9 +106,9 @@ class Responder:
             def attempt(batch_size: int) -> T:
                 ids, mask = (each.to(placement.device) for each in pad(prompts[rows], padding, left=True))
                 uniforms = None if numbers is None else numbers[rows]
-                ends = {"eos": self.tokenizer.eos_token_id, "pad": padding}
+                eos = self.tokenizer.eos_token_id
                 with placement.autocast():
-                    return draw(model, ids, mask, uniforms=uniforms, batch_size=batch_size, **ends)
+                    return draw(model, ids, mask, uniforms=uniforms, eos=eos, pad=padding, batch_size=batch_size)
 
             count = len(prompts[rows])
             drawn = micro_batch.retry(count * responses, attempt) if count else None

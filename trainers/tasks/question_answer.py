@@ -38,11 +38,9 @@ class Questions:
             open_splits = [split for split in places(prompt) if len(splits[split]) < sizes[split]]
             if open_splits:
                 splits[open_splits[0]].append(problems[prompt])
-        short = {split: len(splits[split]) for split in SPLITS if len(splits[split]) < sizes[split]}
-        if short:
-            raise ValueError(
-                f"data: {self.source} has too few questions, {short} instead of {dict(sizes)}; lower the sizes in data"
-            )
+        counts = {split: len(splits[split]) for split in SPLITS}
+        if short := [f"{split} {counts[split]} of {sizes[split]}" for split in SPLITS if counts[split] < sizes[split]]:
+            raise ValueError(f"data: {self.source} has too few questions ({', '.join(short)}); lower the sizes in data")
         return splits
 
     def _problems(self) -> list[Problem]:
@@ -57,8 +55,8 @@ class Questions:
         answers = table[self.settings.answer]
         if missing := int((answers.isna() | (answers.astype(str).str.strip() == "")).sum()):
             raise ValueError(
-                f"{self.source}: {missing} of {len(table)} rows have no {self.settings.answer!r}; fill it in, or use a "
-                "reward model (set task.answer to null and reward.rule to 0)"
+                f"{self.source}: the field {self.settings.answer!r} is empty in {missing} of {len(table)} rows; "
+                "fill it in, or use a reward model (set task.answer to null and reward.rule to 0)"
             )
         problems = []
         for question, text in zip(table[self.settings.question], table[self.settings.answer], strict=True):
@@ -85,7 +83,9 @@ def create(settings: QuestionAnswer, source: Path | None = None) -> Questions:
         raise ValueError("the task question_answer needs data; set data_source")
     files = [source] if source.is_file() else sorted(p for p in source.iterdir() if p.suffix in (".jsonl", ".parquet"))
     if len(files) != 1:
-        raise ValueError(f"{source} has {len(files)} .jsonl or .parquet files, but must have one; add or remove files")
+        raise ValueError(
+            f"{source} has {len(files)} .jsonl or .parquet files, but must have exactly one; add or remove files"
+        )
     return Questions(settings, files[0], instruction=None if settings.answer is None else INSTRUCTION)
 
 

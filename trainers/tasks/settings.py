@@ -24,11 +24,11 @@ class Arithmetic(TaskBase):
     form: Literal["compact", "textual"] = Field(
         default="compact", description="compact: a vocabulary of 18 words, for small models; textual: English."
     )
-    digits: int = Field(default=2, ge=1, le=6, description="Largest number of digits of an operand.")
+    digits: int = Field(default=2, ge=1, le=6, description="Largest number of digits per operand.")
     operations: list[Literal["+", "-", "*"]] = Field(
         default=["+", "-"], min_length=1, description="Operations that problems may have."
     )
-    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of worked responses with a random digit.")
+    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of worked responses with one random digit.")
 
 
 class KnightsKnaves(TaskBase):
@@ -44,7 +44,7 @@ class KnightsKnaves(TaskBase):
         default=0.6,
         ge=0,
         le=1,
-        description="Share of worked responses that accept a random hypothesis without a test.",
+        description="Share of worked responses that accept a random hypothesis without testing it.",
     )
 
 
@@ -69,7 +69,7 @@ class TemplatedLists(TaskBase):
         default="compact", description="compact: a vocabulary of 52 words, for small models."
     )
     sloppy: float = Field(
-        default=0.55, ge=0, le=1, description="Share of worked responses that have a flaw, for each of four flaws."
+        default=0.55, ge=0, le=1, description="Probability of each of the four flaws in a worked response."
     )
 
 

@@ -70,7 +70,7 @@ class Lists:
         return sum(self.parts(problem, response).values()) / 4
 
     def parts(self, problem: Problem, response: str) -> dict[str, float]:
-        """Return {part: reward in [0, 1]}; all rewards are 0 if the response does not have the four parts."""
+        """Return {part: reward in [0, 1]} for opening, list, total and closing; all 0 if the response lacks a part."""
         style, category, things = _read(problem.prompt)
         match = _RESPONSE.fullmatch(" ".join(response.split()))
         if match is None:

@@ -75,9 +75,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--have",
         type=Path,
-        help="file with the output of `pip list --format=freeze` on it (default: nothing is installed there)",
+        help="file with the output of `pip list --format=freeze` on the target machine (default: no packages)",
     )
-    parser.add_argument("--to", type=Path, default=Path("wheelhouse"), help="folder of the wheels")
+    parser.add_argument("--to", type=Path, default=Path("wheelhouse"), help="folder of wheels (default: wheelhouse)")
     parser.add_argument("--machine", default="x86_64", help="processor of the target machine, as `uname -m` prints it")
     extras_help = "extras of pyproject.toml whose packages are needed (default: all trainers)"
     parser.add_argument("--extras", nargs="*", default=["all", "trainers"], help=extras_help)

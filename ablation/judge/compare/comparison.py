@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -19,13 +19,13 @@ from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import estimate, rough, stated
+from ablation.contract.numbers import counted, estimate, rough, stated
 from ablation.judge.changed_items import ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.compare.groups import (
     Evaluated,
-    Files,
     Group,
     Options,
+    Side,
     at_place,
     check,
     check_failed,
@@ -39,7 +39,7 @@ from ablation.judge.compare.leaderboard import Standing, standings
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.judged import NOT_COMPARED
-from ablation.judge.measurements import Column, Measurements, measurements_of, permitting
+from ablation.judge.measurements import Column, Measurements, comparable, measurements_of, permitting
 from ablation.judge.resampling import number_clusters
 from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
@@ -130,13 +130,11 @@ class Compared:
     child: Group
     most_quoted: int  # changed items, at each end
 
-    @cached_property
+    @property
     def runs(self) -> list[list[dict[str, Sheet]]]:
         """The sheets of the runs that are compared, the parent's first."""
-        paired = self.comparison.measurements.design.paired
-        common = self.parent.runs.keys() & self.child.runs.keys()
-        groups = (self.parent, self.child)
-        return [[group.runs[seed] for seed in group.seeds if not paired or seed in common] for group in groups]
+        sides = zip((self.parent, self.child), reversed(self.comparison.runs), strict=True)
+        return [[group.runs[seed] for seed in seeds] for group, seeds in sides]
 
     @cached_property
     def changed_items(self) -> ChangedItems:
@@ -163,9 +161,11 @@ class Compared:
 
     @cached_property
     def subsets(self) -> tuple[SubsetRow, ...]:
-        """The tasks, each judged alone."""
+        """The tasks, each judged alone, by the runs and rules of the comparison; none if no runs can be compared."""
         measured = self.comparison.measurements
-        return tuple(_subset(subset, self.runs, measured) for subset in measured.analysis.subsets)
+        groups = comparable(measured, self.comparison.pair).groups
+        named = enumerate(measured.analysis.subsets if groups else ())
+        return tuple(_subset(subset, place, groups, self.runs, measured) for place, subset in named)
 
     @cached_property
     def stderr_unpaired(self) -> float | None:
@@ -174,7 +174,7 @@ class Compared:
         It ignores the pairing of items.
         """
         errors = [(row.stderr_before, row.stderr_after) for row in self.subsets]
-        if any(None in pair for pair in errors):
+        if not errors or any(None in pair for pair in errors):
             return None
         return float(np.sqrt(np.square(np.array(errors, float)).sum(axis=1).sum())) / len(errors)
 
@@ -189,7 +189,8 @@ class ComparisonResult:
     compared: tuple[Compared, ...]
     checked: tuple[str, ...]  # notes of reading and checking
     lost: tuple[str, ...]  # doubts of reading and checking
-    turns: Callable[["ComparisonResult"], Iterator[str]] = field(repr=False)  # what other choices would change
+    rules: Rules
+    by_rules: Callable[[Rules], "ComparisonResult"] = field(repr=False)  # compares the same evaluations by other rules
     unstated: tuple[ConfigError, ...] = ()  # what a requirement needs and nobody stated
     leaderboard: tuple[Standing, ...] = ()  # of more than two systems
 
@@ -201,8 +202,18 @@ class ComparisonResult:
 
     @cached_property
     def turned(self) -> tuple[str, ...]:
-        """Choices that the caller left open, and that would change a sign or a verdict if made differently."""
-        return tuple(self.turns(self))
+        """Notes on choices that the caller left open and that would change a sign or a verdict if made differently."""
+        notes = []
+        for words, option, rules in _other_choices(self):
+            with suppress(ConfigError):  # what cannot be compared so says nothing
+                other = self.by_rules(rules)
+                notes += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(self, other)]
+        weighted = self.rules.weight is not None or any("--weight items" in note for note in notes)
+        if weighted or self.measured.analysis.transform or not any(sheet.facts.groups for sheet in self.sheets):
+            return tuple(notes)
+        for each in self.compared:  # groups of tasks are reported as means of the values
+            notes += task_groups_that_disagree(each.parent, each.child)
+        return tuple(notes)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -221,24 +232,21 @@ class ComparisonResult:
 
 
 def compare(
-    name: str,
-    groups: Sequence[Group],
-    variant_tree: Mapping[str, TreeNode],
-    rules: Rules,
-    read_as: Callable[[Rules], Sequence[Group]],
+    name: str, variant_tree: Mapping[str, TreeNode], read: Callable[[Wanted], Sequence[Group]], rules: Rules
 ) -> ComparisonResult:
-    """Check, pair and judge evaluations.
+    """Read, check, pair and judge evaluations.
 
-    read_as: reads the groups again, by another metric or filter.
+    read: returns the groups of the variant tree; it is called again for other metrics and filters.
 
     Raises:
-        ConfigError: groups that cannot be paired, or no way to judge them.
+        ConfigError: groups that cannot be read or paired, or no way to judge them.
     """
-    read = groups
+    groups = read(rules.wanted)
     notes = [note for group in groups for note in group.notes]
-    groups, more = without_errors(groups, rules.wanted.errors, common_items=rules.common_items)
-    notes += more
     doubts = [doubt for group in groups for doubt in group.doubts]
+    if any(sheet.unscored or sheet.facts.failed for group in groups for sheet in group.sheets):
+        groups, more = without_errors(groups, rules.wanted.errors, common_items=rules.common_items)
+        notes += more
     if rules.common_items:
         groups, more, lost = common_items(groups)
         notes += more
@@ -253,38 +261,28 @@ def compare(
         notes += check(named[parent], named[child], rules.allow, paired=paired)
     sheets = [sheet for group in groups for sheet in group.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
-    analysis, more, unstated = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
-    check_failed(sheets, analysis.direction)
-    notes += [*more, *_first_taken(sheets, rules.wanted), *_shared(sheets), *_reported(sheets)]
+    analysis, assumed = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
+    if any(sheet.facts.failed for sheet in sheets):
+        check_failed(sheets, analysis.direction)
+    notes += [*assumed, *_first_taken(sheets, rules.wanted), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
         groups = [pooled(group) for group in groups]
         named = {group.name: group for group in groups}
         analysis = analysis.model_copy(update={"subsets": [ALL]})
-    measured = permitting(measurements(name, groups, analysis, variant_tree), rules.without)
-    measured = replace(measured, allowed=frozenset(rules.allow))
+    measured = measurements(name, groups, analysis, variant_tree, rules.allow)
+    if rules.without:
+        measured = permitting(measured, rules.without)
     results = tuple(
         Compared(comparison, named[comparison.parent], named[comparison.child], rules.changed_items)
         for comparison in judge_comparisons(measured)
     )
-
-    def turns(result: ComparisonResult) -> Iterator[str]:
-        lines = []
-        for words, option, choice in _other_choices(result, rules):
-            with suppress(ConfigError):  # what cannot be compared so says nothing
-                same = choice.wanted == rules.wanted
-                other = compare(name, read if same else read_as(choice), variant_tree, choice, read_as)
-                lines += [f"{words}, {turn}; to see it, pass {option}" for turn in _turns(result, other)]
-        yield from lines
-        weighted = rules.weight is not None or any("--weight items" in line for line in lines)
-        if not weighted and not analysis.transform:  # groups of tasks are reported as means of the values
-            for each in result.compared:
-                yield from task_groups_that_disagree(each.parent, each.child)
-
-    return ComparisonResult(name, named, measured, results, tuple(notes), tuple(doubts), turns, tuple(unstated))
+    by_rules, unstated = partial(compare, name, variant_tree, read), tuple(assumed.values())
+    return ComparisonResult(name, named, measured, results, tuple(notes), tuple(doubts), rules, by_rules, unstated)
 
 
-def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Rules]]:
+def _other_choices(result: ComparisonResult) -> Iterator[tuple[str, str, Rules]]:
     """Yield other choices that the caller left open: each as words, as a command-line option, and as rules."""
+    rules = result.rules
     if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
         yield "with items counted equally", "--weight items", replace(rules, weight="items")
     for kind in ("metric", "filter"):
@@ -333,15 +331,17 @@ def compare_files(
     sides: Sequence[Evaluated], names: Sequence[str] | None, rules: Rules, *, all_pairs: bool = False
 ) -> ComparisonResult:
     """Compare several evaluations with the first, or every pair of them. Raises ConfigError if `compare` raises it."""
-    given = sides
     if rules.at is not None and not at_place([path for side in sides for path in side.paths], rules.at):
         problem = "no file is in a folder with this name"
         raise ConfigError("compare", "--at", rules.at, problem, "name an existing folder")
+    given = sides
+
+    @lru_cache(maxsize=1)
+    def systems(wanted: Wanted) -> dict[str, Side]:
+        return sides_by(given, replace(rules, wanted=wanted))
+
     if rules.wanted.by:
-        if rules.at is not None:  # the systems share the files
-            given = [replace(each, paths=at_place(each.paths, rules.at)) for each in given if isinstance(each, Files)]
-            rules = replace(rules, at=None)
-        by_name = sides_by(given, rules)
+        by_name = systems(rules.wanted)
         if unknown := [name for name in names or () if name not in by_name]:
             raise ConfigError("compare", "--names", unknown[0], "no system has this name", suggest(unknown[0], by_name))
         names = list(names or by_name)
@@ -357,13 +357,8 @@ def compare_files(
                 raise ConfigError(path, "", None, problem, "name different files for each system")
     names = list(names or name_groups(*(side.paths for side in sides)))
     if len(names) != len(sides):
-        raise ConfigError(
-            "compare",
-            "--names",
-            " ".join(names),
-            f"has {len(names)} names for {len(sides)} systems",
-            "give each system one name",
-        )
+        problem = f"has {counted(len(names), 'name')} for {len(sides)} systems"
+        raise ConfigError("compare", "--names", " ".join(names), problem, "give each system one name")
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError("compare", "--names", twice[0], "is the name of two systems", "give each system its own name")
     first, *others = names
@@ -375,11 +370,12 @@ def compare_files(
         rules = replace(rules, analysis={**rules.analysis, "comparisons": pairs})
     title = f"{others[0]} against {first}" if len(others) == 1 else f"{len(names)} systems"
 
-    def read_as(chosen: Rules) -> list[Group]:
-        read = sides_by(given, chosen) if chosen.wanted.by else dict(zip(names, sides, strict=True))
-        return [read_group(name, read[name], chosen) for name in names]
+    @lru_cache(maxsize=1)  # the same values may also be judged with other weights
+    def read(wanted: Wanted) -> list[Group]:
+        by_name = systems(wanted) if wanted.by else dict(zip(names, sides, strict=True))
+        return [read_group(name, by_name[name], replace(rules, wanted=wanted)) for name in names]
 
-    result = compare(title, read_as(rules), variant_tree, rules, read_as)
+    result = compare(title, variant_tree, read, rules)
     if len(others) == 1:
         return result
     return replace(result, leaderboard=standings(result.measured, pairs))
@@ -417,42 +413,37 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
             return
 
 
-def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
-    groups = [[_as_judged(run[subset], measured.analysis) for run in group] for group in runs]
-    means = [float(np.mean([sheet.values.mean() for sheet in group])) for group in groups]
-    errors = [[e for sheet in group if (e := sheet.facts.stderr) is not None] for group in groups]
-    items = groups[0][0].items
-    named = measured.clusters.get(subset, {})
-    numbers: dict[Any, int] = {}
-    cluster_of = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
-    clusters = number_clusters([len(items)], cluster_of if named else None)
-    values = (np.stack([sheet.values for sheet in group])[None] for group in reversed(groups))
-    logs = bool(measured.analysis.transform)
-    groups_of_subset = [JudgedGroup([each], measured.direction, clusters, logarithms=logs) for each in values]
-    alone = contrast_groups(groups_of_subset, (1, -1), 1 - measured.analysis.alpha, measured.design)
-    said = [
-        float(np.mean(error)) if len(error) == len(group) else None for error, group in zip(errors, groups, strict=True)
-    ]
-    return SubsetRow(subset, len(items), means[0], means[1], said[0], said[1], alone.effect, alone.low, alone.high)
-
-
-def _as_judged(sheet: Sheet, analysis: Analysis) -> Sheet:
-    """Return the sheet with the values that the analysis plan judges."""
-    if not analysis.transform:
-        return sheet
-    return replace(sheet, values=np.log(sheet.values), facts=replace(sheet.facts, stderr=None))
+def _subset(
+    subset: str,
+    place: int,
+    groups: Sequence[JudgedGroup],
+    runs: Sequence[Sequence[dict[str, Sheet]]],
+    measured: Measurements,
+) -> SubsetRow:
+    """Judge one task alone; `groups` are candidate and baseline, `runs` the sheets of baseline and candidate."""
+    clusters = groups[0].clusters.of_items[place]
+    drawn = number_clusters([len(clusters)], [clusters])
+    after, before = (replace(group, values=[group.values[place]], clusters=drawn) for group in groups)
+    alone = contrast_groups([after, before], (1, -1), 1 - measured.analysis.alpha, measured.design)
+    stderrs: list[float | None] = []
+    for group in runs:
+        known = [error for run in group if (error := run[subset].facts.stderr) is not None]
+        complete = len(known) == len(group) and not measured.analysis.transform
+        stderrs.append(float(np.mean(known)) if complete else None)
+    means = [float(each.means.mean()) for each in (before, after)]
+    interval = alone.effect, alone.low, alone.high
+    return SubsetRow(subset, len(clusters), means[0], means[1], stderrs[0], stderrs[1], *interval)
 
 
 def plan_analysis(
     sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
-) -> tuple[Analysis, list[str], list[ConfigError]]:
-    """Return the analysis plan for sheets, notes on assumptions, and the errors for which a gate refuses the sheets.
+) -> tuple[Analysis, dict[str, ConfigError]]:
+    """Return the analysis plan for sheets, and {note on an assumption: the error that a gate raises instead}.
 
     Raises:
         ConfigError: metrics differ, or have different directions.
     """
-    notes: list[str] = []
-    unstated: list[ConfigError] = []
+    assumed: dict[str, ConfigError] = {}
     metrics = sorted({sheet.metric for sheet in sheets})
     if len(metrics) > 1:
         named = {sheet.metric: sheet.subset for sheet in sheets}
@@ -462,38 +453,11 @@ def plan_analysis(
             "compare", "--metric", None, problem, "name a metric that all tasks have, or choose tasks with --tasks"
         )
     if direction is None:
-        said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
-        if len(said) > 1:
-            odd = next(sheet for sheet in sheets if sheet.facts.larger_is_better is False)
-            problem = (
-                f"smaller is better for {odd.subset} but larger for other tasks, so a mean over tasks has no meaning"
-            )
-            raise ConfigError(odd.source, odd.metric, None, problem, "compare the tasks one at a time")
-        known = "min" if said == {False} else "max" if said else known_direction(metrics[0])
-        direction = known or "max"
-        if known is None:
-            notes.append("assuming larger is better (not stated in the files); override with --direction")
-            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} implies a direction"
-            remedy = "pass --direction max or min (`direction` in the analysis of a study file)"
-            unstated.append(ConfigError("compare", "--direction", None, problem, remedy))
+        direction, more = _find_direction(sheets, metrics[0])
+        assumed |= more
     if margin is None:
-        every = np.concatenate([sheet.values for sheet in sheets])
-        if rules.get("transform") and every.min() > 0:
-            every = np.log(every)
-        span = f"{stated(every.min())} and {stated(every.max())}"
-        problem = f"is not stated; the values lie between {span} (SD {rough(every.std())})"
-        remedy = "pass the smallest difference that matters to you (`margin` in the analysis of a study file)"
-        unstated.append(ConfigError("compare", "--margin", None, problem, remedy))
-        if np.isin(every, (0, 1)).all():
-            margin = 0.01
-            notes.append(
-                "the margin is 0.01, because every value is 0 or 1; state your own with --margin before you see results"
-            )
-        else:
-            notes.append(
-                "no margin is stated, so nothing is called equivalent; pass --margin with the smallest "
-                "difference that matters"
-            )
+        margin, more = _find_margin(sheets, logarithms=bool(rules.get("transform")))
+        assumed |= more
     analysis = Analysis(
         value=metrics[0],
         protocol=PROTOCOL,
@@ -502,11 +466,45 @@ def plan_analysis(
         margin=margin,
         **rules,
     )
-    return analysis, notes, unstated
+    return analysis, assumed
+
+
+def _find_direction(sheets: Sequence[Sheet], metric: str) -> tuple[Direction, dict[str, ConfigError]]:
+    """Return the direction that the files or the metric's name imply, else `max`; and {note: the error of a gate}.
+
+    Raises ConfigError if the tasks have different directions.
+    """
+    said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
+    if len(said) > 1:
+        odd = next(sheet for sheet in sheets if sheet.facts.larger_is_better is False)
+        problem = f"smaller is better for {odd.subset} but larger for other tasks, so a mean over tasks has no meaning"
+        raise ConfigError(odd.source, odd.metric, None, problem, "compare the tasks one at a time")
+    if known := "min" if said == {False} else "max" if said else known_direction(metric):
+        return known, {}
+    note = "assuming larger is better (not stated in the files); override with --direction"
+    problem = f"is not stated, and neither the files nor the name {metric!r} implies a direction"
+    remedy = "pass --direction max or min (`direction` in the analysis of a study file)"
+    return "max", {note: ConfigError("compare", "--direction", None, problem, remedy)}
+
+
+def _find_margin(sheets: Sequence[Sheet], *, logarithms: bool) -> tuple[float | None, dict[str, ConfigError]]:
+    """Return a margin of 0.01 if every value is 0 or 1, else None; and {note: the error that a gate raises instead}."""
+    every = np.concatenate([sheet.values for sheet in sheets])
+    if logarithms and every.min() > 0:
+        every = np.log(every)
+    span = f"{stated(every.min())} and {stated(every.max())}"
+    problem = f"is not stated; the values lie between {span} (SD {rough(every.std())})"
+    remedy = "pass the smallest difference that matters to you (`margin` in the analysis of a study file)"
+    error = ConfigError("compare", "--margin", None, problem, remedy)
+    if np.isin(every, (0, 1)).all():
+        note = "the margin is 0.01, because every value is 0 or 1; state your own with --margin before you see results"
+        return 0.01, {note: error}
+    remedy = "pass --margin with the smallest difference that matters"
+    return None, {f"no margin is stated, so nothing is called equivalent; {remedy}": error}
 
 
 def measurements(
-    name: str, groups: Sequence[Group], analysis: Analysis, variant_tree: Mapping[str, TreeNode]
+    name: str, groups: Sequence[Group], analysis: Analysis, variant_tree: Mapping[str, TreeNode], allowed: Set[str]
 ) -> Measurements:
     """Return the measurements of groups that `check` accepted."""
     named = {group.name: group for group in groups}
@@ -523,6 +521,7 @@ def measurements(
         samples={group.name: min(sheet.facts.repeats for sheet in group.sheets) for group in groups},
         clusters=_clusters(runs),
         planned=False,
+        allowed=frozenset(allowed),
     )
     if measured.cluster_fault:
         problem, _, remedy = measured.cluster_fault.rpartition("; ")

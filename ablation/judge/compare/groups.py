@@ -20,7 +20,7 @@ from ablation.config.names import suggest
 from ablation.config.variant_tree import natural
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.numbers import alone, counted, fixed, percent, stated
+from ablation.contract.numbers import alone, counted, percent, stated
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
 from ablation.readers.arrays import Frame, Values
@@ -131,6 +131,8 @@ def sides_by(given: Sequence[Evaluated], options: Options) -> dict[str, Side]:
     Raises ConfigError if a file lacks such a column or setting, or if there is only one value.
     """
     by = options.wanted.by
+    if options.at is not None:
+        given = [replace(each, paths=at_place(each.paths, options.at)) for each in given if isinstance(each, Files)]
     sheets: dict[str, list[Sheet]] = {}
     for sheet in itertools.chain.from_iterable(each.sheets("table", options.wanted) for each in given):
         settings = sheet.facts.settings
@@ -196,21 +198,13 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
     Raises:
         ConfigError: a file cannot be read, its seed cannot be determined, or a run was evaluated twice.
     """
-    notes = list(files.notes)
-    paths = files.paths
-    if options.at is not None and not (chosen := at_place(paths, options.at)):
-        notes.append(f"{name} has no file at {options.at}, so all its files are used")
-    elif options.at is not None:
-        paths = chosen
-    paths = without_retried(paths, notes.append)
-    doubts: list[str] = []
-    if options.latest:
-        paths = without_unfinished(paths, notes.append, doubts.append)
-    wanted = options.wanted
-    sheets = list((Files(paths) if isinstance(files, Files) else files).sheets(name, wanted))
+    wanted, notes, doubts = options.wanted, list(files.notes), list[str]()
+    if isinstance(files, Files):
+        files = Files(_chosen_paths(name, files.paths, options, notes.append, doubts.append))
+    sheets = list(files.sheets(name, wanted))
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
-    if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
+    if lacking := [task for task in wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
         remedy = "name the files of the evaluation on this task, or leave out the task"
         raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on this task", remedy)
     seeds = _numbered(sheets) if options.independent else _seeds(sheets, options.seed_from)
@@ -219,14 +213,9 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
         run_sheets = runs.setdefault(0 if seed is None else seed, {})
         other = run_sheets.get(sheet.subset)
         if other is not None and not (options.latest and other.source != sheet.source):
-            if other.source == sheet.source and (apart := _apart([s for s in sheets if s.source == sheet.source])):
-                problem = f"contains several systems, which differ in {', '.join(apart)}"
-                remedy = f"compare the systems with --by {','.join((*wanted.by, *apart))}"
-                raise ConfigError(sheet.source, "", None, problem, remedy)
-            which = "" if seed is None else f", seed {seed},"
-            problem = f"{name}{which} was also evaluated on {sheet.subset} in {other.source}"
-            remedy = _one_of([each.source for each, s in zip(sheets, seeds, strict=True) if s == seed])
-            raise ConfigError(sheet.source, "", None, problem, remedy)
+            which = name if seed is None else f"{name}, seed {seed},"
+            of_run = [each.source for each, own in zip(sheets, seeds, strict=True) if own == seed]
+            raise _evaluated_twice(which, sheet, other, sheets, of_run, by=wanted.by)
         if other is None or newer(sheet.source, other.source):
             run_sheets[sheet.subset] = sheet
     subsets = {subset for run in runs.values() for subset in run}
@@ -236,6 +225,31 @@ def read_group(name: str, files: Evaluated, options: Options) -> Group:
             remedy = f"evaluate seed {seed} on these tasks too, or choose other tasks with --tasks"
             raise ConfigError(name, "", None, problem, remedy)
     return Group(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
+
+
+def _chosen_paths(
+    name: str, paths: Sequence[Path], options: Options, note: Callable[[str], None], doubt: Callable[[str], None]
+) -> Sequence[Path]:
+    """Return the files of a group that the options `at` and `latest` select, without those that a retry replaced."""
+    if options.at is not None:
+        chosen = at_place(paths, options.at)
+        if not chosen:
+            note(f"{name} has no file at {options.at}, so all its files are used")
+        paths = chosen or paths
+    paths = without_retried(paths, note)
+    return without_unfinished(paths, note, doubt) if options.latest else paths
+
+
+def _evaluated_twice(
+    run: str, sheet: Sheet, other: Sheet, sheets: Sequence[Sheet], of_run: Sequence[Path], *, by: Sequence[str]
+) -> ConfigError:
+    """Return the error for two evaluations of one run on one subset; `of_run` holds the files of this run."""
+    if other.source == sheet.source and (apart := _apart([each for each in sheets if each.source == sheet.source])):
+        problem = f"contains several systems, which differ in {', '.join(apart)}"
+        remedy = f"compare the systems with --by {','.join((*by, *apart))}"
+        return ConfigError(sheet.source, "", None, problem, remedy)
+    problem = f"{run} was also evaluated on {sheet.subset} in {other.source}"
+    return ConfigError(sheet.source, "", None, problem, _one_of(of_run))
 
 
 def _apart(sheets: Sequence[Sheet]) -> list[str]:
@@ -393,19 +407,20 @@ def check(parent: Group, child: Group, allow: Set[str] = frozenset(), *, paired:
         runs = [*((parent.seeds[0], seed) for seed in child.seeds), *((seed, child.seeds[0]) for seed in parent.seeds)]
     for one, other in runs:
         parent_run, child_run = parent.runs[one], child.runs[other]
-        _check_subsets(parent, child, parent_run, child_run)
+        if parent_run.keys() != child_run.keys():
+            raise _unlike_subsets(parent, child, parent_run.keys(), child_run.keys())
         for subset, sheet in parent_run.items():
             notes += _check_pair(sheet, child_run[subset], allow)
-            _check_items(first[subset], sheet)  # items are drawn once for all seeds
+            if not sheet.items.equals(first[subset].items):  # items are drawn once for all seeds
+                raise _unlike_items(first[subset], sheet)
     return list(dict.fromkeys(notes))
 
 
-def _check_subsets(parent: Group, child: Group, parent_run: dict[str, Sheet], child_run: dict[str, Sheet]) -> None:
-    left = {parent.name: parent_run.keys() - child_run.keys(), child.name: child_run.keys() - parent_run.keys()}
-    if any(left.values()):
-        only = [f"only {name} has {', '.join(sorted(subsets))}" for name, subsets in left.items() if subsets]
-        remedy = "name files of the same tasks for both systems, or choose common tasks with --tasks"
-        raise ConfigError("compare", "tasks", None, "; ".join(only), remedy)
+def _unlike_subsets(parent: Group, child: Group, of_parent: Set[str], of_child: Set[str]) -> ConfigError:
+    left = {parent.name: of_parent - of_child, child.name: of_child - of_parent}
+    only = [f"only {name} has {', '.join(sorted(subsets))}" for name, subsets in left.items() if subsets]
+    remedy = "name files of the same tasks for both systems, or choose common tasks with --tasks"
+    return ConfigError("compare", "tasks", None, "; ".join(only), remedy)
 
 
 def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
@@ -414,13 +429,27 @@ def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         if a != b:
             problem, remedy = f"is not {a!r}, as in {parent.source}", f"use --{key} to choose a common {key}"
             raise ConfigError(child.source, key, b, problem, remedy)
-    _check_items(parent, child)
+    if not parent.items.equals(child.items):
+        raise _unlike_items(parent, child)
     versions = parent.facts.version, child.facts.version
     if "task" not in allow and None not in versions and versions[0] != versions[1]:
         problem = f"task {parent.subset} has version {versions[1]}, but version {versions[0]} in {parent.source}"
         raise ConfigError(
             child.source, "", None, problem, "evaluate both systems with one version, or pass --allow task"
         )
+    if parent.asked or child.asked:
+        yield from _check_asked(parent, child, allow)
+    hashes = parent.facts.task_hash, child.facts.task_hash
+    if not parent.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
+        problem = f"task_hash of {parent.subset} is {hashes[1]}, but {hashes[0]} in {parent.source}"
+        raise ConfigError(child.source, "", None, problem, "evaluate both systems on one task, or pass --allow task")
+    if parent.facts.repeats != child.facts.repeats:
+        often = f"{counted(parent.facts.repeats, 'sample')} in the baseline and {child.facts.repeats} in the candidate"
+        yield f"{parent.subset}: each item has {often}"
+
+
+def _check_asked(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
+    """Refuse prompts or targets that differ and are not in `allow`; yield notes on the others."""
     for name in sorted(parent.asked.keys() | child.asked.keys()):
         if name not in parent.asked or name not in child.asked:
             yield f"{name}s cannot be checked, because only one of the two evaluations records them"
@@ -435,27 +464,18 @@ def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
             remedy = f"evaluate both systems with the same {name}s, or pass --allow {name}"
             raise ConfigError(child.source, "", None, problem, remedy)
         yield f"{share} in baseline and candidate, as --allow {name} permits"
-    hashes = parent.facts.task_hash, child.facts.task_hash
-    if not parent.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
-        problem = f"task_hash of {parent.subset} is {hashes[1]}, but {hashes[0]} in {parent.source}"
-        raise ConfigError(child.source, "", None, problem, "evaluate both systems on one task, or pass --allow task")
-    if parent.facts.repeats != child.facts.repeats:
-        often = f"{parent.facts.repeats} samples in the baseline and {child.facts.repeats} in the candidate"
-        yield f"{parent.subset}: each item has {often}"
 
 
-def _check_items(parent: Sheet, child: Sheet) -> None:
-    if parent.items.equals(child.items):
-        return
+def _unlike_items(parent: Sheet, child: Sheet) -> ConfigError:
     only_ours, only_theirs = parent.items.difference(child.items), child.items.difference(parent.items)
     if len(only_ours) == len(parent.items):
         problem = f"has no item of {parent.subset} in common with {parent.source}"
         examples = f"{some(only_theirs.tolist(), 2)} here, {some(only_ours.tolist(), 2)} in the other file"
-        raise ConfigError(child.source, "", None, f"{problem} ({examples})", "evaluate both systems on the same data")
+        return ConfigError(child.source, "", None, f"{problem} ({examples})", "evaluate both systems on the same data")
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
     problem = f"does not have the same items of {parent.subset} as {parent.source}: this file {' and '.join(parts)}"
-    raise ConfigError(child.source, "", None, problem, "evaluate both systems on all items, or pass --common-items")
+    return ConfigError(child.source, "", None, problem, "evaluate both systems on all items, or pass --common-items")
 
 
 def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: bool) -> tuple[Sequence[Group], list[str]]:
@@ -494,8 +514,6 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
 
 def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
     """Raise ConfigError if failed samples count as 0 although 0 is not the value of a failure."""
-    if not any(sheet.facts.failed for sheet in sheets):
-        return
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
     if direction != "max" or low < 0 or high > 1:
         why = f"values lie between {stated(low)} and {stated(high)} and the direction is {direction}"
@@ -551,5 +569,6 @@ def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
     if not means:
         return ""
     count, left, common = np.mean(means, axis=0)
-    scores = f"{group.name} scores {alone(left)} on {fixed(count, 0)} items that were left out"
+    were = "was" if round(count) == 1 else "were"
+    scores = f"{group.name} scores {alone(left)} on {counted(round(count), 'item')} that {were} left out"
     return f"{scores} and {alone(common)} on the common items"

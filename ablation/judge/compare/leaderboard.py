@@ -37,13 +37,14 @@ def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[St
     names = list(dict.fromkeys(name for child, parent in pairs for name in (parent, child)))
     smaller = study.analysis.direction == "min"
     alone = comparable(study, names).groups
+    bounded = all(group.bounded for group in alone)
+    bounds = (0.0, max(group.most for group in alone)) if bounded else (-np.inf, np.inf)
     rows = []
     for name, group in zip(names, alone, strict=True):
         mean = float(np.mean([subset.mean() for subset in group.values]))
         contrast = contrast_groups([group], (1.0,), design=study.design)
         known = contrast.noise.seeds_known and not contrast.items_only
         half = half_width(contrast.noise, study.analysis.alpha / len(names)) if known else float("nan")
-        bounds = (0.0, 1.0) if contrast.bounded else (-np.inf, np.inf)
         low, high = np.clip([mean - half, mean + half], *bounds).tolist()
         rows.append((name, mean, low, high))
     rows.sort(key=lambda row: row[1], reverse=not smaller)

@@ -1,6 +1,8 @@
 """Compares the variants that a study file names (`compare --study`), the `study.yaml` that `ablation import` reads."""
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,6 @@ def compare_study(
     variant_tree = _tree(file, plan, path)
     files = {name: expand(file.variants[name].runs, path.parent) for name in variant_tree}
 
-    def read_as(chosen: Rules) -> list[Group]:
-        return [read_group(name, paths, chosen) for name, paths in files.items()]
-
     rules = Rules(
         _wanted(file, path),
         seed_from,
@@ -55,7 +54,12 @@ def compare_study(
         changed_items=changed_items,
         analysis=plan,
     )
-    return compare(file.title or path.stem, read_as(rules), variant_tree, rules, read_as)
+
+    @lru_cache(maxsize=1)  # the same values may also be judged with other weights
+    def read(wanted: Wanted) -> list[Group]:
+        return [read_group(name, paths, replace(rules, wanted=wanted)) for name, paths in files.items()]
+
+    return compare(file.title or path.stem, variant_tree, read, rules)
 
 
 def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -202,12 +202,12 @@ FIRST = ("p", "p_adjusted", "seeds_needed")  # facts that are shown at once, wit
 SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p": ("p", lambda value, _: p_value(value)),
     "p_adjusted": ("p, corrected for all comparisons", lambda value, _: p_value(value)),
-    "p_sign_flip": ("p over seeds alone (sign flips)", lambda value, _: p_value(value)),
+    "p_sign_flip": ("p of a sign-flip test over seeds", lambda value, _: p_value(value)),
     "mde": ("minimum detectable effect (80% power)", lambda value, n: number(value, n) if value < math.inf else "none"),
     "seeds": ("seeds", lambda value, _: f"{value:,.0f}"),
     "items": ("items", lambda value, _: f"{value:,.0f}"),
     "seeds_needed": ("seeds needed to detect an effect of this size", lambda value, _: f"{value:,.0f}"),
-    "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: rough(value)),
+    "prior_df": ("degrees of freedom that other variants add", lambda value, _: rough(value)),
     "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }
 NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are left out if they are zero
@@ -242,7 +242,7 @@ def evidence(
     ]
     if root and root != record.get("parent"):
         since = f"{signed(record['root_effect'], decimals)} "
-        intervals.append((f"effect since {root}, for all paths at once", "root_", since))
+        intervals.append((f"effect since {root}, corrected for all paths of the variant tree", "root_", since))
     for label, name, start in intervals:
         low, high = record.get(f"{name}low"), record.get(f"{name}high")
         if is_number(low) and is_number(high):

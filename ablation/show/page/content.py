@@ -166,7 +166,7 @@ def _moved(comparisons: Iterable[Record], verdict: str) -> list[Record]:
 def _explained(store: Store, study: str) -> dict[tuple[str, str], SimpleNamespace]:
     """Return the answers of `ablation explain` for each change of several factors whose intermediate runs exist.
 
-    {(parent, child): the words of the answer, and the parts of factors and interactions as records of comparisons}.
+    {(parent, child): the answer in `words`, the effects of factors and interactions as `parts`, and their `axis`}.
     """
     found: dict[tuple[str, str], SimpleNamespace] = {}
     variants = store.variants(study, helpers=True)

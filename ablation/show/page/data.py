@@ -55,8 +55,8 @@ GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed
 class CurveBudget:
     """The curves that fit on the page.
 
-    kept: DataFrame(study, stage, metric, steps, series, seeds). left_out: number of other metrics by study. bins: most
-    bins of a curve. seeds: most seeds of a curve, the first ones of the plan.
+    kept: DataFrame(study, stage, metric, steps, series, seeds). left_out: number of other metrics by study. bins:
+    largest number of bins of a curve. seeds: largest number of seeds of a curve, which are the first ones of the plan.
     """
 
     kept: pd.DataFrame

@@ -32,10 +32,10 @@ Quote = tuple[Words, Words]  # one judged text of one group: its words and its n
 
 @dataclass(frozen=True)
 class SampleItem:
-    """One item: its values by seed, the texts that both groups share, and each group's other texts in the seed `seed`.
+    """One item of a comparison: its values by seed, and texts of one run of the parent and one of the child (`seed`).
 
-    columns: headings of the table `both`, which replaces `groups` if only numbers differ: the words once, and the
-    numbers of both groups. groups: variant, quotes, and the number of further quotes.
+    common: texts that are equal in both runs. groups: for each run, the variant, quotes, and the number of further
+    quotes. both: a table with the headings `columns`, which replaces `groups` if only numbers differ.
     """
 
     subset: str

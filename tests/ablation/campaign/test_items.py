@@ -48,12 +48,12 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
         (
             ("i < 4", "i < 3"),
             13,
-            "(3 items) differ from those of the baseline (4 items); evaluate the same items",
+            "has other items (3 items) than the baseline (4 items); evaluate the same items",
         ),
         (
             ('print i ","', 'print i + 1 ","'),
             13,
-            "(4 items) differ from those of the baseline (4 items); evaluate the same items",
+            "has other items (4 items) than the baseline (4 items); evaluate the same items",
         ),
         (
             ("> items.csv", "> items.csv; tail -1 items.csv >> items.csv"),
@@ -63,7 +63,7 @@ def test_the_mean_over_items_is_judged_and_the_report_names_those_that_changed(i
         (
             ("> items.csv", "> items.csv; echo 4,nan >> items.csv"),
             13,
-            "refused: the command wrote no number for 1 item, such as 4",
+            "refused: the command wrote no number for 1 item (the first is 4)",
         ),
         (("> items.csv", "> other.csv"), 12, "did not write items.csv"),
         (("item,score", "item,loss"), 13, "refused: items.csv"),

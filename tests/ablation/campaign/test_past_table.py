@@ -91,7 +91,11 @@ LEDGERS = {  # shapes of public tables: text, metric, what is said
         "id\tscore\tstatus\tdescription\nexp0\t-999.000\tBASELINE\tclean\nexp1\t1.079\tKEEP\tfix\n"
         "exp2\t-999.000\tREVERT\ttight\nexp3\t1.136\tKEEP\traise\n",
         "score:max",
-        ["4 attempts, 2 kept, 2 crashed", "left out: 2 (-999, far from all other values)", "from exp1 to exp3"],
+        [
+            "4 attempts, 2 kept, 2 crashed",
+            "left out: 2 (the value -999 is far from all others, so it counts as a crash)",
+            "from exp1 to exp3",
+        ],
     ),
     "words for numbers": (
         "commit\tcycle\tscore\timprovement\tstatus\tdescription\na1\tbaseline\t980678.9\t0.00%\tkeep\tbaseline\n"
@@ -103,7 +107,7 @@ LEDGERS = {  # shapes of public tables: text, metric, what is said
         HEAD + "a1\t1.865\t1.8\tkeep\tbaseline\nb2\t1.861\t1.8\tkeep\twd\n\n=====\nsecond phase\n=====\n"
         "2026-08-03\twarmup\t1.864\t157\t253911\tnote\n",
         "val_bpb:min",
-        ["2 attempts, 2 kept", "left out: 4 (cells do not match the heading)"],
+        ["2 attempts, 2 kept", "left out: 4 (the number of cells differs from the heading)"],
     ),
     "commas": (
         "commit,val_bpb,status,description\na1,0.9979,keep,baseline\nb2,0.9932,keep,lr 0.04, then 0.02\n",
@@ -125,7 +129,7 @@ def test_tables_as_loops_write_them(tmp_path, capsys, name):
 def test_a_kept_zero_of_a_crash_is_no_improvement(file, capsys):
     file.write_text(HEAD + ROWS + "e\t0.0\t0\tkeep\tcrashed, kept by mistake\n")
     said = output(capsys, "campaign", file, "--sd", "0.001")
-    assert "left out: 1 (0, far from all other values)" in said
+    assert "left out: 1 (the value 0 is far from all others, so it counts as a crash)" in said
     assert "from a to b" in said
     file.write_text("id\tacc\tstatus\n" + "".join(f"{n}\t{v}\tkeep\n" for n, v in enumerate((0.0, 0.1, 0.3, 0.2))))
     assert "left out" not in output(capsys, "campaign", file, "--sd", "0.001", "--metric", "acc:max")

@@ -49,6 +49,17 @@ def test_an_option_that_would_be_ignored_is_refused(tmp_path, capsys, monkeypatc
         ("compare --study my.yaml --all-pairs", "cannot be combined with --all-pairs"),
         ("export gad --from x --output y", "STUDY = 'gad': cannot be combined with --from; leave one out"),
         ("export --from x --step 0 --output y", "--step = 0: cannot be combined with --from; leave one out"),
+        ("export --from x --results r --output y", "--results = 'r': cannot be combined with --from; leave one out"),
+        ("audit --table t.csv --results r", "--results: cannot be combined with --table; leave one out"),
+        ("gate gad --json --markdown", "--markdown: cannot be combined with --json; leave one out"),
+        ("report --output p.html --reports r", "--reports: cannot be combined with --output; leave one out"),
+        ("import trl r --study s --map columns.seed=x", "'columns.seed=x': works only with the format `table`; leave"),
+        ("try --why x --margin 1", "--margin = 1.0: works only with --claim not-worse; leave it out"),
+        ("verdicts --brief --why", "--why: cannot be combined with --brief; leave one out"),
+        ("verdicts --csv --all-columns", "--all-columns: cannot be combined with --csv; leave one out"),
+        ("power gad --effect 1 --family 2", "--family = 2: works only with --seed-sd, --item-sd and --items; leave"),
+        ("power gad --effect 1 --pilot r --results s", "--results = 's': cannot be combined with --pilot; leave one"),
+        ("power gad --effect 1 --pilot a b", "STUDY = 'gad': cannot be combined with the evaluations of --pilot"),
     ):
         assert said in refused(capsys, *words.split())
 

@@ -162,6 +162,9 @@ def test_diff_finds_variants_that_only_the_results_know(run, toy, tmp_path):
     assert run("diff", "imported/base", "imported/mine").splitlines() == lines
     with pytest.raises(ConfigError, match="the variant does not exist"):
         run("diff", "base", "yours")
+    for words in (["diff", "base", "mine"], ["variants", "imported"], ["show", "imported/mine"]):
+        with pytest.raises(ConfigError, match="--scale: works only for the configurations of a project"):
+            run(*words, "--scale", "full")
     toy.variant("v2", {"extends": "base", "why": "x", "nonsense": 1})
     with pytest.raises(ConfigError, match="nonsense"):  # a mistake in a configuration is not passed over
         run("diff", "base", "v2")

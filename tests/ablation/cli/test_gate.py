@@ -167,7 +167,7 @@ def test_validate_names_a_margin_that_may_be_the_whole_scale(tmp_path, capsys, m
     assert "note:" not in output(capsys, "validate")
     [file] = Path().glob("configs/studies/*/_study.yaml")
     file.write_text(re.sub("margin: [0-9.]+", "margin: 1", file.read_text()))
-    assert "margin 1 allows any change of values from 0 to 1" in output(capsys, "validate")
+    assert "margin 1 allows any change of a metric between 0 and 1" in output(capsys, "validate")
 
 
 def _worse(results, **more):

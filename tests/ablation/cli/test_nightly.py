@@ -226,7 +226,7 @@ def test_the_trend_and_the_autocorrelation_of_a_file_are_told(tmp_path, capsys):
     told = r"reward: trend \+0\.02 per night, autocorrelation 0\.\d\d, "
     told += r"estimated from 20 past runs in the order of the rows of the file\n"
     assert re.search(f"note: {told}", said)
-    assert "RERUN RERUN (the mean of the reruns decides, at level 2%)" in said
+    assert "RERUN RERUN (the mean of the reruns decides, at a significance level of 2%)" in said
     assert "independent" not in said
     found = json.loads(output(capsys, *words, ended(tmp_path / "line", 1.1), "--json", status=0))["rows"][0]
     assert (found["trend"], found["confirm"]) == (pytest.approx(0.02, abs=1e-3), 0.02)
@@ -239,7 +239,7 @@ def test_a_few_past_runs_count_as_independent(tmp_path, capsys):
         "runs are treated as independent because there are fewer than 15 past runs; if metrics drift or are correlated"
         in said
     )
-    assert "(the mean of the reruns decides, at level 5%)" in said
+    assert "(the mean of the reruns decides, at a significance level of 5%)" in said
     assert "trend" not in said
 
 

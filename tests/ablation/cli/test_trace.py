@@ -114,7 +114,7 @@ DEFINES = "\\expandafter\\def\\csname ablation:toy/v1/mean\\endcsname{{{}}}\n"
         (r"\makeatletter\@input{part}", "toy/v1/mean: the paper has 0.9"),
         (r"\usepackage{own}", "toy/v1/mean: the paper has 0.7"),
         (r"\input{part}\input{sub/part}", "toy/v1/mean: the paper defines this number as 0.8 and as 0.9"),
-        (r"\input{part}\input{gone}", "gone was not read"),
+        (r"\input{part}\input{gone}", "gone does not exist"),
         (r"\newcommand{\of}[1]{\ablation{toy/#1/mean}}\of{v1}", r"\ablation is used without a name 1 time"),
         (r"\let\of\ablation \of{toy/v1/mean}", r"\ablation is used without a name 1 time"),
         (r"It is \csname ablation:toy/v1/mean\endcsname", r"\ablation is used without a name 1 time"),

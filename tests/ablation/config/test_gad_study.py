@@ -22,7 +22,7 @@ def study():
     ("text", "problem"),
     [
         ("extends: d-original\nwhy: a test\ndiscriminator: {kind: v1, max_margin: 7.0}\n", "max_margin"),
-        ("extends: d-original\nwhy: a test\npooling: mean\n", "are equal with pooling mean"),
+        ("extends: d-original\nwhy: a test\npooling: mean\n", "raw scores"),
     ],
 )
 def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):

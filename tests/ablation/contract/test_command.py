@@ -59,9 +59,9 @@ def test_overrides_are_words_of_their_own():
     [
         (
             "{sead}",
-            r"\{sead\} is not a placeholder \(choose from \{config\}, .*did you mean \{seed\}\? Write literal braces",
+            r"\{sead\} is not a placeholder \(choose from .*did you mean \{seed\}\? Otherwise, write literal braces",
         ),
-        ("{lr}", r"did you mean \{value:lr\}\? Write"),
+        ("{lr}", r"did you mean \{value:lr\}\? Otherwise, write"),
         ("{seed:2}", r"\{seed:2\} is not a placeholder; choose from \{seed\}"),
         ("{input}", r"\{input\} lacks a name; write \{input:NAME\}"),
         ("{}", r"\{\} is not a placeholder"),

@@ -332,7 +332,10 @@ def test_an_inert_change_is_found_in_the_items_and_what_it_reached_is_said(tmp_p
     assert ours.deltas["v1", "v0", "gender"].identical
     [found] = claimed(file, ours)
     assert found.verdict == "inert here"
-    assert "every item has the same value in both variants; the judged graded differs in " in found.measured
+    assert (
+        "every item has the same value in both variants; graded, by which the study is judged, differs in "
+        in found.measured
+    )
 
 
 def test_equal_means_of_other_items_are_not_identical():

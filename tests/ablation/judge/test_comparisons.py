@@ -340,7 +340,7 @@ def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
 
 def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):
     """Draws about a target, checks of runs and the clusters of items: 6 variants make 15 pairs."""
-    calls = dict.fromkeys(("draw_sums", "_fault", "item_clusters"), 0)
+    calls = dict.fromkeys(("draw_sums", "_fault", "number_clusters"), 0)
 
     def counted(module, name):
         inner = getattr(module, name)
@@ -353,9 +353,9 @@ def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch)
 
     counted(statistics, "draw_sums")
     counted(pairing, "_fault")
-    counted(pairing, "item_clusters")
+    counted(pairing, "number_clusters")
     judge_all_pairs(normal_study(variants=6, seeds=4, direction={"target": 0.6}))
-    assert calls == {"draw_sums": 6, "_fault": 24, "item_clusters": 1}
+    assert calls == {"draw_sums": 6, "_fault": 24, "number_clusters": 1}
 
 
 def test_seeds_that_each_side_lacks_make_a_comparison_invalid_and_more_seeds_of_one_do_not():

@@ -9,7 +9,7 @@ from scipy import stats
 from ablation.judge.design import Design
 from ablation.judge.resampling import number_clusters
 from ablation.judge.significance import Noise
-from ablation.judge.statistics import Crossing, Group, contrast, contrast_groups
+from ablation.judge.statistics import Group, contrast, contrast_groups
 
 TARGET = {"target": 0.5}
 
@@ -168,7 +168,7 @@ def test_no_verdict_contradicts_the_effect_that_is_shown():
     assert found.p == 1.0
     assert found.low <= min(0.0, found.effect)
     assert found.high >= max(0.0, found.centre)
-    sure = replace(found, noise=Noise(1e-12, 11, 1e-12), crossing=Crossing(1.0, 0.0, np.full(1, found.centre)))
+    sure = replace(found, noise=Noise(1e-12, 11, 1e-12), crossing=None)
     assert sure.p == 1.0
     assert replace(sure, effect=sure.centre).p < 1e-6
 

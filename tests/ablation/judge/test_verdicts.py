@@ -290,7 +290,7 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
         (lambda frame: frame[frame["subset"] != "race"], "no items of race"),
         (lambda frame: pd.concat([frame, frame.head(1)]), "has an item that occurs twice"),
         (lambda frame: frame.assign(value=frame["value"].where(frame["item"] != "race-0001")), "not finite"),
-        (lambda frame: frame.assign(item=frame["item"] + "x"), "but only 0 are common to both"),
+        (lambda frame: frame.assign(item=frame["item"] + "x"), "with only 0 in common"),
     ],
 )
 def test_items_must_be_the_same(tmp_path, edit, reason):

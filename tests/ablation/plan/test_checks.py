@@ -29,8 +29,8 @@ def test_the_pool_of_the_invocation_counts_and_the_file_that_asks_is_named(toy):
     path = toy.variant("big", {"extends": "base", "why": "x", "gpu": 4, "lr": 0.5})
     said = pool_refusal(build(toy))
     assert said.startswith(f"{path}: gpu = 4: toy.")
-    assert "needs 4 devices, but the pool has 2; run with --resources gpu=4" in said
-    assert "but the pool has 3" in pool_refusal(build(toy, 3))
+    assert "needs 4 devices, but the grid may use only 2; run with --resources gpu=4" in said
+    assert "but the grid may use only 3" in pool_refusal(build(toy, 3))
     plan = build(toy, 4)
     check_pool(plan, states_of(plan))
     assert plan.studies["toy"].variants["big"].gpu == 4
@@ -54,7 +54,7 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
 def test_validate_says_what_will_be_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
-    refused = "the grid would refuse this study: gad.evaluate needs 1 device, but the pool has 0"
+    refused = "the grid would refuse this study: gad.evaluate needs 1 device, but the grid may use only 0"
     assert refused in output(capsys, "validate", *words, status=1)
 
 

@@ -80,7 +80,7 @@ def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):
     first = plan.selected()[0]
     finish(first, wall_s=1800, reading=plan.configs[first.address]["command"]["reading"])
     say_due(plan, states_of(plan))
-    told = "to run: 5 jobs, about 60 min of device time (10.00), not counting 3 of unknown cost\n"
+    told = "to run: 5 jobs, about 60 min of device time (10.00), not counting 3 jobs of unknown cost\n"
     assert capfd.readouterr().err == told
     assert started == []
     (plan.settings.results / "tracker.duckdb").touch()

@@ -498,4 +498,6 @@ def test_a_folder_of_means_only_says_how_to_evaluate(tmp_path, capsys):
         (tmp_path / side).mkdir()
         for day in (1, 2):
             (tmp_path / side / f"results_2026-01-0{day}T00-00-00.json").write_text('{"results": {}}')
-    assert "holds means but no items; evaluate with --log_samples" in refused(capsys, tmp_path / "a", tmp_path / "b")
+    assert "holds means, but not the values of the items; evaluate with --log_samples" in refused(
+        capsys, tmp_path / "a", tmp_path / "b"
+    )

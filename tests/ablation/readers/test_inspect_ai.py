@@ -127,7 +127,7 @@ def test_the_page_shows_what_the_command_prints(tmp_path, capsys, monkeypatch):
         (log(samples=[SAMPLE | {"scores": None}]), "has no score; evaluate again"),
         (
             log(samples=[SAMPLE, log()["samples"][1] | {"scores": None}]),
-            "name a metric that every item has",
+            "pass --metric with a metric that every item has",
         ),
         (log(samples=[SAMPLE | {"scores": {"match": {"value": "maybe"}}}]), "has no number for this metric"),
         (log(samples=[SAMPLE | {"scores": {"match": {"value": float("nan")}}}]), "no item has a score"),

@@ -60,7 +60,7 @@ def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
         assert found[key] == want[key], key
     assert read(capsys, groups[0], "--with", groups[1], "--item", "question id")["effect"] == want["effect"]
     said = refused(capsys, groups[0], "--with", groups[1])
-    assert "name another column with --item" in said or "pass --item and --metric" in said
+    assert "name another column with --item" in said or "with --item and --metric" in said
 
 
 def test_seeds_that_agree_by_chance_are_not_said_to_be_enough(tmp_path, capsys):

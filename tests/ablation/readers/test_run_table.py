@@ -122,7 +122,7 @@ def test_several_columns_give_the_variant(tmp_path):
         ("variant,parent,loss\na,b,1\na,c,2\n", {}, "a has the parent b in an earlier line"),
         ("variant,metric,value\na,loss,high\n", {}, "line 2: loss = 'high': is not a number"),
         ("variant,loss\n,1\n", {}, "line 2: variant: is empty"),
-        (SWEEP, {}, "grpo, seed 1 occurs twice (first in line 2); name the column that distinguishes variants"),
+        (SWEEP, {}, "grpo, seed 1 occurs twice (first in line 2); pass --map columns.variant=COLUMN"),
         (SWEEP, {"variant": "algo,betta"}, "columns.variant = 'betta': is not a column of"),
         (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; write one of finished, completed, "),
         ("variant,seed,acc\na,0,.5\nb,0,NA\n", {"value": "acc"}, "line 3: acc = 'NA': is not a number; write a number"),

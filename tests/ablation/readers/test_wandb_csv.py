@@ -95,7 +95,7 @@ def test_a_table_of_runs_as_the_documentation_exports_it(tmp_path):
     assert points(second) == {(0, "acc"): -math.inf, (0, "ok"): 1.0}
     assert first.config == {"lr": 1e-3, "seed": 1, "optim": {"name": "adam"}, "none": None}
     assert (second.config, first.name, second.name) == ({"lr": 1e-3, "seed": 2}, "base", "base")
-    assert problems == [f"{tmp_path / 'project.csv'}: 2 runs have the name base, so they are numbered in their order"]
+    assert problems == [f"{tmp_path / 'project.csv'}: 2 runs have the name base, so they are numbered in row order"]
 
 
 def test_a_table_of_runs_with_a_column_each(tmp_path):

@@ -75,7 +75,7 @@ def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
     [
         ({"mode": "surrogate"}, "failed", "ValueError: caf\\udce9 \\x1b[31mred"),
         ({"mode": "exit"}, "failed", "SystemExit: 3"),
-        ({"mode": "unread"}, "failed", "AttributeError: config.source is missing in the stage's `reads`"),
+        ({"mode": "unread"}, "failed", "AttributeError: config.source is missing from the stage's `reads`"),
         ({"mode": "diverge"}, "diverged", "collapsed"),
         ({"lr": -1.0}, "failed", "lr must be positive"),
     ],

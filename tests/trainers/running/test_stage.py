@@ -54,7 +54,7 @@ def test_config_shows_what_it_reads_and_nothing_else(model):
     config: Any = load_config(model, {"lr": 0.25, "steps": 6}, ["lr", "steps"])
     assert (config.lr, config.steps, config.doubled()) == (0.25, 6, 12)
     assert isinstance(config, importlib.import_module("toy_config").Config)
-    with pytest.raises(AttributeError, match=r"config.mode is missing in the stage's `reads` \(lr, steps\)"):
+    with pytest.raises(AttributeError, match=r"config.mode is missing from the stage's `reads` \(lr, steps\)"):
         _ = config.mode
     with pytest.raises(AttributeError, match=r"config\.source"):  # required by the model, not by this stage
         _ = config.source

@@ -41,6 +41,27 @@ def test_the_numbers_are_those_of_the_judge(groups, capsys):
     assert f"items: {(change > 0).sum()} better, {(change < 0).sum()} worse" in said
 
 
+@pytest.mark.parametrize("case", ["without", "samples", "copied"])
+def test_the_only_task_has_the_effect_and_interval_of_the_comparison(case, tmp_path, capsys):
+    """The task was judged by all runs, samples and copied seeds, which the verdict left out or counted otherwise."""
+    rng = np.random.default_rng(1)
+    groups = []
+    for name, gain in (("base", 0.0), ("new", 0.2)):
+        rows = []
+        once = rng.random(40) < 0.4 + gain
+        for seed, item, sample in itertools.product(range(5), range(40), range(1 + 3 * (case == "samples"))):
+            right = once[item] if case == "copied" and name == "new" else rng.random() < 0.4 + gain * (seed != 3)
+            rows.append(f"i{item},{seed},{sample},{right:d}")
+        groups.append(tmp_path / f"{name}.csv")
+        groups[-1].write_text("\n".join(["item,seed,sample,value", *rows]))
+    more = {"without": ["--without", "new:3"], "samples": ["--pass-at", 2], "copied": []}[case]
+    found = read(capsys, groups[0], "--with", groups[1], *more)
+    [task] = found["tasks"]
+    keys = ("effect", "low", "high")
+    assert [task[key] for key in keys] == pytest.approx([found[key] for key in keys], rel=1e-12)
+    assert task["after"] - task["before"] == pytest.approx(found["effect"])
+
+
 def test_logarithms_are_compared_by_numbers_and_on_the_page(tmp_path, capsys):
     rng = np.random.default_rng(0)
     values = np.exp(rng.normal(0, 1, 60) + rng.normal(0, 0.1, (2, 60)) + np.array([[0.0], [0.1]]))

@@ -101,7 +101,7 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
         (folder / "empty.jsonl", "is not a readable evaluation"),
         (
             folder / "rewards.jsonl",
-            "if it is a table with other columns (name, points), pass --item and --metric",
+            "if the file is a table, choose from its columns (name, points) with --item and --metric",
         ),
         (folder / "samples.jsonl", "is not a file"),
         (tmp_path / "nothing", "holds no evaluation"),

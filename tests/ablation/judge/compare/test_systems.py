@@ -38,6 +38,19 @@ def rows(capsys, *words):
     return printed["rows"], printed["leaderboard"]
 
 
+def test_the_intervals_of_percent_are_a_hundred_times_those_of_shares(tmp_path, capsys):
+    """Values of 0 and 100 had intervals that ended at 1."""
+    paths, keys = systems(tmp_path, seed=0), ("mean", "low", "high")
+    for path in paths:
+        frame = pd.read_csv(path)
+        pd.concat([frame, frame.assign(seed=1, correct=frame["correct"][::-1].to_numpy())]).to_csv(path, index=False)
+    shares = rows(capsys, *paths)[1]
+    for path in paths:
+        pd.read_csv(path).assign(correct=lambda frame: 100 * frame["correct"]).to_csv(path, index=False)
+    for one, other in zip(shares, rows(capsys, *paths)[1], strict=True):
+        assert [other[key] for key in keys] == pytest.approx([100 * one[key] for key in keys])
+
+
 def test_every_path_is_a_system_and_is_compared_with_the_first(tmp_path, capsys):
     paths = systems(tmp_path)
     found, board = rows(capsys, *paths)
