@@ -22,15 +22,6 @@ from trainers.running import checkpoint
 FULL = os.strerror(errno.ENOSPC)
 
 
-@pytest.fixture
-def disk(tmp_path, mount):
-    """A file system of 4 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount(folder, size="4m")
-    return folder
-
-
 def fill(folder, leave=0):
     """Leave no space but `leave` bytes."""
     with (folder / "ballast").open("wb", buffering=0) as file:
@@ -46,7 +37,10 @@ def listing(folder):
 
 
 @pytest.mark.parametrize("leave", [0, 4096, 40_000])
-def test_a_checkpoint(disk, leave):
+def test_a_checkpoint(tmp_path, mount, leave):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount(disk, size="4m")
     checkpoint.save(disk / "c", 1, {"w": torch.ones(1000)}, {})
     fill(disk, leave=leave)
     with pytest.raises(Exception, match=FULL):

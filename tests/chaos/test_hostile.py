@@ -144,16 +144,6 @@ def as_user(number, umask, work):
         return file.read()
 
 
-@pytest.fixture
-def shared(tmp_path, monkeypatch):
-    """A folder that two users share; above it nobody may look, so paths are from here."""
-    if os.getuid() != 0:
-        pytest.skip("needs root, to be two users")
-    os.chown(tmp_path, 0, 1600)
-    tmp_path.chmod(0o2775)
-    monkeypatch.chdir(tmp_path)
-
-
 def leave_a_stage():
     os.close(lock_folder(Path()))
     with alone(Path(".collect.lock")):
@@ -161,7 +151,11 @@ def leave_a_stage():
     Path("status.json").write_text('{"state": "ok", "stage": "toy.train", "key": "0"}')
 
 
-def test_results_that_another_keeps_to_himself_are_not_damaged(shared):
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be two users")
+def test_results_that_another_keeps_to_himself_are_not_damaged(tmp_path, monkeypatch):
+    os.chown(tmp_path, 0, 1600)
+    tmp_path.chmod(0o2775)
+    monkeypatch.chdir(tmp_path)  # above it nobody may look, so paths are from here
     assert not as_user(1501, 0o077, leave_a_stage)
     Path("plan.json").touch(mode=0o600)
     for work in (lambda: read_state(Path()), lambda: sources_now(Path())):

@@ -13,11 +13,6 @@ from tests.repository import ROOT
 from trainers.gad.config import GadConfig
 
 
-@pytest.fixture(scope="module")
-def study():
-    return load_studies(load_settings({"studies": "gad", "scale": "demo"}))["gad"]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -58,7 +53,8 @@ def test_what_nothing_reads_is_known_to_have_no_effect(values, idle):
 
 
 @pytest.fixture(scope="module")
-def rules(study):
+def rules():
+    study = load_studies(load_settings({"studies": "gad", "scale": "demo"}))["gad"]
     return parse_rules(rule.model_dump() for rule in study.written.health)
 
 

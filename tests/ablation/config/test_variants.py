@@ -229,19 +229,10 @@ def test_reserved_study_name(toy):
         load_studies(load_settings({"studies": "assets"}, configs=toy.configs))
 
 
-# Settings without effect
-
-
-@pytest.fixture
-def idle_levels(monkeypatch):
-    """Levels belong to kind b."""
-
+def test_a_change_without_effect_is_refused_with_its_reason(toy, monkeypatch):
     def without_effect(self):
         return {} if self.reward.kind == "b" else {"reward.levels": "kind a has no levels"}
 
     monkeypatch.setattr(ToyConfig, "without_effect", without_effect, raising=False)
-
-
-def test_a_change_without_effect_is_refused_with_its_reason(toy, idle_levels):
     toy.variant("v3", {"extends": "v2", "why": "idle", "reward": {"levels": [0.5]}})
     refused(toy, "v3.yaml", "reward.levels = [0.5]", "has no effect because kind a has no levels", "remove the line")

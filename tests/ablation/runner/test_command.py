@@ -178,14 +178,6 @@ while len(list(out.iterdir())) < 3:
 """
 
 
-def begun(command, then="time.sleep(1000)"):
-    """Start the family, which then does this, and wait until all are there."""
-    command.write([*PYTHON, "{output}"], FAMILY + then)
-    running = command.start()
-    wait_for((command.out / "output" / "ready").exists)
-    return running
-
-
 def alive(command):
     return Project(command.root).processes()
 
@@ -196,7 +188,9 @@ def guards(command):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(command, number):
-    running = begun(command)
+    command.write([*PYTHON, "{output}"], FAMILY + "time.sleep(1000)")
+    running = command.start()
+    wait_for((command.out / "output" / "ready").exists)
     running.send_signal(number)
     assert running.wait(900) == -number
     samples = []
