@@ -11,6 +11,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -417,6 +418,8 @@ def judge(
     `compare`; with `seeds="independent"`, the arrays may have different numbers of runs. Raises ConfigError if the
     shapes differ or the arrays cannot be compared.
     """
+    if unknown := options.keys() - signature(compare).parameters.keys():
+        raise TypeError(f"judge() got an unexpected keyword argument {min(unknown)!r}")
     shapes = [np.shape(group) if np.ndim(group) > 1 else (1, *np.shape(group)) for group in (child, parent)]
     apart = options.get("seeds") == "independent"
     if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):

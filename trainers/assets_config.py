@@ -30,7 +30,7 @@ class HubSource(Strict):
     source: Literal["hub"]
     repo: str = Field(min_length=1, description="Name of the repository, such as openai-community/gpt2-medium.")
     revision: str = Field(default="main", description="Branch, tag or commit; only a commit is reproducible.")
-    file: str | None = Field(default=None, description="File to download; null: the whole model.")
+    file: str | None = Field(default=None, description="File to download, for a data set; null: the whole model.")
 
 
 class PathSource(Strict):

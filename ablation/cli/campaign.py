@@ -105,7 +105,9 @@ def _refuse_unused(arguments: argparse.Namespace, task: str) -> None:
         tasks = uses.get(name, ("init",))
         if task not in tasks and getattr(arguments, name) != default:
             option = {"run_command": "--run", "links": "--link"}.get(name, f"--{name.replace('_', '-')}")
-            problem = "cannot be combined with init" if len(tasks) > 2 else f"works only with {' or '.join(tasks)}"
+            problem = f"works only with {' or '.join(tasks)}"
+            if "the report" in tasks:
+                problem = f"cannot be combined with {task}"
             raise ConfigError("campaign", option, None, problem, "leave it out")
 
 

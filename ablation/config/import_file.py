@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from ablation.config.names import Strict, Text, is_safe_name, known_direction, suggest
 from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
@@ -153,12 +153,9 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
             rules[group] = {**rules[group], rest: None if (group, value) == ("parents", "none") else value}
         else:
             rules[group] = value.split(",") if group in _LISTS else value
-    try:
-        update = {"runs": RunRules.model_validate(rules), "analysis": _joined(written.analysis, analysis)}
-    except ValidationError as error:
-        first = error.errors()[0]
-        key, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        raise ConfigError("--map", key, None, problem, "correct the value") from None
+    if isinstance(rules["at"], str) and rules["at"].isdecimal():
+        rules["at"] = int(rules["at"])
+    update = {"runs": validate(RunRules, rules, "--map"), "analysis": _joined(written.analysis, analysis)}
     return written.model_copy(update=update)
 
 

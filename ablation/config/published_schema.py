@@ -55,7 +55,7 @@ class Standing(Strict):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if self.best == (self.below is not None):
-            raise ValueError("needs either `best: true` or `below`; give one of the two")
+            raise ValueError("needs exactly one of `best: true` and `below`; add one, or remove one")
         return self
 
 

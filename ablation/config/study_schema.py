@@ -138,7 +138,7 @@ class StageDefinition(Strict):
     @model_validator(mode="after")
     def _entry_or_command(self) -> Self:
         if (self.entry is None) == (self.command is None):
-            raise ValueError("needs either `entry` or `command`; give one of the two")
+            raise ValueError("needs exactly one of `entry` and `command`; add one, or remove one")
         if self.command is None:
             command_keys = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
             if command_keys:

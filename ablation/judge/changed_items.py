@@ -68,10 +68,8 @@ class ChangedItems:
 
 def find_changed_items(study: Measurements, parent: str, child: str, pool: int = POOL) -> ChangedItems:
     """Return the items that changed between two variants, over common seeds or, if seeds are independent, all runs."""
-    seeds = [
-        sorted(seed for seed in study.seeds(name) if (name, seed) in study.values.keys() - study.duplicates)
-        for name in (parent, child)
-    ]
+    known = study.values.keys() - study.duplicates - study.without
+    seeds = [sorted(seed for seed in study.seeds(name) if (name, seed) in known) for name in (parent, child)]
     if study.design.paired:
         seeds = [[seed for seed in seeds[0] if seed in seeds[1]]] * 2
     pairs = list(zip(*seeds, strict=False))

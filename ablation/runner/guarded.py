@@ -105,7 +105,8 @@ def _grace() -> str:
             return written
     except ValueError:
         pass
-    raise NoResult(f"ABLATION_GRACE = {written!r} is not a number of seconds such as 10; correct it, or unset it")
+    problem = "is not a number of seconds of at least 0, such as 10"
+    raise NoResult(f"ABLATION_GRACE = {written!r} {problem}; correct it, or unset it")
 
 
 def failure(code: int, words: str) -> Exception:

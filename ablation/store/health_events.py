@@ -20,7 +20,8 @@ OUT_OF_MEMORY = Rule(
     id="out-of-memory",
     max=0,
     severity="note",
-    diagnosis="a device ran out of memory, so the micro-batch was halved; the effective batch size has not changed",
+    diagnosis="a device ran out of memory, so the micro-batch was halved this many times; the effective batch size "
+    "has not changed",
     remedy="set the micro-batch to the logged value of `memory/micro_batch`, so that no pass runs out of memory",
 )
 OF_EVERY_STAGE = (OUT_OF_MEMORY,)

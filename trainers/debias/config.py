@@ -118,7 +118,10 @@ class Grpo(Strict):
         "(directional_probability) or of 0.5 - |lp_anti - lp_stereo| (balanced); balanced_batch: 0.5 - |mean of "
         "lp_anti - lp_stereo|, in which items can cancel each other.",
     )
-    beta: Weight = Field(default=0.05, description="Weight of the KL to the unedited model.")
+    beta: Weight = Field(
+        default=0.05,
+        description="Weight of the KL to the unedited model: `kl_coef` elsewhere, grpo_beta in the BiasEdit notes.",
+    )
     gamma: Weight = Field(default=0.5, description="Weight of the reward.")
 
 

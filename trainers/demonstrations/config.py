@@ -141,7 +141,11 @@ class Reward(Strict):
     info_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of the gain in legacy.")
     correct_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of correctness in legacy.")
     hard_weight: float = Field(
-        default=1.0, ge=0, le=100, description="Weight of correctness; doubled in hard_plus_soft_v2 and separated."
+        default=1.0,
+        ge=0,
+        le=100,
+        description="Weight of correctness, except in legacy, hybrid and hybrid_separated; doubled in "
+        "hard_plus_soft_v2 and separated.",
     )
     soft_weight: float = Field(
         default=1.0, ge=0, le=100, description="Weight of soft accuracy, except in legacy, hybrid and hybrid_separated."
@@ -187,7 +191,9 @@ class Rce(Strict):
     best_epochs: Annotated[int, Absent(0)] = Field(
         default=0, ge=0, description="Number of additional epochs at the start that imitate only the best sequence."
     )
-    tau_start: float = Field(default=2.0, gt=0, description="Temperature tau of the weights at the first step.")
+    tau_start: float = Field(
+        default=2.0, gt=0, description="Temperature tau of the weights at the first step after best_epochs."
+    )
     tau_end: float = Field(default=0.5, gt=0, description="Temperature tau at the last step, reached linearly.")
     label_smoothing: float = Field(
         default=0.1, ge=0, lt=1, description="Share of a target that is spread over all candidates not chosen before."

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -68,16 +67,19 @@ def concatenate(batches: list[Sequences], pad: int) -> Sequences:
     """Return the rows of all batches, padded to the longest prompt and the longest response."""
     if len(batches) == 1:
         return batches[0]
+    prompt, width = max(p.prompt_ids.shape[1] for p in batches), max(p.completion_mask.shape[1] for p in batches)
 
-    def joined(tensors: list[Tensor], value: int, side: str = "right") -> Tensor:
-        rows = [row for tensor in tensors for row in tensor]
-        return pad_sequence(rows, batch_first=True, padding_value=value, padding_side=side)
+    def left(tensor: Tensor, value: int) -> Tensor:
+        return nn.functional.pad(tensor, (prompt - tensor.shape[1], 0), value=value)
 
-    logps = [each.logps for each in batches if each.logps is not None]
+    def right(tensor: Tensor, value: int) -> Tensor:
+        return nn.functional.pad(tensor, (0, width - tensor.shape[1]), value=value)
+
+    logps = [right(p.logps, 0) for p in batches if p.logps is not None]
     return Sequences(
-        joined([each.prompt_ids for each in batches], pad, "left"),
-        joined([each.prompt_mask for each in batches], 0, "left"),
-        joined([each.completion_ids for each in batches], pad),
-        joined([each.completion_mask for each in batches], 0),
-        joined(logps, 0) if logps else None,
+        torch.cat([left(p.prompt_ids, pad) for p in batches]),
+        torch.cat([left(p.prompt_mask, 0) for p in batches]),
+        torch.cat([right(p.completion_ids, pad) for p in batches]),
+        torch.cat([right(p.completion_mask, 0) for p in batches]),
+        torch.cat(logps) if logps else None,
     )

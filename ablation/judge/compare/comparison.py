@@ -161,7 +161,7 @@ class Compared:
 
     @cached_property
     def subsets(self) -> tuple[SubsetRow, ...]:
-        """The tasks, each judged alone, by the runs and rules of the comparison; none if no runs can be compared."""
+        """The tasks, each judged alone by the runs of the comparison, without moderation; empty if it has no runs."""
         measured = self.comparison.measurements
         groups = comparable(measured, self.comparison.pair).groups
         named = enumerate(measured.analysis.subsets if groups else ())
@@ -332,8 +332,7 @@ def compare_files(
 ) -> ComparisonResult:
     """Compare several evaluations with the first, or every pair of them. Raises ConfigError if `compare` raises it."""
     if rules.at is not None and not at_place([path for side in sides for path in side.paths], rules.at):
-        problem = "no file is in a folder with this name"
-        raise ConfigError("compare", "--at", rules.at, problem, "name an existing folder")
+        raise ConfigError("compare", "--at", rules.at, "no file or folder has this name", "name one that exists")
     given = sides
 
     @lru_cache(maxsize=1)

@@ -36,7 +36,7 @@ def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[St
     apart = {frozenset((each.child, each.parent)) for each in judged if each.verdict in ("better", "worse")}
     names = list(dict.fromkeys(name for child, parent in pairs for name in (parent, child)))
     smaller = study.analysis.direction == "min"
-    alone = comparable(study, names).groups
+    alone = comparable(study, names).groups or [group for name in names for group in comparable(study, [name]).groups]
     bounded = all(group.bounded for group in alone)
     bounds = (0.0, max(group.most for group in alone)) if bounded else (-np.inf, np.inf)
     rows = []

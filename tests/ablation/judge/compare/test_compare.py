@@ -7,6 +7,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
@@ -60,6 +61,10 @@ def test_the_only_task_has_the_effect_and_interval_of_the_comparison(case, tmp_p
     keys = ("effect", "low", "high")
     assert [task[key] for key in keys] == pytest.approx([found[key] for key in keys], rel=1e-12)
     assert task["after"] - task["before"] == pytest.approx(found["effect"])
+    if case == "without":  # of the items, too, seed 3 is left out
+        kept = (pd.read_csv(path).query("seed != 3").groupby("item")["value"].mean() for path in groups)
+        change = -(next(kept) - next(kept)).round(9)
+        assert (found["items_better"], found["items_worse"]) == ((change > 0).sum(), (change < 0).sum())
 
 
 def test_logarithms_are_compared_by_numbers_and_on_the_page(tmp_path, capsys):

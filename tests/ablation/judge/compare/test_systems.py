@@ -110,6 +110,19 @@ def agents(folder, levels):
         (folder / f"agents/m{number}/eval_results.json").write_text(json.dumps(content))
 
 
+def test_systems_that_together_share_no_seed_keep_their_own_runs(tmp_path, capsys):
+    """Each shares a seed with the first; this ended in a traceback."""
+    rng, paths = np.random.default_rng(0), []
+    for name, seeds in (("a", (0, 1, 2)), ("b", (0, 1)), ("c", (2, 3))):
+        rows_of = [f"i{item},{seed},{rng.integers(2)}" for seed in seeds for item in range(30)]
+        paths.append(tmp_path / f"{name}.csv")
+        paths[-1].write_text("\n".join(["item,seed,value", *rows_of]))
+    found, board = rows(capsys, *paths)
+    assert [row["seeds"] for row in found] == [2, 1]
+    means = {path.stem: pd.read_csv(path)["value"].mean() for path in paths}
+    assert {row["system"]: row["mean"] for row in board} == pytest.approx(means)
+
+
 def test_the_leaderboard_of_the_page_is_what_the_command_prints(tmp_path, capsys, monkeypatch):
     page = (ROOT / "docs/how-to/agents.md").read_text()
     agents(tmp_path, (0.7, 0.72, 0.57, 0.62))
