@@ -128,7 +128,7 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Raise ConfigError for a value that is not finite or exceeds LARGEST; `raw(index)` returns the value in the file."""
+    """Raise ConfigError for a value that is not finite or exceeds LARGEST; `raw(index)` is the value in the file."""
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
