@@ -66,7 +66,7 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table of items in memory, with the columns that `table` describes."""
+    """A table of items in memory, with the same columns as the files that `ablation.readers.table` reads."""
 
     rows: pa.Table
     paths: Sequence[Path] = ()  # none, unlike files

@@ -56,7 +56,7 @@ class NotANumber(ValueError):
 
 
 def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
-    """Return the column called `names[0]`, else the only column with another of the names; None if there is none.
+    """Return the column called `names[0]`, else the only column with another of the names; None if no column has one.
 
     Raises ConfigError if several columns have one of the names, and none is called `names[0]`.
     """

@@ -56,7 +56,7 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the values of each subset, the `source` of a task, as a `Sheet`.
+    """Yield a `Sheet` for each subset; the subset of a task is its `source`.
 
     Raises ConfigError if a result is invalid or if the job lacks what `wanted` names.
     """
@@ -107,7 +107,7 @@ def _agent(trial: dict[str, Any]) -> dict[str, str]:
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:
-    """Return the sample of a trial without a result; the name of its folder begins with the task, perhaps cut off."""
+    """Return a `Sample` without a value for a trial without a result, whose task is known from the folder's name."""
     task = folder.name.rpartition("__")[0]
     known = [sample for sample in samples if task and sample.item.startswith(task)]
     subset, item = (known[0].subset, known[0].item) if known else ("all", task or folder.name)

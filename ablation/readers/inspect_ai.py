@@ -97,7 +97,7 @@ def attempt(path: Path) -> Attempt | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """Yield a log's header and an iterator over its samples; a zip is opened once, as its directory may be long."""
+    """Yield a log's header and an iterator over its samples; a zip is opened only once, for speed."""
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
@@ -115,7 +115,7 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
 
 
 def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
-    """Raise ConfigError for an archive that would unpack to far more than any log: it is damaged or hostile."""
+    """Raise ConfigError for an archive with too many or too large members, which would fill the memory."""
     members = archive.infolist()
     total, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
@@ -147,7 +147,7 @@ def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
     handle.seek(member.header_offset)
     header = handle.read(30)  # the member's own header: its name and extra field lie between it and the data
     if header[:4] != b"PK\x03\x04":
-        raise zipfile.BadZipFile("a member does not begin where the archive's directory says")
+        raise zipfile.BadZipFile(f"the zip file's directory gives a wrong offset for {name}")
     handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
     packed = handle.read(member.compress_size)
     unpacked = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")

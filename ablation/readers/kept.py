@@ -1,4 +1,4 @@
-"""Find the step of the model that a run kept, which need not be the last if its settings keep the best model."""
+"""Find the step of the model that a run kept; some settings keep the best model instead of the last."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _METRIC = ("metric_for_best_model", "save_best", "best_metric", "monitor", "earl
 _DIRECTION = ("greater_is_better", "mode", "rule")
 _MAY_KEEP = re.compile(r"early_?stopping|best_metric$|best_model_checkpoint$")
 _OFF = (None, False, "", 0, "no", "none", "None", "False", "false")
-_UNCLEAR = "the settings ({}) may have kept a model other than the last, from an unknown step; the last step is used"
+_UNCLEAR = "with these settings ({}), the run may have kept an earlier model, of an unknown step; the last step is used"
 
 
 def kept_step(run: ImportedRun, problem: Problem, remedy: str) -> int | None:
@@ -62,7 +62,7 @@ def _by_settings(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | No
 
 
 def _larger(settings: Mapping[str, Any], metric: str) -> bool | None:
-    """Return whether the best value is the largest; None if neither the settings nor the metric's name shows it."""
+    """Return whether larger values are better; None if neither the settings nor the metric's name shows this."""
     direction = next((settings[name] for name in _DIRECTION if settings.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")

@@ -28,7 +28,6 @@ from ablation.readers import tabular
 from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import (
     CUT_OFF,
-    REPEATED,
     Facts,
     ItemText,
     Sheet,
@@ -223,7 +222,7 @@ def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:
 
 
 def _shared_text(path: Path, row: dict[str, Any]) -> str:
-    """Return a description of the first field whose long texts are shared by documents; "" if there is none."""
+    """Return a description of the first field whose long texts are shared by several documents; "" if there is none."""
     document = row.get("doc", {})
     for name in document if isinstance(document, dict) else ():
         if isinstance(document[name], str) and len(document[name]) >= _LONG:
@@ -251,10 +250,9 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
     codes = index.get_indexer(rows.merge(items, how="left")["name"])
     counts = np.bincount(codes)
     if counts.min() != counts.max():
-        often = index[int(counts.argmax())]
-        fewest = counted(counts.min(), "time")
-        problem = f"item {short(often)} occurs {counts.max()} times, but another item occurs {fewest}"
-        raise ConfigError(path, "doc_hash", None, problem, REPEATED)
+        often, seldom = short(index[int(counts.argmax())]), short(index[int(counts.argmin())])
+        problem = f"item {often} occurs {counts.max()} times, but item {seldom} occurs {counted(counts.min(), 'time')}"
+        raise ConfigError(path, "doc_hash", None, problem, "remove duplicates, or evaluate all items equally often")
     equal = items[items["key"].duplicated(keep=False)]
     return index, codes, int(counts.max()), dict(zip(equal["name"], equal["key"], strict=True))
 

@@ -24,7 +24,7 @@ from typing import Any
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_text
+from ablation.contract.reading import read_text, regular
 from ablation.readers.run import ImportedRun, Problem, State, iso_time, metric_table, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
 from ablation.readers.walk import files_of, is_aside
@@ -225,7 +225,7 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
     try:
         meta = parse_foreign(read_text(file, _MAX_BYTES))
         if not isinstance(meta, dict):
-            raise ValueError("it does not hold a mapping")
+            raise ValueError("the file does not hold a mapping")
         return meta
     except FileNotFoundError:
         problem(f"{file}: is missing, so the start time and the state of the run are unknown")
@@ -236,7 +236,7 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) of the files below a folder; the parts of a name with slashes are folders."""
+    """Yield (name, file) for each file below a folder; the name is its path in the folder."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in files if not name.startswith(".")):  # `._loss`; no metric begins so
@@ -258,9 +258,7 @@ def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, flo
     """Yield (step, name, value) of a run's folder, metric by metric, in the order of logging."""
     for name, file in _files(run.place / "metrics"):
         try:
-            if not file.is_file():
-                raise OSError("it is not a regular file")
-            yield from _lines(name, file, problem)
+            yield from _lines(name, regular(file), problem)
         except OSError as error:
             problem(f"{file}: cannot be read ({one_line(error, 200)}), so it is left out")
 

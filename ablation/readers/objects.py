@@ -46,7 +46,7 @@ def folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Yield the values in a folder with a JSON file for each item as `Sheet`s.
+    """Yield, as `Sheet`s, the values in a folder with one JSON file per item.
 
     Raises ConfigError if a file is not an object or lacks the item, if keys are ambiguous, or if a value is invalid.
     """

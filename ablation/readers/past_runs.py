@@ -59,7 +59,7 @@ class Value:
 
 
 def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
-    """Return the runs at the paths; each path is read in the first format with a run that logged one of the metrics.
+    """Return the runs at the paths; each path is read in the first format that gives a run with one of the metrics.
 
     Raises ConfigError if a path does not exist or has no such format.
     """
@@ -90,12 +90,12 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
 
 
 def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]:
-    """Yield a note if subfolders of a folder of runs hold no run in the format that was read."""
+    """Yield a note on the subfolders of a folder of runs that hold no run in the format that was read."""
     inside = list(path.iterdir()) if path.is_dir() else []
     folders = {each.name for each in inside if each.is_dir() and not each.name.startswith(".")}
     read = {run.source.relative_to(path).parts[0] for run in runs if run.source != path and inside}
     if len(folders & read) > 1 and (left := sorted(folders - read)):
-        yield f"{path}: {listed(left)} {'holds' if len(left) == 1 else 'hold'} no run in the format {name}"
+        yield f"{path}: folders without a run in the format {name} are left out: {listed(left)}"
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -227,7 +227,7 @@ def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
     """Return the window that `--window` and `--at` describe. Raises ConfigError for invalid values."""
     head, _, number = text.partition(":")
     if text != "last" and (head != "last" or not number.isdecimal() or int(number) < 1):
-        raise ConfigError("nightly", "--window", text, "is not a valid window", "write last or last:20")
+        raise ConfigError("nightly", "--window", text, "is not a valid window", "write last, or last:N such as last:20")
     if at is not None and at not in ("last", "best") and not at.isdecimal():
         raise ConfigError("nightly", "--at", at, "is not a step", "write last, best or a number such as 1000")
     return Window(text, int(number or 1), int(at) if at and at.isdecimal() else at, smaller)
@@ -255,7 +255,8 @@ def read_file(path: Path) -> list[Value]:
                 raise ConfigError(path, f"line {rows.line_num}", value.value, problem, "delete one of the two lines")
         return [*values.values()]
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ConfigError(path, "", None, f"is not a CSV file ({error})", "restore it, for example from git") from None
+        problem, remedy = f"is not a CSV file ({error})", "restore the file, for example from git"
+        raise ConfigError(path, "", None, problem, remedy) from None
 
 
 def _value(path: Path, line: int, row: dict[str, str]) -> Value:
@@ -265,7 +266,8 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
         value = None
     if value is None or None in row or not math.isfinite(value.value):
         shown = ",".join(str(cell) for cell in row.values())
-        raise ConfigError(path, f"line {line}", shown, f"does not match {','.join(COLUMNS)}", "correct the line")
+        remedy = "write a whole last_step and a finite value, or delete the line"
+        raise ConfigError(path, f"line {line}", shown, f"does not match {','.join(COLUMNS)}", remedy)
     return value
 
 

@@ -27,11 +27,11 @@ from ablation.contract.rows import CLUSTER, ITEMS, METRICS
 
 Array = NDArray[Any]
 Problem = Callable[[str], None]
-"""Function that a reader calls with one line about what it could not read; the reader then goes on with the rest."""
+"""Function that a reader calls with one line about something that it could not read, before it reads on."""
 
 
 class ItemsLost(str):
-    """A line for `problem` about a file of items that is left out as a whole; a stage that ran a command then fails."""
+    """A line for `problem` about a file of items that is left out as a whole, which makes a command's stage fail."""
 
 
 State = Literal["finished", "running", "failed"]

@@ -149,7 +149,7 @@ def read_table(path: Path, named: Mapping[str, str], judged: Sequence[str] = ())
         if column in others and filled[column] and column not in (*settings, *numeric):
             _refuse_word(path, rows, column)
     if not metrics:
-        problem = "has no column of numbers that differ between the runs of a variant"
+        problem = "has no column whose numbers differ between the runs of a variant"
         remedy = "write plain numbers such as 0.5, or name the column with --map columns.value=COLUMN"
         raise ConfigError(path, "", None, problem, remedy)
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
@@ -288,7 +288,7 @@ def _runs(
 
 
 def _groups(rows: Sequence[Row], roles: Mapping[str, str], others: Sequence[str], runs: Sequence[_Run]) -> str:
-    """Return the column with the fewest values that could name variants; "" if some variant already has two runs."""
+    """Return the column that could best name the variants; "" if none could, or if a variant already has two runs."""
     if len({run.variant for run in runs}) < len(runs) or "seed" not in roles or len(rows) > len(runs):
         return ""
     value_counts = {}

@@ -128,7 +128,7 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Raise ConfigError for a value that is not finite or exceeds LARGEST; `raw(index)` returns it as in the file."""
+    """Raise ConfigError for a value that is not finite or exceeds LARGEST; `raw(index)` is the value in the file."""
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
@@ -219,7 +219,7 @@ def sample_sheets(
     facts_of: Callable[[str, str], Facts],
     read: Callable[[], Iterable[Sample]] = tuple,
 ) -> Iterator[Sheet]:
-    """Yield the values of each subset and system (`Sample.settings`) of a file with these samples as a `Sheet`.
+    """Yield a `Sheet` for each subset and each system (`Sample.settings`) among the samples of a file.
 
     facts_of: returns the facts that the samples do not show, for a subset and metric. read: yields the samples again,
     for their texts.
@@ -355,7 +355,7 @@ def read_evaluation(path: Path) -> Any:
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:
-    """Return the content of a JSON file that lies beside samples, or `otherwise` if the file does not exist.
+    """Return the content of a JSON file beside a file of samples, or `otherwise` if there is no such JSON file.
 
     Raises ConfigError if the file cannot be read, or if its content has another type than `otherwise`.
     """

@@ -74,12 +74,12 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
 
 def _check_length(path: Path, header: bytes) -> None:
     if len(header) < 100:
-        raise sqlite3.DatabaseError("its end is missing")
+        raise sqlite3.DatabaseError("the end of the file is missing")
     size, changes, pages, valid = (
         int.from_bytes(header[at:end]) for at, end in ((16, 18), (24, 28), (28, 32), (92, 96))
     )
     if changes == valid and path.stat().st_size < pages * (65536 if size == 1 else size):
-        raise sqlite3.DatabaseError("its end is missing")
+        raise sqlite3.DatabaseError("the end of the file is missing")
 
 
 def _opened(path: Path, how: str) -> sqlite3.Connection:
@@ -99,7 +99,7 @@ def _copied(path: Path, beside: Path, scratch: Path) -> Path:
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns; none for a missing table, or for a view, whose query may never end."""
+    """Return the names of a table's columns; an empty set for a missing table or a view, whose query may never end."""
     real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
     if not connection.execute(real, [table]).fetchall():
         return set()

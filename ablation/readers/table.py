@@ -231,7 +231,7 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
     scored = group[~group["item"].isin(unscored)].sort_values("item", kind="stable")
     subset, seed = at.get("subset", "all"), tabular.whole(at.get("seed"))
     if scored.empty:
-        raise ConfigError(path, names.value, None, f"no item of {subset} has a value", "fill the column")
+        raise ConfigError(path, names.value, None, f"no item of the subset {subset} has a value", "fill the column")
     samples = 1
     twice = scored["item"].duplicated()
     if twice.any() and not names.samples:

@@ -43,7 +43,7 @@ Refuse = Callable[[int, str, Any], None]
 
 @lru_cache(maxsize=4)
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the first object of a `.jsonl`, or of the array in a `.json`; {} if there is none, or for other files."""
+    """Return the first object in a `.jsonl` file, or in the array of a `.json` file; {} if there is none."""
     if path.suffix not in (".jsonl", ".json"):
         return {}
     with path.open("rb") as handle:
@@ -96,7 +96,7 @@ def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> It
 
 
 def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator[Row]:
-    """Yield the numbered rows of a table; of a Parquet file, only the wanted columns.
+    """Yield (number, row) for each row of a table; from a Parquet file, only the columns that `wanted` accepts.
 
     Raises ConfigError if the file or a row cannot be read.
     """
@@ -160,7 +160,7 @@ def _array(file: Path) -> list[dict[str, Any]]:
 
 
 def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the numbered objects of JSON lines.
+    """Yield (line number, object) for each non-empty line of a file of JSON lines.
 
     Raises ConfigError for any other line; with `torn`, such a line is reported and left out. A line that is too long is
     always an error, because the rest of it may be gigabytes.
@@ -183,7 +183,7 @@ def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator
 
 
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the numbered rows of a CSV.
+    """Yield (line number, row) for each non-empty row of a CSV or TSV file.
 
     Raises ConfigError for a row with more or fewer cells than the heading; with `torn`, it is reported and left out.
     """
@@ -210,9 +210,9 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
 
 
 def _encoding(file: Path) -> str:
-    """Return the encoding of a text.
+    """Return the encoding of a text file.
 
-    It is UTF-16 if the text begins with its byte order mark, or if one of its first two bytes is zero, else UTF-8.
+    It is UTF-16 if the file begins with its byte order mark, or if one of its first two bytes is zero, else UTF-8.
     """
     with file.open("rb") as handle:
         start = handle.read(2)
@@ -229,7 +229,7 @@ def _delimiter(head: str) -> str:
 def points(
     rows: Iterable[Row], step: str, names: Mapping[str, str], refuse: Refuse
 ) -> Iterator[tuple[int, str, float]]:
-    """Yield (step, name, value) of a table whose metrics are the columns `names`, {column: name}; skip empty cells."""
+    """Yield (step, name, value) for each non-empty cell in the columns of metrics; `names` is {column: name}."""
     for line, row in rows:
         if (at := whole(row.get(step))) is None:
             refuse(line, step, row.get(step))

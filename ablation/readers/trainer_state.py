@@ -204,8 +204,8 @@ def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
     rows = []
     with pq.ParquetFile(regular(path)) as file:
         schema = file.schema_arrow
-        if not {"step", "prompt"} <= set(schema.names):
-            raise ValueError("it has no column step or no column prompt")
+        if missing := {"step", "prompt"} - set(schema.names):
+            raise ValueError(f"column {min(missing)} is missing")
         values = [
             field.name
             for field in schema
@@ -236,7 +236,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] not in _KNOWN:
             raise pickle.UnpicklingError(
-                f"it names {module}.{name}, which is not in transformers, trl, accelerate or torch"
+                f"the file names {module}.{name}, which is not in transformers, trl, accelerate or torch"
             )
         return type(name, (_Value,), {})  # a new one: whatever the file does to it stays there
 
@@ -252,22 +252,22 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
         with zipfile.ZipFile(BytesIO(read_bytes(path, _MAX_PICKLE))) as archive:
             [member] = [info for info in archive.infolist() if info.filename.endswith("data.pkl")]
             if member.file_size > _MAX_PICKLE:
-                raise ValueError("it is too long")
+                raise ValueError("the file is too long")
             content = archive.read(member)
         opcodes = [(opcode.name, place) for opcode, place, _ in islice(genops(content), _MAX_WORDS + 1)]
         if len(opcodes) > _MAX_WORDS:
-            raise ValueError("it is too long")
+            raise ValueError("the file is too long")
         if any(name == "FROZENSET" for name, _ in opcodes):  # nested, likewise
-            raise ValueError("it holds a frozen set")
+            raise ValueError("the file holds a frozen set")
         # The memo is a list: a huge index, which no file of this length needs, would take all memory.
         if any("PUT" in name and (place or 0) > len(content) for name, place in opcodes):
-            raise ValueError("it is damaged")
+            raise ValueError("the file is damaged")
         if sum(name.startswith("TUPLE") for name, _ in opcodes) > _MAX_TUPLES:
-            raise ValueError("it holds too many tuples")
+            raise ValueError(f"the file holds more than {_MAX_TUPLES} tuples")
         made = _Unpickler(BytesIO(content)).load()
         settings = _plain(made) if isinstance(made, _Value) else {}
         if not isinstance(settings, dict) or not settings:
-            raise ValueError("it holds no settings")
+            raise ValueError("the file holds no settings")
         return settings
     except Exception as error:  # whatever a damaged pickle can raise
         why = one_line(error, 200) or type(error).__name__
@@ -294,21 +294,21 @@ def _plain(made: _Value) -> Any:
         nonlocal left
         left -= 1 + (len(value) // _CHARACTERS if isinstance(value, str) else 0)
         if left < 0:
-            raise ValueError("it holds too many values")
+            raise ValueError("the file holds too many values or too long texts")
         if isinstance(value, type):  # `torch.bfloat16`
             return value.__name__
         if isinstance(value, _Value):  # a record, or one of an enum
             value = value.fields() or (value._args[0] if len(value._args) == 1 else {})
         if isinstance(value, dict):
             if not all(isinstance(name, str) for name in value):
-                raise ValueError("it holds a key that is not text")
+                raise ValueError("the file holds a key that is not text")
             return {name: plain(item) for name, item in value.items()}
         if isinstance(value, list | tuple | set):
             return [plain(item) for item in value]
         if isinstance(value, int) and value.bit_length() > 64:
-            raise ValueError("it holds a number of more than 64 bits")
+            raise ValueError("the file holds a number of more than 64 bits")
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        raise ValueError(f"it holds a value of type {type(value).__name__}")
+        raise ValueError(f"the file holds a value of type {type(value).__name__}")
 
     return plain(made)

@@ -98,7 +98,7 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
     chosen = named or [folder for folder in folders if not re.search("rollout|train", folder.name.lower())]
     if len(chosen) > 1:
         shown = ", ".join(str(folder) for folder in chosen)
-        what = f"several folders may be its validation_data_dir ({shown}), so none is read"
+        what = f"several folders may be the validation_data_dir of this run ({shown}), so none is read"
         problem(f"{log}: {what}; move all but the right one away")
         return None
     files = [file for folder in chosen for file in sorted(folders[folder], key=lambda file: int(file.stem))]

@@ -140,7 +140,7 @@ class _Walk:
         return self.depth is None or depth < self.depth
 
     def _aside(self, entry: os.DirEntry[str], *, deeper: bool) -> None:
-        """Record as left out a file, or the matching files in a folder, with a hidden or backup name."""
+        """Record that a file with a hidden or backup name, or any matching file in such a folder, is left out."""
         if not entry.is_dir(follow_symlinks=False):
             named = _BACKUP.fullmatch(entry.name)
             plain = (named and named["of"]) or re.sub(r"^\.(?:_|~lock\.)?", "", entry.name)

@@ -305,7 +305,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _just_begun(path: Path) -> bool:
-    """Return whether a file is named like a W&B file and ends within its first header."""
+    """Return whether a file is named like a W&B file and begins with the header, or ends within the header."""
     with regular(path).open("rb") as file:
         return path.suffix == ".wandb" and HEADER.startswith(file.read(len(HEADER)))
 
@@ -315,7 +315,7 @@ def _read_files(files: list[Path], problem: Problem) -> Iterator[ImportedRun]:
     for file in files:
         try:
             if not is_wandb(file):
-                raise OSError("it does not begin like a W&B file")
+                raise OSError("the file does not begin like a W&B file")
             head = read_head(file)
         except OSError as error:
             problem(f"{file}: cannot be read ({one_line(error, 200)}), so it is left out")
@@ -334,7 +334,7 @@ def _imported(key: str, heads: list[Head], problem: Problem) -> ImportedRun:
         try:
             run.add(head.file)
         except OSError as error:
-            problem(f"{head.file}: cannot be read to its end ({one_line(error, 200)})")
+            problem(f"{head.file}: only the records before an error are read ({one_line(error, 200)})")
     source = heads[0].file  # stable when the run is resumed: a later import finds the run by it
     started = next((head.started for head in heads if head.started), None)
     return ImportedRun(

@@ -99,7 +99,7 @@ def _rows(path: Path, problem: Problem) -> Iterator[Row]:
     for line, row in csv_rows(path, torn.append):
         yield line, {name: cell for name, cell in row.items() if name and cell != ""}
     if torn:
-        what = "lines with more or fewer cells than the first"
+        what = "lines with more or fewer cells than the heading"
         problem(f"{path}: {what} are left out ({len(torn)}; the first is line {torn[0]})")
 
 
@@ -144,7 +144,7 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
     lower = {name.lower(): name for name in header}
     name_column, key_column = lower.get("name", ""), lower.get("id", "")
     if not name_column and not key_column:
-        raise ConfigError(path, "", None, "has no column name or id", "also export the names of the runs")
+        raise ConfigError(path, "", None, "has no column `name` or `id`", "also export the names of the runs")
     seen: Counter[str] = Counter()
     for _, row in rows:
         key = row.get(key_column) or row.get(name_column) or ""

@@ -66,7 +66,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
 
 
 def holds(database: Path, sources: Sources) -> bool:
-    """Return whether a database was made from these sources; it may have been replaced with an older one."""
+    """Return whether a database was made from these sources."""
     with Store(database) as store:
         return store.rows("SELECT value FROM meta WHERE key = 'sources'")[1] == [(sources.digest,)]
 

@@ -73,7 +73,7 @@ def find_model(
     settings += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
     settings += ["retry=failed"] if any(state.endswith(FAILED) for state in states) else []
     raise TrackerError(
-        f"{study}/{variant} seed {run.seed} has no {what} (stages, last first: {', '.join(states)}){steps}; "
+        f"{study}/{variant} seed {run.seed} has no {what} (stages, the last first: {', '.join(states)}){steps}; "
         f"run `snakemake --cores all --config {shlex.join(settings)}`"
     )
 

@@ -1,4 +1,4 @@
-"""Turn imported studies into rows: a run has two stages, its log (named by the format) and its `outcome`."""
+"""Turn imported studies into rows: a run has two stages, its log (named after the format) and its `outcome`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

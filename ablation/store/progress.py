@@ -162,8 +162,8 @@ def summary(views: list[StageView], now: float) -> str:
         return f"{counted(waiting, 'stage')} to run; the time left is unknown until one stage of each kind has finished"
     more = f", not counting {counted(unknown, 'stage')} of kinds that have never finished" if unknown else ""
     busy = any(view.state.state == "running" for view in views)
-    guess = f"about {duration(left)} left" if busy else f"about {duration(left)} of work; nothing is running now"
-    return f"{counted(waiting, 'stage')} to run, {guess}{more}"
+    guess = f"about {duration(left)} {'left' if busy else 'of work'}{more}"
+    return f"{counted(waiting, 'stage')} to run, {guess}" + ("" if busy else "; nothing is running now")
 
 
 def failures(database: Path) -> tuple[str, bool]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ablation.contract.command import OUTPUT
 from ablation.contract.display import one_line
+from ablation.contract.reading import regular
 from ablation.contract.samples import FILE, PLACE, TEXTS, cut
 from ablation.store.database import Run, Store
 
@@ -99,16 +100,15 @@ def study_samples(store: Store, study: str) -> Samples:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    if not path.is_file():
-        raise OSError("the file is not a regular file")
-    if (size := path.stat().st_size) > _LARGEST:
-        raise OSError(f"the file has {size:,} bytes, and the limit is {_LARGEST:,}")
+    if (size := regular(path).stat().st_size) > _LARGEST:
+        raise OSError(f"the file has {size:,} bytes, but the limit is {_LARGEST:,}")
     file = pq.ParquetFile(path, page_checksum_verification=True)
     schema = file.schema_arrow
     if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:
-        raise ValueError(f"the file needs exactly one text column called {missing[0]}")
+        found = "occurs twice or does not hold text" if missing[0] in schema.names else "is missing"
+        raise ValueError(f"column {missing[0]} {found}")
     if len(schema.names) > _MOST_COLUMNS:
-        raise ValueError(f"the file has {len(schema.names)} columns, and the limit is {_MOST_COLUMNS}")
+        raise ValueError(f"the file has {len(schema.names)} columns, but the limit is {_MOST_COLUMNS}")
     return file
 
 

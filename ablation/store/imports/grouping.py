@@ -43,7 +43,7 @@ class Group:
 
 
 def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Group]:
-    """Return the groups of runs with their seeds; groups that only their configurations distinguish have no name yet.
+    """Return the groups of runs with their seeds; the name of a group is "" if it is to come from its configuration.
 
     Raises ConfigError if a run has no known seed, belongs to no group or to several, or has the variant and seed of
     another run.
@@ -118,7 +118,7 @@ def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
 
 
 def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str]:
-    """Return the dotted keys that both records have with different values, which shows that the runs are different."""
+    """Return the dotted keys, except seeds, names and paths, that two records have with different values."""
     old, new = _leaves(before, study), _leaves(now, study)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
@@ -222,7 +222,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
 
 
 def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each run's configuration in the format that records most settings, or else the run's own one."""
+    """Return each run's configuration in the format that records most settings, or else in its own format."""
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)

@@ -142,7 +142,8 @@ class _Import:
         outcome.changed = sum(self.runs[identity].key != key for identity, key in keys.items() if identity in self.runs)
         runs = [self.runs[identity] for identity in sorted(self.runs)]
         if not runs:
-            raise ConfigError(request.paths[0], "", None, "contains no run that can be read", "name another path")
+            problem, remedy = "contains no run to import", "name another path, or leave out fewer runs"
+            raise ConfigError(request.paths[0], "", None, problem, remedy)
         records = [run.record for run in runs]
         numbered = _numbered(records, written, request.where, outcome.problems)
         outcome.variants, placed = _derived(records, numbered, request, outcome)

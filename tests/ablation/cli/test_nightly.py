@@ -169,7 +169,7 @@ NIGHT = ["--new", "nights/night0"]
             "write kl:max if larger is better, kl:min if smaller is better, kl:both if neither",
         ),
         ([*NIGHT, "--metric", "kl:both", "--at", "best"], "is not defined for kl:both"),
-        ([*NIGHT, "--metric", "reward", "--window", "20"], "write last or last:20"),
+        ([*NIGHT, "--metric", "reward", "--window", "20"], "write last, or last:N such as last:20"),
         ([*NIGHT, "--metric", "reward", "--window", "last:200"], "has been logged only 100 times"),
         ([*NIGHT, "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
         ([*NIGHT, "--metric", "reward", "--at", "end"], "is not a step; write last, best or a number"),
@@ -383,7 +383,7 @@ def test_nights_without_a_table_are_named(tmp_path, capsys):
         (tmp_path / f"nights/n{night}/metrics.csv").rename(tmp_path / f"nights/n{night}/log.csv")
     new = ended(tmp_path / "new", 0.7005)
     said = output(capsys, "nightly", tmp_path / "nights", "--new", new, "--metric", "reward", status=0)
-    assert "nights: n5, n6 hold no run in the format metrics" in said
+    assert "nights: folders without a run in the format metrics are left out: n5, n6" in said
 
 
 def test_the_gate_names_the_command(capsys):

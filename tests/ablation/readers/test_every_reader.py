@@ -89,7 +89,7 @@ def test_of_a_database_without_its_end_nothing_is_read(name, file, stored, tmp_p
     for end in [*range(0, len(content), 40_000), 10, 99, 100, 4096, 5000, len(content) - 4096, len(content) - 1]:
         (tmp_path / file).write_bytes(content[:end])
         with pytest.raises(
-            ConfigError, match=rf"{file}: (is damaged \(its end is missing\)|holds no |is not an SQLite )"
+            ConfigError, match=rf"{file}: (is damaged \(the end of the file is missing\)|holds no |is not an SQLite )"
         ):
             list(load_reader(name)(tmp_path / file, print))
 

@@ -131,19 +131,19 @@ def args(value):
 @pytest.mark.parametrize(
     ("pickled", "why"),
     [
-        (pickle.dumps({"learning_rate": Command()}, 2), "it names posix.system, which is not in transformers, trl"),
+        (pickle.dumps({"learning_rate": Command()}, 2), "the file names posix.system, which is not in transformers"),
         (args(NESTED), "too many values"),
-        (args(PAIRS), "too many tuples"),
+        (args(PAIRS), "more than 24 tuples"),
         (b"\x80\x04}" + SETS + b"K\x01s.", "a frozen set"),
         (args({3: 4}), "a key that is not text"),
-        (args([])[:-1] + b"N0" * 25_000 + b".", "it is too long"),
-        (b"\x80\x02ctransformers\nA\n(X\x04\x00\x00\x00texttR.", "it holds no settings"),
+        (args([])[:-1] + b"N0" * 25_000 + b".", "the file is too long"),
+        (b"\x80\x02ctransformers\nA\n(X\x04\x00\x00\x00texttR.", "the file holds no settings"),
         (args(10**5000), "more than 64 bits"),
         (args(["x" * 50_000] * 100), "too many values"),
-        (b"\x80\x02}r\xff\xff\xff\x7f.", "it is damaged"),  # of the memo a place that would take 16 GB
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "the file is damaged"),  # of the memo a place that would take 16 GB
         (b"\x80\x02U\x01aQ.", "persistent"),
         (b"\x80\x02}q\x00", "exhausted"),
-        (pickle.dumps({"learning_rate": 1.0}, 2), "it holds no settings"),
+        (pickle.dumps({"learning_rate": 1.0}, 2), "the file holds no settings"),
         (None, "not a zip file"),
     ],
 )

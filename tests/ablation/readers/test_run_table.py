@@ -73,7 +73,7 @@ def test_numbers_with_commas_and_signs_are_read_by_the_whole_column(tmp_path):
 
 def test_a_metric_of_one_value_within_a_variant_is_named(tmp_path):
     text = "variant,seed,acc\na,0,.5\na,1,.5\nb,0,.6\nb,1,.6\n"
-    with pytest.raises(ConfigError, match=r"no column of numbers that differ .* --map columns.value=COLUMN"):
+    with pytest.raises(ConfigError, match=r"no column whose numbers differ .* --map columns.value=COLUMN"):
         table(tmp_path, text)
     found = table(tmp_path, text, value="acc")
     assert (found.metrics, found.settings) == (["acc"], [])

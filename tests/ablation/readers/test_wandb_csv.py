@@ -124,7 +124,7 @@ def test_a_table_of_runs_with_a_column_each(tmp_path):
         ("", "is not a CSV file exported by W&B"),
         ("a,b\n1,2\n", "is not a CSV file exported by W&B"),
         ("_step,loss,loss\n1,2,3\n", "line 1 .*: is the name of several columns"),
-        ("config,summary\n{},{}\n", "has no column name or id"),
+        ("config,summary\n{},{}\n", "has no column `name` or `id`"),
         ("\x00\x01\x02", "is not a CSV"),
         ("Relative Time,a - loss,a - loss__MIN\n0.5,1,1\n", "Relative Time: holds no whole numbers .* choose Step"),
         ("Name,State,_step,lr\na,finished,3,0.1\n", "does not state which columns hold the configuration"),

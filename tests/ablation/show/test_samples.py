@@ -243,9 +243,9 @@ def table(**columns):
     ("damage", "problem"),
     [
         (truncated, "arquet"),
-        (table(item=None), "the file needs exactly one text column called item"),
-        (table(item=[1]), "the file needs exactly one text column called item"),
-        (table(**{f"c{i}": ["x"] for i in range(100)}), "the file has 103 columns, and the limit is 16"),
+        (table(item=None), "column item is missing"),
+        (table(item=[1]), "column item occurs twice or does not hold text"),
+        (table(**{f"c{i}": ["x"] for i in range(100)}), "the file has 103 columns, but the limit is 16"),
     ],
 )
 def test_a_damaged_file_costs_its_words_and_is_told(plan, damage, problem):

@@ -198,7 +198,7 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
         ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, KEPT),
         ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
         ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, KEPT),
-        ({"save_best": True}, {}, [], 400, "the settings (save_best) may have kept a model other than the last"),
+        ({"save_best": True}, {}, [], 400, "with these settings (save_best), the run may have kept an earlier model"),
         ({"early_stopping_patience": 2}, {}, [], 400, "for another step, pass --at best or --at STEP"),
         ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are taken at step 300; pass"),
         (LOADED, BEST, ["--at", "last"], 400, None),
