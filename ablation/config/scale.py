@@ -126,7 +126,7 @@ class Scale:
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
-        """Return the config `written`, whose values are `declared`, with this scale applied; errors name `variant`."""
+        """Return the configuration `written`, with plain values `declared`, at this scale; errors name `variant`."""
         model = type(written)
         if not self.definition.set and not self.definition.multiply:
             return written
