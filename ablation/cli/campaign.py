@@ -35,7 +35,7 @@ def declare_campaign(parser: argparse.ArgumentParser) -> None:
     add("--metric-file", default="", metavar="PATH", help=text)
     text = "file with the metric of each item, in any format that `compare` reads; trials are judged by the mean"
     add("--items", default="", metavar="FILE", help=text)
-    add("--verify-run", default="", metavar="CMD", help="command for verifications (default: that of --run)")
+    add("--verify-run", default="", metavar="CMD", help="command for verifications (default: the command of --run)")
     text = "files that compute the metric; neither trials nor runs may change them"
     add("--locked", nargs="+", default=[], metavar="PATH", help=text)
     text = "files that git ignores but runs need, such as data or .venv"
@@ -178,7 +178,7 @@ def run_try(arguments: argparse.Namespace) -> int:
 
 
 def answered(command: str, ask: "Callable[[], Answer]", *, as_json: bool) -> int:
-    """Print the answer of `ask` and return its exit code; print an OSError and return 11 (run again)."""
+    """Print the answer of `ask` and return its exit code; for an OSError, print the error and return 11 (run again)."""
     from ablation.campaign.trial import AGAIN
 
     try:

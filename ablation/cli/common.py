@@ -48,7 +48,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "nargs": "+",
         "metavar": "VARIANT:SEED",
         "default": [],
-        "help": "leave out these runs (also missing or failed ones) and the other variant's runs with the same seeds",
+        "help": "leave out these runs, even missing or failed ones, and the other variant's runs with the same seeds",
     },
     "--markdown": {
         "action": "store_true",

@@ -79,7 +79,7 @@ def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], l
 
 
 def describe(change: Change) -> str:
-    """Return a change as `key: old -> new`, with the reason if it, or a part of it, cannot have an effect."""
+    """Return a change as `key: old -> new`, with the reason if the change, or a part of it, cannot have an effect."""
     note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
     note += f"  [a part of the change has no effect: {change.idle_part}]" if change.idle_part else ""
     return f"{change.key}: {in_yaml(change.old)} -> {in_yaml(change.new)}{note}"
@@ -143,7 +143,7 @@ def in_yaml(value: Any) -> str:
 
 def declare_validate(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `validate`."""
-    parser.description = "Check every variant of every study and count the jobs, without results or a GPU."
+    parser.description = "Check every variant of every study and count the jobs. This needs neither results nor a GPU."
     add_shared(parser, "--scale", "--config", "--json")
     parser.add_argument("--write-schema", action="store_true", help="also write configs/schema/*.json for editors")
 

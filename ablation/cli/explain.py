@@ -168,13 +168,12 @@ class _Explained:
 
 
 def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
-    """Return the effect and interval of each part as texts, all with the same number of decimals."""
     decimals = decimals_for((part.effect for part in parts), (half(part.low, part.high) for part in parts))
     return [estimate(part.effect, part.low, part.high, decimals) for part in parts]
 
 
 def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, with_shares: bool = False) -> list[str]:
-    """Return aligned lines with name, effect, interval and p of each part and, `with_shares`, its share."""
+    """Return a table as aligned lines, with a line per effect; `with_shares` adds the shares of the total effect."""
     rows = [[head, "effect", "interval", "p", *(("share", "") if with_shares else ())]]
     for part, numbers in zip(parts, _numbers_shown(parts), strict=True):
         name = group_name(part, factors) if with_shares else part.name(factors)

@@ -142,7 +142,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return a study's name, its definition (study.yaml, an earlier import, or else empty), and its name in errors."""
+    """Return a study's name, its definition (study.yaml, an earlier import, or else empty), and how errors name it."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))

@@ -79,7 +79,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"ablation-tracker {_version()}")
-    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process ends")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when the process PID ends")
     commands = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS, prog="ablation")
     for name, text in SUMMARIES.items():
         command = commands.add_parser(name, description=f"{text}.", formatter_class=Help, allow_abbrev=False)

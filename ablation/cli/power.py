@@ -108,7 +108,7 @@ def _check(arguments: argparse.Namespace) -> None:
         stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
         problem = "must be passed together with --items, and without STUDY or --pilot"
-        remedy = "pass --seed-sd, --item-sd and --items, or neither --seed-sd nor --item-sd"
+        remedy = "pass --seed-sd, --item-sd and --items without STUDY or --pilot, or leave out both standard deviations"
         raise ConfigError("power", "--seed-sd, --item-sd", None, problem, remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = "name a STUDY, pass a baseline and a candidate with --pilot, or pass --seed-sd, --item-sd and --items"

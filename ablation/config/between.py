@@ -57,7 +57,7 @@ class Between:
         return list(self.changes)
 
     def variant(self, chosen: frozenset[int]) -> Variant:
-        """Return A with the factors of B at the chosen indices: an equal variant of the study, or else a new variant.
+        """Return A with B's values of the factors at the indices `chosen`: an equal variant of the study, or a new one.
 
         Keys without effect in this configuration keep the values of A.
 

@@ -51,7 +51,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `merge(base, over)`; if `over` changes the kind of a tagged union, drop its old value first."""
+    """Return `merge(base, over)`; if `over` changes the kind of a tagged union, drop the union's old value first."""
     result = dict(base)
     for name, field in model.model_fields.items():
         below, above = base.get(name), over.get(name)

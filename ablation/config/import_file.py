@@ -31,8 +31,8 @@ class RunRules(Strict):
     )
     variant: Text | None = Field(
         default=None,
-        description="Where to find the variant: a dotted key, or name:REGEX. By default, runs whose configurations "
-        "differ only in the seed form one variant.",
+        description="Where to find the variant: a dotted key, or name:REGEX as for `seed`. By default, runs that "
+        "have the same configuration except for the seed belong to one variant.",
     )
     ignore: list[Text] = Field(default=[], description="Dotted keys to ignore when configurations are compared.")
     leave_out: list[Text] = Field(

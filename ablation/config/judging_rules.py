@@ -57,11 +57,11 @@ RULES = (
     "2026-11-29: With two or more clusters of items, the degrees of freedom come from the clusters, and the exact "
     "sign-flip test applies to sixteen or more clusters. This gives fewer verdicts with two to four clusters, and "
     "more with five to fifteen.",
-    "2026-11-29: For values without bounds whose differences are frequent and similar in size, the verdicts `better` "
-    "and `worse` make no allowance for unseen differences. This gives more verdicts for skewed values, such as "
-    "losses, lengths and latencies. Values from 0 to 100 count as bounded.",
-    "2026-11-29: If the t quantiles of seeds and items are close, p uses their weighted mean instead of the mean of "
-    "their squares. This gives more verdicts with few seeds.",
+    "2026-11-29: For values without bounds, if two variants differ on many items and by similar amounts, the verdicts "
+    "`better` and `worse` make no allowance for unseen differences. This gives more verdicts for skewed values, such "
+    "as losses, lengths and latencies. Values from 0 to 100 count as bounded.",
+    "2026-11-29: If the t quantiles of seeds and items are close, p uses their weighted mean instead of their "
+    "weighted root mean square. This gives more verdicts with few seeds.",
     "2026-11-29: With 15 or more past runs in a known order, `nightly` predicts from their trend and autocorrelation, "
     "and tests the mean of the reruns at 2%. This gives fewer false alarms if the values drift or are correlated from "
     "night to night, but finds fewer small drops.",

@@ -42,7 +42,7 @@ _WORDS = re.compile(r"[^A-Za-z0-9@]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether a name may become a folder: at most 100 of `A-Za-z0-9._-`, without `..` or a first `.` or `-`."""
+    """Return whether a name may name a folder: up to 100 of `A-Za-z0-9._-`, no `..`, and no `.` or `-` at its start."""
     return bool(_NAME.fullmatch(name)) and ".." not in name and len(name) <= 100
 
 
@@ -62,7 +62,7 @@ def suggest(name: str, known: Iterable[object], what: str = "") -> str:
 
 
 def known_direction(metric: str) -> Literal["max", "min"] | None:
-    """Return the better direction of a metric with a well-known name; None for any other name.
+    """Return `max` or `min`, whichever is better, for a metric with a well-known name; None for any other name.
 
     A guess from other names could reverse verdicts: a rise of `kl`, `toxicity` or `latency_ms` is not an improvement.
     """

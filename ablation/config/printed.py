@@ -60,7 +60,7 @@ class Printed(_Written):
     def of(cls, text: Any, *, percent: bool = False) -> "Printed":
         """Read a text or a number; if `percent` is true, it is a percentage even without a percent sign.
 
-        Raises ValueError if it is not a number.
+        Raises ValueError if `text` is not a number.
         """
         if isinstance(text, Printed):
             return text

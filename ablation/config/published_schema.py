@@ -88,7 +88,7 @@ class Step(Strict):
     @model_validator(mode="after")
     def _within(self) -> Self:
         if self.step > self.of:
-            raise ValueError(f"step {self.step} is after the last step, {self.of}")
+            raise ValueError(f"step {self.step} is after the last step, {self.of}; correct `step` or `of`")
         return self
 
 
@@ -139,11 +139,11 @@ class Reading(Strict):
             if low is None and high is None:
                 raise ValueError(f"the range of {metric} has no bound; give at least one bound")
             if low is not None and high is not None and low.exact > high.exact:
-                raise ValueError(f"the low end {low} of {metric} is above the high end {high}")
+                raise ValueError(f"the low end {low} of {metric} is above the high end {high}; correct one of them")
         for metric in {*self.possible, *self.set_by} - {*self.values}:
             raise ValueError(f"{metric} is missing from `values`; add it")
         if self.at is not None and self.stage is None:
-            raise ValueError("`at` refers to the steps of a stage; add `stage`")
+            raise ValueError("`at` is a part of one stage's training; add `stage`")
         return self
 
 
@@ -202,7 +202,7 @@ class PublishedFile(Strict):
         if (self.rows or self.deltas) and self.metric is None:
             raise ValueError("`rows` and `deltas` need a `metric`; add it")
         if (self.metric or "").endswith("distance") and self.target is None:
-            raise ValueError(f"`metric: {self.metric}` is a distance, so it needs a `target`; add it")
+            raise ValueError(f"`metric: {self.metric}` is a distance, so `target` is needed; add it")
         if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
             raise ValueError(f"deltas: `columns` does not contain {', '.join(strange)}; add what is missing")
         if unknown := set(self.items) - set(self.columns):

@@ -50,7 +50,7 @@ def read_table(
         if len(cells) != len(heading):
             problem = f"has {counted(len(cells), 'cell')}, but the heading has {len(heading)}"
             raise ConfigError(
-                where, "", None, problem, "separate all cells by commas, and put text that contains commas in quotes"
+                where, "", None, problem, "separate cells as in the heading, and put text with a separator in quotes"
             )
         name = cells[0].strip()
         if not name:

@@ -102,14 +102,8 @@ class Scale:
             check_key(model, key, self.file, f"{self.prefix}multiply")
             for other, _ in dotted.leaves(self.definition.set):
                 if dotted.covers(key, other) or dotted.covers(other, key):
-                    where = f"{self.prefix}multiply.{key}"
-                    raise ConfigError(
-                        self.file,
-                        where,
-                        None,
-                        f"`set` also contains {other}",
-                        "remove the key from `set` or from `multiply`",
-                    )
+                    where, remedy = f"{self.prefix}multiply.{key}", "remove the key from `set` or from `multiply`"
+                    raise ConfigError(self.file, where, None, f"`set` also contains {other}", remedy)
         for stage in self.definition.resources:
             if stage not in stages:
                 where = f"{self.prefix}resources.{stage}"
@@ -126,7 +120,7 @@ class Scale:
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
     def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
-        """Return the config `written`, whose values are `declared`, with this scale applied; errors name `variant`."""
+        """Return the configuration `written`, with plain values `declared`, at this scale; errors name `variant`."""
         model = type(written)
         if not self.definition.set and not self.definition.multiply:
             return written

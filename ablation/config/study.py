@@ -45,7 +45,7 @@ class VariantFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(VariantFile):
-    """One configuration of a study. The parent of a root, and of a helper variant, is None.
+    """One configuration of a study. `parent` is None for a root, and for a variant that `explain` wrote.
 
     `declared` has the values of all keys before the scale applies, `values` those at the scale, and `resolved` is
     their checked model. Do not change any of them.

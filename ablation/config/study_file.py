@@ -69,7 +69,7 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
 def import_model(path: str, file: Path) -> type[BaseModel]:
     """Return the config model that `path` names as `module:Class`.
 
-    Raises ConfigError if it cannot be imported, allows unknown keys, or has a key that is reserved or has no default.
+    Raises ConfigError if the import fails, or if the model allows unknown keys or has a reserved key or no default.
     """
     model = imported(path, file, "config", "Class")
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
@@ -92,7 +92,7 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
 def imported(path: str, file: Path, key: str, what: str) -> Any:
     """Import what `path` names as `module:Class` or `module:function` (`what` is the part after the colon).
 
-    Raises ConfigError, for the key `key` of the study file, if it cannot be imported.
+    Raises ConfigError, for the key `key` of the study file, if the import fails.
     """
     module, name = path.split(":")
     try:

@@ -35,7 +35,7 @@ class Resources(Strict):
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(
-        default=0, ge=0, description="Number of accelerators, or of slots in the device pool of a machine without any."
+        default=0, ge=0, description="Number of accelerators; a machine without any only counts them against `gpus`."
     )
 
 
@@ -47,7 +47,7 @@ def _relative(pattern: str) -> str:
 
 def _inside(place: str) -> str:
     if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
-        raise ValueError(f"{place!r} must be inside the folder of the command's output")
+        raise ValueError(f"{place!r} must be inside the command's output folder")
     return place
 
 
@@ -212,7 +212,7 @@ def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
 class Guardrail(Strict):
     """A metric that a change must not make worse, however much it improves the primary metric."""
 
-    metric: Text = Field(description="The name of the value to guard, which the primary metric's items must also have.")
+    metric: Text = Field(description="The name of the value to guard; the primary metric's items must have it, too.")
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, lt=1e100, description="The smallest worsening that matters.")
 
@@ -232,8 +232,8 @@ class Analysis(Strict):
     )
     direction: Literal["max", "min"] | Target
     margin: Annotated[float, Field(gt=0, lt=1e100)] | None = Field(
-        description="The smallest difference that matters; null if it is not stated. Then no verdict is "
-        "equivalent, and the gate refuses the study."
+        description="The smallest difference that matters. If it is null, no verdict is `equivalent`, and the "
+        "gate refuses the study."
     )
     alpha: float = Field(
         default=0.05,
@@ -261,7 +261,7 @@ class Analysis(Strict):
         default=0.5,
         gt=0,
         lt=1,
-        description="`equivalent` needs enough seeds to rule out that more than this share of all seeds behaves "
+        description="`equivalent` needs enough seeds to rule out that more than this share of all seeds behave "
         "differently: at alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
     )
     correction: Literal["max-t", "holm"] = Field(
@@ -345,9 +345,9 @@ class Analysis(Strict):
     @model_validator(mode="after")
     def _samples_are_right_or_wrong(self) -> Self:
         if self.pass_at and self.cons_at:
-            raise ValueError("pass_at and cons_at cannot be combined; leave one out")
+            raise ValueError("`pass_at` and `cons_at` cannot be combined; leave one out")
         if self.k and (self.samples is None or self.direction != "max"):
-            raise ValueError(f"{self.outcome} counts right samples; set `samples` and `direction: max`")
+            raise ValueError(f"{self.outcome} needs `samples` and `direction: max`; set both")
         if isinstance(self.samples, int) and self.k > self.samples:
             least = f"items have {self.samples}; reduce {'pass_at' if self.pass_at else 'cons_at'}"
             raise ValueError(f"{self.outcome} needs {self.k} samples, but {least}")
@@ -359,13 +359,13 @@ class Analysis(Strict):
     def _agrees(self) -> Self:
         names = [self.named, *(rail.metric for rail in self.guardrails)]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"guardrails: {twice[0]} is already judged; name each metric once")
+            raise ValueError(f"guardrails: {twice[0]} is the primary metric or occurs twice; name each metric once")
         if any(later <= earlier for earlier, later in pairwise(self.interim_analyses)):
             raise ValueError(f"interim_analyses must be increasing numbers, not {self.interim_analyses}")
         pairs = self.comparisons if isinstance(self.comparisons, list) else [("child", "parent")]
         if not pairs or len({frozenset(pair) for pair in pairs}) < len(pairs) or any(a == b for a, b in pairs):
             shown = ", ".join(f"[{a}, {b}]" for a, b in pairs)
-            raise ValueError(f"comparisons must be different pairs of two different variants, not [{shown}]")
+            raise ValueError(f"comparisons must be pairs of different variants, each pair once, not [{shown}]")
         return self
 
 
@@ -420,7 +420,7 @@ class HealthRule(Strict):
     @model_validator(mode="after")
     def _reference_is_used(self) -> Self:
         if self.reference is not None and self.measure == "value":
-            raise ValueError("`reference` has no effect with `measure: value`; use change or ratio, or remove it")
+            raise ValueError("`reference` needs `measure: change` or `measure: ratio`; set one, or remove `reference`")
         return self
 
 
@@ -499,8 +499,8 @@ class FigurePanel(CurveDefinition):
     variants: list[Text] | None = Field(
         default=None,
         min_length=1,
-        description="For `subsets` and `distributions`: the variants to show in this panel, in this order; null: those "
-        "of the figure.",
+        description="For `subsets` and `distributions`: the variants to show in this panel, in this order; null: the "
+        "figure's variants.",
     )
 
 
@@ -542,14 +542,14 @@ class FigureDefinition(Strict):
         for panel in self.panels:
             parts = panel.metric.split("/")
             if over_subsets and (len(parts) != 3 or parts[1] != "*" or "*" in parts[0] + parts[2]):
-                raise ValueError(f"panels: kind {self.kind} needs a metric <protocol>/*/<name>, not {panel.metric!r}")
+                raise ValueError(f"panels: kind {self.kind} needs metrics <protocol>/*/<name>, not {panel.metric!r}")
             if panel.variants is not None and not over_subsets:
                 raise ValueError(f"panels: `variants` has no effect with kind {self.kind}; remove it")
             if panel.variants is not None and self.variants:
                 raise ValueError("`variants` of a figure cannot be combined with those of a panel; leave one out")
         if self.kind == "each" and len(self.panels) != 1:
-            panels = f"has {len(self.panels)} panels, but kind each draws one panel per variant"
-            raise ValueError(f"{panels}; keep only one of them")
+            panels = f"has {len(self.panels)} panels, but kind each takes only one, which it draws for each variant"
+            raise ValueError(f"{panels}; keep only one panel")
         if self.kind not in ("lines", "each") and any(panel.log for panel in self.panels):
             raise ValueError(f"panels: `log` has no effect with kind {self.kind}; remove it")
         if self.x is not None and self.kind not in ("lines", "each"):
@@ -581,7 +581,7 @@ class StudyDefinition(Strict):
     )
 
     def fields_of(self, kind: type["StudyDefinition"]) -> dict[str, Any]:
-        """Return {field: value} of the fields of the base class `kind`, from which another subclass can be made."""
+        """Return {field: value} of the fields of the base class `kind`, to make another subclass from them."""
         return {name: getattr(self, name) for name in kind.model_fields}
 
 

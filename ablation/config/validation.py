@@ -55,7 +55,7 @@ def _unknown(
 
 
 def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
-    """Raise ConfigError for a dotted key that the model does not have; `where` is the key that has it as value."""
+    """Raise ConfigError if the model does not have the dotted key `key`, which `file` names under `where`."""
     check_name(key, sorted(known_keys(model)), file, where, "is not a key of this configuration")
 
 

@@ -224,7 +224,7 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
         problem = "is missing" if why is None else "is not a sentence"
         raise ConfigError(path, "why", why, problem, "add a sentence that says why this variant exists")
     if label is not None and (not isinstance(label, str) or not label.strip()):
-        raise ConfigError(path, "label", label, "is not text", "write what changes in a few words, or remove the label")
+        raise ConfigError(path, "label", label, "is not text", "describe the change briefly, or remove the label")
     if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
         raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write a whole number such as 1")
     check_known(model, overrides, path)

@@ -149,7 +149,7 @@ def parse_foreign(text: str) -> Any:
     PyYAML writes an alias wherever two settings share a list, so aliases are allowed, unless they are recursive or
     expand to too many values.
 
-    Raises ValueError, with a text of one line, if it is not YAML or is too large.
+    Raises ValueError, with a text of one line, if the text is not YAML or is too large.
     """
     try:
         _check(text, foreign=True)

@@ -189,7 +189,7 @@ class Sources:
         return []
 
     def files(self, code: Code) -> dict[str, str]:
-        """Return {path: digest} of the files at which the code starts and of all that they import.
+        """Return {path: digest} of the code's own files and of all files that they import, directly or indirectly.
 
         Raises OSError if a file cannot be read.
         """

@@ -73,7 +73,7 @@ class Mistakes:
         return isinstance(error, ConfigError)
 
     def refuse(self) -> None:
-        """Raise the first ConfigError, with the other errors in its `others`, if there were any mistakes."""
+        """Raise the first ConfigError, whose `others` holds all other errors; do nothing if there were no mistakes."""
         if self.found:
             first, *others = self.found
             first.others = tuple(others)

@@ -72,7 +72,7 @@ class Rule:
 
 
 def parse_rules(declared: Iterable[Mapping[str, Any]]) -> list[Rule]:
-    """Return the rules that mappings of the fields of `ablation.config.study_schema.HealthRule` describe."""
+    """Return the rules in `declared`, mappings with the fields of `ablation.config.study_schema.HealthRule`."""
     return [
         Rule(**{key: value for key, value in rule.items() if key != "range"}, **(rule.get("range") or {}))
         for rule in declared
@@ -81,7 +81,7 @@ def parse_rules(declared: Iterable[Mapping[str, Any]]) -> list[Rule]:
 
 @dataclass(frozen=True)
 class Event:
-    """A stretch of a series that broke a rule for at least the rule's window.
+    """Consecutive values of a metric that broke a rule, at least as many as the rule's window.
 
     value: the quantity furthest outside (the first that is not finite, if any). last_step: the last step outside.
     """

@@ -105,7 +105,8 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
     problem = f"there are uncommitted files ({listed(files)})" if files else ""
     if files is None:
-        problem, remedy = f"{root.resolve()} is not in a git repository", "create one with `git init`"
+        problem = f"git finds no repository that it can read in {root.resolve()}"
+        remedy = "create a repository with `git init` and commit the files, or correct what `git status` reports"
     warnings = []
     for name, count in starting.items():
         if not (problem and count):

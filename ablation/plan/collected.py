@@ -113,7 +113,7 @@ def noted_sources(folder: Path) -> Sources | None:
 
 
 def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path:
-    """Return a stage's folder below `results`, also if the results were moved after the stage was planned."""
+    """Return a stage's folder below `results`, even if the results were moved after the stage was planned."""
     folder = Path(folder)
     return results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
 
@@ -124,7 +124,7 @@ def is_alone(results: Path) -> bool:
 
 
 def is_copy(results: Path) -> bool:
-    """Return whether a folder's database is a copy from elsewhere, because its sources are not in the folder."""
+    """Return whether a folder has no sources of a database, so that a database in it is a copy from elsewhere."""
     return is_alone(results) and not (results / COLLECTED).exists()
 
 

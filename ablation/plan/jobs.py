@@ -89,7 +89,7 @@ class Jobs:
     def _forks(self) -> bool:
         """Return whether jobs are forks of a server process that has imported the jobs' libraries.
 
-        They are not if each job has its own Snakemake, as on a scheduler's nodes, or its own environment.
+        Jobs are not forks if each has its own Snakemake, as on a scheduler's nodes, or its own environment.
         """
         usable = sys.platform == "linux" and not self._deployed
         return self.plan.settings.fork_server and self.workflow.is_main_process and usable
@@ -103,7 +103,7 @@ class Jobs:
     def statuses(self, wildcards: Any) -> list[Path]:
         """Return the status files of the grid or, if Snakemake needs no others, those of the stages that are to run.
 
-        It is an input function, which Snakemake calls after it has read the whole command line.
+        This is an input function, which Snakemake calls after it has read the whole command line.
         """
         if self.runs_here and self.workflow.scheduling_settings is not None:
             # By default 100 jobs a second, for which each round of the scheduler starts a timer and so another round.

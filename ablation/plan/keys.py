@@ -105,7 +105,7 @@ class Asset:
 
 @dataclass(frozen=True)
 class Ingredients:
-    """Parts of a stage's key, except seed and keys of inputs, and of the stage's config.json.
+    """The contents of a stage's key and of its config.json, except the seed and the keys of inputs.
 
     config, rules: configuration and abort rules in config.json. hashed, numbers: what the key holds of `config` and of
     `rules`.
@@ -226,7 +226,7 @@ class Finder:
 
 
 def command_of(definition: StageDefinition) -> dict[str, Any]:
-    """Return the entry of a command in config.json; its `reading` is a key of the readers in `collect`."""
+    """Return the entry of a command in config.json, in which `reading` is a digest of `collect`."""
     collect = [collected.model_dump() for collected in definition.collect]
     return {
         "words": definition.words,

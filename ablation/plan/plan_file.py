@@ -122,7 +122,7 @@ class PlanFile(Strict):
         return f"{self.model_dump_json(by_alias=True, indent=1)}\n"
 
     def folders(self, results: Path) -> dict[str, Path]:
-        """Return {stage key: folder} below `results`, also if the results were moved after planning."""
+        """Return {stage key: folder} below `results`, even if the results were moved after planning."""
         return {stage.key: stage_folder(results, self.results, stage.dir) for stage in self.stages}
 
 
@@ -280,7 +280,7 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:
-    """Raise the numbers of seeds of a study's variants in the file of added seeds to `counts`; none becomes smaller."""
+    """Raise a study's numbers of seeds in the file of added seeds to `counts`, {variant: number}; lower none."""
     content = load_extra_seeds(results)
     merged = dict(content.get(study, {}))
     for variant, count in counts.items():

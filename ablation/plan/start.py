@@ -176,7 +176,7 @@ def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _
 
 
 def parts(plan: Plan, states: States) -> list[list[Path]]:
-    """Return groups of pending statuses after which a page is drawn: the first seed's first study, then each seed.
+    """Return groups of status files, each followed by a page: the first study's first seed, then each seed.
 
     The last group is left out, because the grid draws the page at its end.
     """

@@ -119,7 +119,7 @@ def visible_devices() -> list[str]:
 def lease_folder() -> Path:
     """Return the folder of the locks, which ABLATION_LEASES overrides.
 
-    It does not depend on XDG_RUNTIME_DIR or TMPDIR, which differ between login shells, cron and schedulers; and
+    The default is not in XDG_RUNTIME_DIR or TMPDIR, which differ between login shells, cron and schedulers; and
     XDG_RUNTIME_DIR is deleted at logout while jobs run. Raises PermissionError if the folder is another user's.
     """
     folder = Path(os.environ.get("ABLATION_LEASES") or f"/tmp/ablation-tracker-{os.getuid()}")
@@ -192,7 +192,7 @@ def _uuids() -> list[str]:
 def _ask_driver(question: str) -> list[str]:
     """Return the answer of NVML's function `question` for each device; empty if there is no driver.
 
-    It is not asked through torch, because importing torch would fix the visible devices.
+    The driver is not asked through torch, because importing torch would fix the visible devices.
     """
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")

@@ -2,10 +2,10 @@
 
     python -m ablation.runner.fork_server --parent PID trainers      serves the socket that is its standard input
 
-Commands have a second server (`commands`), which imports the packages of their readers, without torch.
+Stages that run a command use a second server (`commands`), which imports only what their result readers need.
 
 Snakemake starts a server before the first stage, and it ends with Snakemake. It has one thread, uses no accelerator and
-imports only installed packages: a fork imports `ablation.runner.run` itself, so it runs the code as it is then. A stage
+imports only installed packages: a fork imports `ablation.runner.run` itself, so it runs the current code. A stage
 is killed when its client (ablation/runner/fork_client.py), this process or Snakemake ends in any way.
 
 A job is refused if its environment, working folder or packages differ from this process's; its client then starts a

@@ -97,7 +97,7 @@ def changed_code(code: Code) -> str:
 def import_code(job: Job) -> dict[str, Any]:
     """Import the trainers' modules that the stage's key covers; return the variant's parts, {slot: function or class}.
 
-    All are imported now, because a stage might otherwise import an edited module hours later. Raises OSError
+    All modules are imported now, because a stage might otherwise import an edited module hours later. Raises OSError
     (ECANCELED) if a module was edited before it was imported.
     """
     for file in job.code.files:
@@ -114,7 +114,7 @@ def _module(file: str) -> str:
 
 
 def known_modules(job: Job) -> int:
-    """Import the modules of the config model and of `parts`; return the number of modules loaded afterwards."""
+    """Import the config models and the study's `parts` function; return how many modules are then loaded."""
     for file in job.code.exclude:
         import_module(_module(file))
     return len(sys.modules)
@@ -127,6 +127,6 @@ def check_modules(job: Job, loaded_before: int) -> None:
     new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))
     if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
-            f"the stage imported {', '.join(others)}, which its key does not cover, so a change there would not rerun "
-            "it; load the module with an import statement, or name it in the study's `parts`"
+            f"the stage imported {', '.join(others)}, which the stage's key does not cover, so a change there would "
+            "not rerun the stage; load the module with an import statement, or name it in the study's `parts`"
         )

@@ -38,8 +38,8 @@ def prepare_process(threads: int) -> None:
 def keep_freed_memory() -> None:
     """Keep up to 1 GiB of freed memory at the end of the heap, except for allocations above 32 MiB.
 
-    By default glibc returns it to the system, which zeroes the pages at the next allocation; this takes a tenth of the
-    CPU time of training small models. It has no effect with another C library.
+    By default glibc returns freed memory to the system, which zeroes the pages at the next allocation; this takes
+    a tenth of the CPU time of training small models. The call has no effect with another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -61,7 +61,7 @@ class Ranks:
         return value
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model from `make`; of several ranks, only the first has weights until `shard` is called."""
+        """Return the model from `make`; with several ranks, only the first has weights until `shard` is called."""
         return make()
 
     def shard(self, model: T, *, autocast: bool = False) -> T:
@@ -75,7 +75,7 @@ class Ranks:
     def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
         """Yield the model, or a copy, with all weights on this rank, so that this rank can call it without the others.
 
-        autocast: whether it is called under bfloat16 autocast. The model must not be trained inside the `with` block.
+        autocast: whether the model is called under bfloat16 autocast. Do not train the model inside the `with` block.
         """
         yield model
 

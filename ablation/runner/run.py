@@ -251,7 +251,7 @@ def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> 
 
 
 def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], dict[str, Any], int]":
-    """Fix randomness; return the entry module, its class of stages, the variant's parts, and `known_modules(job)`.
+    """Seed random numbers; return the entry module, its class of stages, the variant's parts, and `known_modules(job)`.
 
     A command's stage does not import torch.
     """

@@ -24,7 +24,7 @@ _COUNTED = {
 
 
 def sentences(texts: Sequence[str]) -> str:
-    """Join findings into a paragraph; without findings, it says that nothing has been judged."""
+    """Join findings into a paragraph; without findings, return a sentence that nothing has been judged."""
     return ". ".join(texts) + "." if texts else "Nothing has been judged yet."
 
 
@@ -57,7 +57,7 @@ def findings(rows: Sequence[Mapping[str, Any]], analysis: Analysis, joint: Seque
 
 
 def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval that agrees with a row's verdict: the one corrected for several comparisons, if there is one.
+    """Return the interval that agrees with a row's verdict: the interval corrected for all comparisons, if any.
 
     For `equivalent`, which is judged without a correction, it is the uncorrected interval.
     """

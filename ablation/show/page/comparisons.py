@@ -81,7 +81,7 @@ class ForestAxis:
         return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
 
     def y(self, value: float) -> float:
-        """Return the distance of an effect from the top if the axis is upright."""
+        """Return the distance of an effect from the top of an upright axis."""
         return round(self.width - self.x(value), 2)
 
     @property
@@ -207,7 +207,7 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "seeds": ("seeds", lambda value, _: f"{value:,.0f}"),
     "items": ("items", lambda value, _: f"{value:,.0f}"),
     "seeds_needed": ("seeds needed to detect an effect of this size", lambda value, _: f"{value:,.0f}"),
-    "prior_df": ("degrees of freedom that other variants add", lambda value, _: rough(value)),
+    "prior_df": ("degrees of freedom from other variants", lambda value, _: rough(value)),
     "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }
 NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are left out if they are zero
@@ -242,7 +242,7 @@ def evidence(
     ]
     if root and root != record.get("parent"):
         since = f"{signed(record['root_effect'], decimals)} "
-        intervals.append((f"effect since {root}, corrected for all paths of the variant tree", "root_", since))
+        intervals.append((f"effect relative to {root}, corrected for all paths of the variant tree", "root_", since))
     for label, name, start in intervals:
         low, high = record.get(f"{name}low"), record.get(f"{name}high")
         if is_number(low) and is_number(high):

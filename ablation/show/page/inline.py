@@ -20,7 +20,7 @@ ASSETS = Path(__file__).parent / "assets"
 
 @dataclass(frozen=True)
 class Live:
-    """Additions to a page that a server refreshes.
+    """What a server adds to the page to keep it up to date in browsers.
 
     script: JavaScript of the server. marker: HTML that the server replaces, above the results. seconds: time until a
     browser without JavaScript loads the page again.

@@ -26,7 +26,7 @@ SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page.js", "pag
 
 
 def draw(page: Page, live: Live | None = None, root: str | None = None) -> str:
-    """Return the page as HTML; `live` holds the additions to a page that a server refreshes.
+    """Return the page as HTML; `live` holds what a server adds to keep the page up to date.
 
     root: path from the page's folder to the folder that the paths of stages start from; None for no links.
     """

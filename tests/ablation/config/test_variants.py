@@ -195,7 +195,7 @@ def test_published_numbers_are_checked_for_form(toy):
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
     refused(toy, "2 numbers for 1 column")
     toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
-    refused(toy, "ss_distance", "is a distance, so it needs a `target`")
+    refused(toy, "ss_distance", "is a distance, so `target` is needed")
     toy.yaml("published/toy.yaml", {"source": "x"})
     refused(toy, "give `rows`, `deltas` or `training`")
 

@@ -53,7 +53,7 @@ def test_contradictory_guardrails_are_refused(metrics):
     rails = [
         {"metric": name, "direction": way, "margin": 1} for name, way in zip(metrics, ("max", "min"), strict=False)
     ]
-    with pytest.raises(ValidationError, match="is already judged; name each metric once"):
+    with pytest.raises(ValidationError, match="is the primary metric or occurs twice; name each metric once"):
         Analysis(value="hit", direction="max", margin=0.02, guardrails=rails)
 
 

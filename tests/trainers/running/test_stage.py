@@ -68,7 +68,7 @@ def test_config_shows_what_it_reads_and_nothing_else(model):
         ({"lr": -1.0}, ["lr"], "lr must be positive"),
         ({"lr": "high"}, ["lr"], "lr = 'high'"),
         ({}, ["lrr"], "lrr"),
-        ({}, ["lr"], "lr is missing or different in config.json"),
+        ({}, ["lr"], "gives lr a different value than config.json does"),
     ],
 )
 def test_a_config_that_is_refused_says_why_in_one_line(model, values, reads, text):
