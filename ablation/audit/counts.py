@@ -22,7 +22,7 @@ MOST_VALUES = 2_000_000  # of a mean over batches; with more, every printed numb
 
 
 class TooLongError(Exception):
-    """Raised if the search for sums of runs would take too long."""
+    """Raised if finding the possible sums over runs would take too long."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return {pair: clause on how many values of the primary metric differ}; empty if this is the published metric."""
+    """Return {pair: clause on how many values of the primary metric differ}; {} if the source reports that metric."""
     plan = store.study(study.name).analysis
     if not pairs or plan.named == study.analysis.named:
         return {}
