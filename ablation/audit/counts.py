@@ -143,7 +143,7 @@ def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a column was computed: the number of items, the sizes of batches, and the target (None: rates)."""
+    """How a column was computed: the number of items, the sizes of batches, and the target, which is None for rates."""
 
     items: int
     batches: tuple[int, ...]

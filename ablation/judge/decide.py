@@ -154,7 +154,7 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
 
 
 def read_seeded_stages(store: Store, study: str) -> pd.DataFrame:
-    """Return rows (variant, stage, key, seed, hours) of the stages that each seed pays for, in plan order."""
+    """Return rows (variant, stage, key, seed, hours) of the seeded stages, in plan order."""
     return store.sql(
         """SELECT r.variant, r.stage, r.key, r.seed, s.device_hours AS hours
            FROM run_stages r JOIN stages s USING (key)

@@ -120,7 +120,7 @@ def _shares(part: Part) -> str:
 
 
 class _Contrasts:
-    """Computes contrasts of the runs of some variants, which are paired once."""
+    """Pairs the runs of some variants once, and computes contrasts of them."""
 
     def __init__(self, study: Measurements, runs: Sequence[str]) -> None:
         self.study, self.runs, self.alpha = study, runs, study.analysis.alpha

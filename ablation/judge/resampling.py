@@ -25,7 +25,7 @@ _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Clusters of items that are drawn together; `of_items` holds their numbers from 0 on, as [items] per subset."""
+    """Clusters of items that are drawn together; `of_items` has the cluster number of each item [items], by subset."""
 
     of_items: tuple[Numbers, ...]
     count: int
