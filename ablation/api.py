@@ -162,7 +162,7 @@ class Results:
         return self._store.sql(query, parameters)
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Return the rows of an SQL query, as `sql`, in an Arrow table, which Polars and DuckDB read without a copy."""
+        """Return what `sql` returns as an Arrow table, which Polars and DuckDB read without a copy."""
         return self._store.arrow(query, parameters)
 
     def forest(

@@ -41,9 +41,9 @@ def claim_findings(table: Table) -> Iterator[Finding]:
                 continue
             ratio = " / ".join(new.show(float(mean or 0)) for mean in means)
             text = (
-                f"{said}: the claimed change of {_signed(claim)}% uses the wrong mean of "
-                f"{' and '.join(wrong)}; the means of the columns give {ratio} - 1 = "
-                f"{percent(float(means[0] / means[1] - 1), 1, '+')}."
+                f"{said}: the claimed change of {_signed(claim)}% is based on "
+                f"{'a wrong printed mean' if len(wrong) == 1 else 'wrong printed means'} ({' and '.join(wrong)}); "
+                f"the means of the columns give {ratio} - 1 = {percent(float(means[0] / means[1] - 1), 1, '+')}."
             )
             yield Finding("claim", claim.variant, claim.column, "error", text)
 
@@ -84,7 +84,7 @@ def _signed(claim: Claim) -> str:
 
 
 def best_case_p(net_items: float) -> float:
-    """Return the smallest two-sided sign-test p for a net change of `net_items` items, if all changes agree."""
+    """Return the smallest two-sided sign-test p for a net change of `net_items` items, reached if all change alike."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 

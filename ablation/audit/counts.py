@@ -22,7 +22,7 @@ MOST_VALUES = 2_000_000  # of a mean over batches; with more, every printed numb
 
 
 class TooLongError(Exception):
-    """Raised if the search for sums of runs would take too long."""
+    """Raised if finding the possible sums over runs would take too long."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a column was computed: the number of items, the sizes of batches, and the target (None: rates)."""
+    """How a column was computed: the number of items, the sizes of batches, and the target, which is None for rates."""
 
     items: int
     batches: tuple[int, ...]

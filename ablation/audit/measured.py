@@ -40,7 +40,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return {pair: clause on how many values of the primary metric differ}; empty if this is the published metric."""
+    """Return {pair: clause on how many values of the primary metric differ}; {} if the source reports that metric."""
     plan = store.study(study.name).analysis
     if not pairs or plan.named == study.analysis.named:
         return {}
@@ -83,7 +83,7 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
-    """Return the finite values of the metrics in order of steps, one array per seed, of the runs that succeeded."""
+    """Return the metrics' finite values in runs that succeeded, one array per seed, in order of steps."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
               WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)

@@ -49,8 +49,8 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
     if can_be(evaluation.plain) or (runs > 1 and evaluation.can_be_of_mean(number, runs)):
         if runs > 1 or can_be(evaluation.batched):
             return None
-        said = f"{row}, {column}: {number} can be {table.formula(evaluation.items)}, but not {batches}"
-        return Finding("attainability", row, column, "note", f"{said}, which is how the source averages.")
+        said = f"{row}, {column}: {number} can be {table.formula(evaluation.items)} for an integer k, but not {batches}"
+        return Finding("attainability", row, column, "note", f"{said}, although the source averages over batches.")
     near = " and ".join(number.show(value) for value in dict.fromkeys(evaluation.plain.neighbours(number.exact)))
     what = f"{table.formula(evaluation.items)} for any integer k (nearest: {near})"
     start = f"{row}, {column}: {number} is not {what}"

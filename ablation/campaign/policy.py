@@ -321,7 +321,7 @@ class Referee:
         return replace(decision, word=word, verification=verification)
 
     def simplification(self, variant: str, margin: float, left: float = math.inf) -> Generator[Batch, Values, Decision]:
-        """Yield the runs of a trial that must be equivalent to the anchor within the margin; return its decision."""
+        """Yield the runs of a simplification, which must equal `anchor` within `margin`; return the decision."""
         pairs = 0 if self.exact else self.pairs_for(margin, tests=2)
         if 1 + 2 * pairs > min(left, MOST_RUNS):
             return replace(self._undecided(None), word="costly", cost=1 + 2 * pairs)
@@ -370,7 +370,7 @@ class Referee:
         self.provisional = variant
 
     def pairs_for(self, gain: float, tests: int = 1) -> int:
-        """Return the number of pairs of runs with which each of `tests` tests shows a gain, with the policy's power."""
+        """Return the number of pairs of runs needed for `tests` tests to all detect a gain with the policy's power."""
         sides = [self._verifying.variance(each, self.rules.prior) for each in (self.verified, self.provisional)]
         freedom = max(2, int(sum(nu for _, nu in sides)))
         z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(1 - (1 - self.rules.power) / tests)

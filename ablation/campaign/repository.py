@@ -37,12 +37,11 @@ class Repository:
         paths = ("--show-toplevel", "--git-dir", "--git-path", "info/exclude")
         try:
             top, own, exclude = self.git("rev-parse", *paths).splitlines()
-        except (TrackerError, ValueError):
-            problem, remedy = (
-                "is not in a git repository",
-                "change to a repository, or create one with `git init; git add -A; git commit`",
-            )
-            raise ConfigError(place.absolute(), "", None, problem, remedy) from None
+        except (TrackerError, ValueError) as error:
+            if isinstance(error, TrackerError) and "not a git repository" not in str(error):
+                raise
+            remedy = "change to a repository, or create one with `git init; git add -A; git commit`"
+            raise ConfigError(place.absolute(), "", None, "is not in a git repository", remedy) from None
         self.folder = (place / own).resolve() / "ablation-campaign"  # of this worktree
         self.root, self._exclude = Path(top), (place / exclude).resolve()
 

@@ -157,7 +157,7 @@ def digest_of(content: object) -> str:
 
 
 def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
-    """Return the metric in a command's output, the reason if there is none, and whether the trial is then refused.
+    """Return the metric of a command's output or None, the reason for None, and whether the trial must be refused.
 
     The metric is printed once: on a line of its own (`val_bpb:  0.9979`, `val_bpb = 0.9979`), or as JSON.
     """
@@ -186,7 +186,7 @@ def _pairs(text: str) -> list[tuple[str, Any]]:
 
 
 def read_items(file: Path, name: str) -> tuple[dict[str, float], str, bool]:
-    """Return {item: value} of an evaluation, the reason if it is {}, and whether the trial is then refused."""
+    """Return {item: value} of an evaluation or {}, the reason for {}, and whether the trial must be refused."""
     from ablation.readers.evaluation import reader_of  # takes half a second to import
     from ablation.readers.sheet import Wanted
 

@@ -48,7 +48,7 @@ class Rule:
 
 
 def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
-    """Return the chances of the undecided comparisons at the remaining interim analyses; empty if none remains."""
+    """Return each undecided comparison's chance of a decision at each of its remaining interim analyses."""
     analysis = study.analysis
     weights = interim_weights(analysis.interim_analyses)
     left = level_left(study, comparisons)
@@ -162,7 +162,7 @@ Unit = str  # a stage that each seed runs, for one variant or for several
 
 @dataclass(frozen=True)
 class Prices:
-    """Device-hours that one more seed of each unit costs, and the units of each variant."""
+    """The device-hours per seed of each unit, and the units of each variant; a unit is a stage that each seed runs."""
 
     hours: Mapping[Unit, float]
     units: Mapping[str, frozenset[Unit]]

@@ -112,7 +112,7 @@ class Comparison(Judged):
 
     @property
     def prior_df(self) -> float:
-        """Degrees of freedom that the study's other variants added to the variance of seeds."""
+        """Degrees of freedom of the seed variance that come from the study's other variants; 0 if none do."""
         return max(self.latest.estimate.noise.seed_df - self.latest.estimate.own_df, 0.0) if self.latest else 0.0
 
     @property
@@ -170,7 +170,7 @@ class Comparison(Judged):
         text += f" ({p_equals(p)})" if self.measurements.design.claim == "recipe" else ""
         if one:
             return f"{text}; one run per side cannot show whether the recipe {recipe}"
-        return f"{text}; to test whether the recipe {recipe}, pass --claim recipe"
+        return f"{text}; to test whether the recipe {recipe}, use `claim: recipe` (--claim recipe)"
 
     @property
     def _shown(self) -> str:
@@ -298,7 +298,7 @@ class Comparison(Judged):
 
     @property
     def missing(self) -> list[Run]:
-        """Runs that are missing for seeds of the other variant, except if a plan explains or the user allowed that."""
+        """Missing runs for seeds that the other variant has, except those that a plan explains or a user permits."""
         return without_partner(self.measurements, *self.pair)
 
     @cached_property
@@ -343,7 +343,7 @@ class Comparison(Judged):
 
     @cached_property
     def _root_interval(self) -> tuple[float, float]:
-        """Interval of the effect since the root, corrected for all paths of the variant tree."""
+        """Interval of the effect relative to the root, corrected for all paths of the variant tree."""
         since = self._since_root
         return since.interval_at(self.correction.path_level) if since else (_NAN, _NAN)
 
@@ -354,17 +354,17 @@ class Comparison(Judged):
 
     @property
     def root_effect(self) -> float:
-        """Effect of all changes since the root."""
+        """Effect relative to the root."""
         return self._since_root.effect if self._since_root else _NAN
 
     @property
     def root_low(self) -> float:
-        """Lower end of the interval of the effect since the root, corrected for all paths of the variant tree."""
+        """Lower end of the interval of `root_effect`, corrected for all paths of the variant tree."""
         return self._root_interval[0]
 
     @property
     def root_high(self) -> float:
-        """Upper end of the interval of the effect since the root, corrected for all paths of the variant tree."""
+        """Upper end of the interval of `root_effect`, corrected for all paths of the variant tree."""
         return self._root_interval[1]
 
 

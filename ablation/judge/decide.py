@@ -122,7 +122,7 @@ def decide(
         save_extra_seeds(results, study, wanted)
         rounds += 1
         if rounds > len(interims) * max(len(comparisons), 1):
-            raise TrackerError("the plan does not include the added seeds; check results/seeds.json")
+            raise TrackerError("the plan does not include the added seeds; correct the error that the grid printed")
 
 
 def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) -> str:
@@ -131,7 +131,7 @@ def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) 
     if not reasons:
         return "every comparison is decided or cannot be judged"
     if "beyond the budget" in reasons:
-        return f"the budget of {stated(budget_hours)} device-hours is used up"
+        return f"more seeds would exceed the budget of {stated(budget_hours)} device-hours"
     if "more seeds cannot decide it" in reasons:
         return "more seeds are unlikely to decide the remaining comparisons"
     return f"the last interim analysis ({interims[-1]} seeds) is done"
@@ -154,7 +154,7 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
 
 
 def read_seeded_stages(store: Store, study: str) -> pd.DataFrame:
-    """Return rows (variant, stage, key, seed, hours) of the stages that each seed pays for, in plan order."""
+    """Return rows (variant, stage, key, seed, hours) of the seeded stages, in plan order."""
     return store.sql(
         """SELECT r.variant, r.stage, r.key, r.seed, s.device_hours AS hours
            FROM run_stages r JOIN stages s USING (key)

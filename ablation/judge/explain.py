@@ -120,7 +120,7 @@ def _shares(part: Part) -> str:
 
 
 class _Contrasts:
-    """Computes contrasts of the runs of some variants, which are paired once."""
+    """Pairs the runs of some variants once, and computes contrasts of them."""
 
     def __init__(self, study: Measurements, runs: Sequence[str]) -> None:
         self.study, self.runs, self.alpha = study, runs, study.analysis.alpha
@@ -175,7 +175,7 @@ class _Contrasts:
 
 
 def explain(study: Measurements, runs: Mapping[Corner, str], n: int) -> Explanation:
-    """Explain the effect of n factors by {factors as in B: variant}, the variants of a factorial design.
+    """Explain the effect of n factors from the runs of a factorial design, {factors as in B: variant}.
 
     The chance that any factor without effect is named is at most alpha, and so is the chance of any false interaction
     (Holm 1979).
@@ -218,9 +218,9 @@ def _corrected(uncorrected: Sequence[Part], alpha: float) -> list[Part]:
 
 
 def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Explanation:
-    """Explain the effect of n factors by runs that have the first k factors as in B.
+    """Explain the effect of n factors from runs, each of which has the first k factors as in B.
 
-    The runs are {k: variant}, with 0 and n among the k. A group of m factors is tested at m / n of alpha, so the chance
+    `runs` is {k: variant}; its keys include 0 and n. A group of m factors is tested at m / n of alpha, so the chance
     of naming a factor that adds nothing to those before it is at most alpha, however the groups were chosen.
 
     Raises:

@@ -36,12 +36,12 @@ def design(n: int) -> list[Corner]:
 
 
 def runs_of(n: int) -> int:
-    """Return the number of runs that separate n factors; for more than eight factors, the smallest possible number."""
+    """Return how many runs show the effect of each of n factors; for more than eight factors, a lower bound."""
     return 2 ** min(n, FULL) if n <= FRACTION else 2 + (n - 1).bit_length()
 
 
 def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
-    """Return, in words, the command that separates n factors, and the cost.
+    """Return, in words, the command that finds the effect of each of n factors, with its cost.
 
     `hours` is the number of device-hours per new variant.
     """

@@ -176,7 +176,7 @@ def _why_invalid(comparison: Comparison) -> str:
     if runs := comparison.missing:
         why = ", ".join(f"{variant} has no seed {seed}" for variant, seed in runs)
         allowed = " ".join(f"{variant}:{seed}" for variant, seed in runs)
-        return f"{why}, and a missing run may have failed; add the run, or pass --without {allowed}"
+        return f"{why}, and a missing run may have failed; add what is missing, or pass --without {allowed}"
     if comparison.identical:
         why = "all values of both variants are identical, so one may be a copy of the other"
         return f"{why}; correct the files, or pass --allow identical if the change is meant to have no effect"

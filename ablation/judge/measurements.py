@@ -104,7 +104,7 @@ class Measurements:
 
     @cached_property
     def design(self) -> Design:
-        """Whether, by the analysis plan, seeds are paired, and whether verdicts are about recipe or checkpoints."""
+        """The plan's design: whether seeds are paired, and whether verdicts are about the recipe or the checkpoints."""
         return Design(self.analysis.seeds or "paired", self.analysis.claim or "recipe")
 
     @cached_property
@@ -343,7 +343,8 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
     begins = all(seeds[: len(paired)] == paired for seeds in planned if study.planned)
     if len(paired) < min(map(len, planned)) or not paired or not begins:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
-        problems.append(f"runs cannot be paired by seed: {listed}")
+        remedy = "run the missing seeds, or set `seeds: independent` if runs share nothing"
+        problems.append(f"runs cannot be paired by seed: {listed}; {remedy}")
 
     # A run that is still to come makes the comparison wait; any other fault makes it invalid.
     sound, waiting = [], not problems
@@ -402,7 +403,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
 
 
 def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
-    """Return the missing runs for whose seeds the other variant has runs; these runs may have failed.
+    """Return runs that are missing although the other variant has their seeds; a missing run may have failed.
 
     There are none in a planned study, in which `add-seeds` may plan more seeds of one variant.
     """

@@ -70,7 +70,7 @@ class Pilot:
         return (self.item_df + 1) * items / self.items
 
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
-        """Return the noise at a number of seeds and items.
+        """Return the noise of a study with this many seeds and items.
 
         `ratio` is the true variance between seeds divided by the estimate.
         """
@@ -200,7 +200,7 @@ class Cost:
         return cls(prices, evaluations, bool((stages["stage"] != last).any()), paid, names, evaluated)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float | None:
-        """Return the device-hours of seeds with an evaluation of this size, all or still to run; None if unknown."""
+        """Return the device-hours of `seeds` seeds with this evaluation, in all or still to run; None if unknown."""
         if not self.apart and evaluated != self.evaluated:
             return None
         hours = 0.0

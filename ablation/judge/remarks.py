@@ -57,7 +57,8 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
     if study.kept:
         yield f"the values are those of the models that were kept: {listed}"
     else:
-        yield f"runs end at different steps: {listed}; if all logged a common step, import all with --at common"
+        common = "if all logged a common step, import all with --at common"
+        yield f"runs end at different steps: {listed}; {common if study.imported else 'train all runs equally long'}"
 
 
 def _means_that_disagree(study: Measurements, child: str, runs: Sequence[Run]) -> Iterator[str]:

@@ -25,7 +25,7 @@ _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Clusters of items that are drawn together; `of_items` holds their numbers from 0 on, as [items] per subset."""
+    """Clusters of items that are drawn together; `of_items` has the cluster number of each item [items], by subset."""
 
     of_items: tuple[Numbers, ...]
     count: int
@@ -79,7 +79,7 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
         starts = np.cumsum([0, *sizes])
         return Clusters(tuple(np.arange(a, b) for a, b in pairwise(starts)), int(starts[-1]))
     if [len(numbers) for numbers in of_items] != list(sizes):
-        raise ValueError(f"clusters are given for {[len(n) for n in of_items]} items, but there are {list(sizes)}")
+        raise ValueError(f"clusters are given for {[len(n) for n in of_items]} items per subset, not for {list(sizes)}")
     distinct, numbers = np.unique(np.concatenate(of_items), return_inverse=True)
     return Clusters(tuple(np.split(numbers, np.cumsum(sizes)[:-1])), len(distinct))
 
@@ -245,7 +245,7 @@ def unseen(
 
 
 def variation_shown(values: Sequence[Sequence[Array]], per_item: Sequence[Array]) -> float:
-    """Return how well, in [0, 1], the observed differences show how much items vary; at 1, a larger one is unlikely.
+    """Return how well, in [0, 1], observed differences show how much items vary; at 1, a larger difference is unlikely.
 
     This is for values without bounds, whose range may be that of a single outlier. Differences show the variation if
     they are large beside the spread of the values, and no few of them outweigh the others. The subset that shows least

@@ -105,7 +105,7 @@ class Noise:
         return self.seed_variance + self.item_variance
 
     def hidden(self, alpha: float) -> float:
-        """Return the difference that may have gone unseen at level alpha, which `-ln(alpha / 2)` clusters can make."""
+        """Return the difference that `-ln(alpha / 2)` clusters can make, which may have gone unseen at level alpha."""
         return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
 
     def allowance(self, alpha: float, sides: int = 2) -> float:
@@ -365,7 +365,7 @@ def max_undetected_share(seeds: int, alpha: float) -> float:
 
 
 def seeds_for(rare: float, alpha: float) -> int:
-    """Return the number of seeds with which at most a share `rare` of seeds may behave differently."""
+    """Return the number of seeds that rule out that more than a share `rare` of seeds behave differently."""
     return ceil(log(alpha) / log(1 - rare) - 1e-9)
 
 

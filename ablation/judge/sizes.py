@@ -173,7 +173,7 @@ class Search:
 
     @cached_property
     def plans(self) -> dict[Evaluated, int]:
-        """The fewest seeds that detect the effect, by evaluation size; sizes at which no number does are left out."""
+        """{evaluation size: fewest seeds that detect the effect}, except for sizes at which no number is enough."""
         return {
             evaluated: seeds
             for evaluated in self.evaluated
@@ -297,7 +297,7 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
 
 
 def with_seed_sd(pilot: Pilot, sd: float) -> Pilot:
-    """Return the pilot of one run per side with a stated SD between seeds, of the difference of two runs."""
+    """Return a pilot of one run per side with `sd`, the stated SD between seeds of the difference of two runs."""
     return replace(pilot, variance=sd**2, sampling=0.0, df=math.inf, prior_df=0.0)
 
 

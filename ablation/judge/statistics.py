@@ -209,7 +209,7 @@ def gain(means: Array, direction: Direction) -> Array:
     if isinstance(direction, dict):
         return -np.abs(means - direction["target"])
     if direction not in ("max", "min"):
-        raise ValueError(f"direction {direction!r} is not max, min or {{target: x}}")
+        raise ValueError(f"direction must be max, min or {{target: x}}, not {direction!r}")
     return means if direction == "max" else -means
 
 
@@ -230,7 +230,7 @@ class Group:
         """Means of the items [1, seeds, subsets]."""
         means = np.stack([subset.mean(axis=2) for subset in self.values], axis=2)
         if not np.isfinite(means).all():
-            raise ValueError("an item value is not finite")
+            raise ValueError("the value of every item must be finite")
         return means
 
     @cached_property
@@ -393,9 +393,9 @@ def contrast(
     clusters: Clusters | Sequence[Numbers] | None = None,
     replicates: int = REPLICATES,
 ) -> Estimate:
-    """Estimate a weighted sum of groups, given as the first axis of arrays (`contrast_groups`).
+    """Estimate a weighted sum of groups of runs from one array [groups, seeds, items] per subset (`contrast_groups`).
 
-    `clusters`: the number of each item's cluster, one array [items] per subset; None: each item is one of its own.
+    `clusters`: the number of each item's cluster, an array [items] per subset; None: each item is its own cluster.
     """
     sizes = [subset.shape[2] for subset in values]
     drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
@@ -571,7 +571,6 @@ def _mean(weights: Array, arrays: Sequence[Array]) -> Array:
 
 
 def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
-    """Return the weighted sum of arrays of one shape."""
     total = weights[0] * arrays[0]
     for weight, array in zip(weights[1:], arrays[1:], strict=True):
         total = total + weight * array

@@ -1,1 +1,1 @@
-"""Pairs and judges evaluations by other tools, for `ablation compare` (docs/how-to/compare.md)."""
+"""Pairs and judges evaluations that other tools wrote, for `ablation compare` (docs/how-to/compare.md)."""

@@ -196,7 +196,7 @@ class ComparisonResult:
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:
-        """Reasons why nobody may rely on an answer from these comparisons."""
+        """Reasons not to rely on an answer from these comparisons."""
         found = (scale_doubts(self.measured, each.parent.name, each.comparison.compared_runs) for each in self.compared)
         return (*self.lost, *dict.fromkeys(chain.from_iterable(found)))
 
@@ -332,7 +332,8 @@ def compare_files(
 ) -> ComparisonResult:
     """Compare several evaluations with the first, or every pair of them. Raises ConfigError if `compare` raises it."""
     if rules.at is not None and not at_place([path for side in sides for path in side.paths], rules.at):
-        raise ConfigError("compare", "--at", rules.at, "no file or folder has this name", "name one that exists")
+        problem = "no file or folder has this name"
+        raise ConfigError("compare", "--at", rules.at, problem, "name a folder, or a file without its suffix")
     given = sides
 
     @lru_cache(maxsize=1)
@@ -437,7 +438,7 @@ def _subset(
 def plan_analysis(
     sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
 ) -> tuple[Analysis, dict[str, ConfigError]]:
-    """Return the analysis plan for sheets, and {note on an assumption: the error that a gate raises instead}.
+    """Return the analysis plan, and its assumptions as {note: the error that a gate raises instead of the note}.
 
     Raises:
         ConfigError: metrics differ, or have different directions.
@@ -469,7 +470,7 @@ def plan_analysis(
 
 
 def _find_direction(sheets: Sequence[Sheet], metric: str) -> tuple[Direction, dict[str, ConfigError]]:
-    """Return the direction that the files or the metric's name imply, else `max`; and {note: the error of a gate}.
+    """Return the direction that files or metric imply, else `max`; and the assumption as {note: a gate's error}.
 
     Raises ConfigError if the tasks have different directions.
     """
@@ -487,7 +488,7 @@ def _find_direction(sheets: Sequence[Sheet], metric: str) -> tuple[Direction, di
 
 
 def _find_margin(sheets: Sequence[Sheet], *, logarithms: bool) -> tuple[float | None, dict[str, ConfigError]]:
-    """Return a margin of 0.01 if every value is 0 or 1, else None; and {note: the error that a gate raises instead}."""
+    """Return a margin of 0.01 if every value is 0 or 1, else None; and the assumption as {note: a gate's error}."""
     every = np.concatenate([sheet.values for sheet in sheets])
     if logarithms and every.min() > 0:
         every = np.log(every)

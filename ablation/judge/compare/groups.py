@@ -281,7 +281,7 @@ def _one_of(sources: Sequence[Path]) -> str:
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
-    """Return a regular expression that finds the last number of each of the names in the paths, or None."""
+    """Return a regular expression that finds each name's last number in the paths; None if no expression does."""
     split = [re.fullmatch(r"(|.*\D)(\d+)(\D*)", name) for name in names]
     around = {(match[1], match[3]) for match in split if match}
     if None in split or len(around) != 1:
@@ -442,7 +442,7 @@ def _check_pair(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
     hashes = parent.facts.task_hash, child.facts.task_hash
     if not parent.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
         problem = f"task_hash of {parent.subset} is {hashes[1]}, but {hashes[0]} in {parent.source}"
-        raise ConfigError(child.source, "", None, problem, "evaluate both systems on one task, or pass --allow task")
+        raise ConfigError(child.source, "", None, problem, "evaluate both on the same task, or pass --allow task")
     if parent.facts.repeats != child.facts.repeats:
         often = f"{counted(parent.facts.repeats, 'sample')} in the baseline and {child.facts.repeats} in the candidate"
         yield f"{parent.subset}: each item has {often}"
@@ -529,7 +529,7 @@ def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
         for name, sheet in run.items():
             items = items_of(sheet)
             if not len(items):
-                raise ConfigError(sheet.source, name, None, "no item is left", "evaluate again")
+                raise ConfigError(sheet.source, name, None, "every item lacks a score in some run", "evaluate again")
             runs[seed][name] = sheet if sheet.items.equals(items) else sheet.only(items)
     return replace(group, runs=runs)
 

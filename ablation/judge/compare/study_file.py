@@ -63,7 +63,7 @@ def compare_study(
 
 
 def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the keys of the analysis plan that the file states, except the values, validated as a whole plan."""
+    """Return the keys that the file's `analysis` states, except those that name values, after validating them."""
     stated = {key: value for key, value in given.items() if value is not None and key not in _VALUES}
     if wrong := [key for key in stated if key not in _ANALYSIS]:
         remedy = suggest(wrong[0], (*_VALUES, *_ANALYSIS))

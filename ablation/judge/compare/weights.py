@@ -1,4 +1,4 @@
-"""Compares with equal weights of items instead of tasks: pools all items, and checks lm-eval's groups of tasks."""
+"""Gives items, not tasks, equal weights: pools all items, and checks lm-eval's groups of tasks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ def _pooled(sheets: Sequence[Sheet]) -> Sheet:
 
 
 def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
-    """Yield a note for each group of tasks whose difference has another sign with lm-eval's weights than without."""
+    """Yield a note for each group of tasks whose difference has opposite signs with and without lm-eval's weights."""
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     groups = {name: tasks for run, _ in pairs for s in run.values() for name, (_, tasks) in s.facts.groups.items()}
     for group, tasks in groups.items():

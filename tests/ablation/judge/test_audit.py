@@ -59,7 +59,7 @@ def test_debias_attainable_values_are_those_of_batches(debias):
     notes = [finding.sentence for finding in of_kind(debias, "share")]
     assert [next(n for n in (11, 6) if f"; {n} of 13 printed" in note) for note in notes] == [11, 6, 6]
     [v1] = [finding for finding in of_kind(debias, "attainability", "v1") if finding.column == "race"]
-    assert "0.0395 can be |k/962 - 0.5|, but not the mean over batches of 128" in v1.sentence
+    assert "0.0395 can be |k/962 - 0.5| for an integer k, but not the mean over batches of 128" in v1.sentence
 
 
 def test_a_bound_that_only_rounding_keeps():
