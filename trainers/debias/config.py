@@ -46,14 +46,14 @@ class Split(Strict):
     seed: int = Field(default=0, ge=0, description="Seed of the split, shared by all training seeds.")
     max_items: MaxItems = Field(
         default=MaxItems(),
-        description="Largest numbers of items to keep per domain: drawn with `seed`, or the first if `by` is file.",
+        description="Maximum items per domain, which are drawn with `seed` or, if `by` is file, are the first ones.",
     )
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Self:
         total = self.train + self.dev + self.test
         if not math.isclose(total, 1.0, abs_tol=1e-9):
-            raise ValueError(f"train, dev and test add up to {total:g}; change them so that the sum is 1")
+            raise ValueError(f"`train`, `dev` and `test` add up to {total:g}; change them so that the sum is 1")
         return self
 
 
@@ -127,7 +127,7 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 
 
 class RcsSettings(Strict):
-    """Weights of batches by how far their SS is from 0.5."""
+    """Thresholds of a batch's |SS - 0.5|, and the alpha of each range between them."""
 
     thresholds: Thresholds = Field(
         description="Two limits of a batch's |SS - 0.5|, the lower one first; `alphas` has a value for each range."
@@ -163,7 +163,7 @@ class Rcs(RcsSettings):
     def _in_order(self) -> Self:
         starts = [phase.after for phase in self.schedule]
         if starts != sorted(set(starts)):
-            raise ValueError(f"`after` in schedule does not increase ({starts}); set increasing values")
+            raise ValueError(f"the values of `after` in `schedule` do not increase ({starts}); set increasing values")
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:

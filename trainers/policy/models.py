@@ -147,8 +147,8 @@ def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
     for token, number in policy_vocabulary.items():
         if vocabulary.get(token) != number:
             raise ValueError(
-                f"{folder}: the tokenizer differs from the policy's ({policy}), which gives the token {token!r} the id "
-                f"{number}; use a model of the policy's family"
+                f"{folder}: the token {token!r} does not have the id {number} as in the policy's tokenizer ({policy}); "
+                "use a model of the policy's family"
             )
 
 
