@@ -127,7 +127,7 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 
 
 class RcsSettings(Strict):
-    """Thresholds of a batch's |SS - 0.5|, and the alpha of each range between them."""
+    """Thresholds of a batch's |SS - 0.5|, and the values of alpha below, between and above them."""
 
     thresholds: Thresholds = Field(
         description="Two limits of a batch's |SS - 0.5|, the lower one first; `alphas` has a value for each range."
@@ -271,7 +271,7 @@ class DebiasConfig(Strict):
         if idle("schedule", parent_rcs.schedule, mine.schedule):
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
             starts = f"{', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-            found["rcs.schedule"] = f"{where}, and epochs begin only at the fractions {starts} of the training"
+            found["rcs.schedule"] = f"{where}, and epochs begin only at the fractions {starts} of training"
         elif mine.schedule != parent_rcs.schedule:
             for key in ("thresholds", "alphas"):
                 first = getattr(mine, key)

@@ -338,7 +338,7 @@ def detached(scores: SentenceScores) -> SentenceScores:
 
 
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
-    """Return the scores of several groups of sentences as one, with gradient."""
+    """Return the scores of several groups of sentences, concatenated, with gradient."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
     names = ("p", "logp", "hidden", "partition")
     return SentenceScores(

@@ -287,7 +287,7 @@ class Trainer:
         return edits
 
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:
-        """Add a micro-batch's gradient to that of the edited weights, with at most `size` items in the model at once.
+        """Add a micro-batch's gradient to the edited weights' `.grad`, with at most `size` items in the model at once.
 
         The loss depends on all items of a micro-batch together, because their SS sets the curriculum's weight.
         """

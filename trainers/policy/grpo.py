@@ -273,7 +273,7 @@ def add_to_last_token(token_rewards: Tensor, response_rewards: Tensor, completio
 
 @dataclass(frozen=True)
 class Objective:
-    """Policy loss of a variant: its formulas with their settings; None for a formula that the variant does not use.
+    """Policy loss of a variant: its formulas with their settings. A formula that the variant does not use is None.
 
     All arguments and results of the formulas are (N, T); `mask` is the completion mask.
     """
