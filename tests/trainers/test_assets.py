@@ -158,7 +158,7 @@ def test_pickled_weights_are_refused(tmp_path):
     source.mkdir()
     (source / "config.json").write_text("{}")
     (source / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"pytorch_model.bin are never loaded\); write it"):
+    with pytest.raises(ValueError, match=r"pytorch_model.bin are never loaded\); write one"):
         provide(tmp_path, "model", {"source": "path", "path": str(source)})
     with pytest.raises(ValueError, match=r"a \*.safetensors file is missing"):
         load_model(source)
