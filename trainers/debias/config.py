@@ -142,7 +142,7 @@ class RcsSettings(Strict):
 
 
 class RcsPhase(RcsSettings):
-    """Thresholds and alphas that replace the earlier ones from a given fraction of the epochs on."""
+    """Thresholds and alphas that apply after a given fraction of the epochs, instead of the earlier ones."""
 
     after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
 
