@@ -1,1 +1,1 @@
-"""Code that trains and evaluates models, a stage at a time; it knows nothing of Snakemake or of the tracker."""
+"""Code that trains and evaluates models, stage by stage; of the tracker it imports only `runner` and `contract`."""

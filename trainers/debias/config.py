@@ -46,14 +46,14 @@ class Split(Strict):
     seed: int = Field(default=0, ge=0, description="Seed of the split, shared by all training seeds.")
     max_items: MaxItems = Field(
         default=MaxItems(),
-        description="Largest numbers of items to keep per domain: drawn with `seed`, or the first if `by` is file.",
+        description="Maximum items per domain, which are drawn with `seed` or, if `by` is file, are the first ones.",
     )
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Self:
         total = self.train + self.dev + self.test
         if not math.isclose(total, 1.0, abs_tol=1e-9):
-            raise ValueError(f"train, dev and test add up to {total:g}; change them so that the sum is 1")
+            raise ValueError(f"`train`, `dev` and `test` add up to {total:g}; change them so that the sum is 1")
         return self
 
 
@@ -130,7 +130,7 @@ Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 
 
 class RcsSettings(Strict):
-    """Weights of batches by how far their SS is from 0.5."""
+    """Thresholds of a batch's |SS - 0.5|, and the values of alpha below, between and above them."""
 
     thresholds: Thresholds = Field(
         description="Two limits of a batch's |SS - 0.5|, the lower one first; `alphas` has a value for each range."
@@ -145,7 +145,7 @@ class RcsSettings(Strict):
 
 
 class RcsPhase(RcsSettings):
-    """Thresholds and alphas that replace the earlier ones from a given fraction of the epochs on."""
+    """Thresholds and alphas that apply after a given fraction of the epochs, instead of the earlier ones."""
 
     after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
 
@@ -166,7 +166,7 @@ class Rcs(RcsSettings):
     def _in_order(self) -> Self:
         starts = [phase.after for phase in self.schedule]
         if starts != sorted(set(starts)):
-            raise ValueError(f"`after` in schedule does not increase ({starts}); set increasing values")
+            raise ValueError(f"the values of `after` in `schedule` do not increase ({starts}); set increasing values")
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
@@ -274,7 +274,7 @@ class DebiasConfig(Strict):
         if idle("schedule", parent_rcs.schedule, mine.schedule):
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
             starts = f"{', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-            found["rcs.schedule"] = f"{where}, and epochs begin only at the fractions {starts} of the training"
+            found["rcs.schedule"] = f"{where}, and epochs begin only at the fractions {starts} of training"
         elif mine.schedule != parent_rcs.schedule:
             for key in ("thresholds", "alphas"):
                 first = getattr(mine, key)

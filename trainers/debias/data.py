@@ -82,7 +82,7 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
             items.setdefault(item.id, item)
     missing = sorted(set(domains) - {item.domain for item in items.values()})
     if missing:
-        raise ValueError(f"{path} has no intrasentence items of {' and '.join(missing)}; add items, or change domains")
+        raise ValueError(f"{path} has no intrasentence items of {' and '.join(missing)}; add items or change `domains`")
     return list(items.values())
 
 
@@ -202,9 +202,9 @@ def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) ->
     swapped = [item for item in both if _plain(item.stereo) not in orders[_pair(item)]]
     if swapped:
         raise ValueError(
-            f"{path.name}: stereotype and anti-stereotype are swapped in {len(swapped)} of its {len(items)} items "
-            f"({len(both)} of them are in StereoSet); for example, StereoSet labels {swapped[0].stereo!r} as the "
-            "anti-stereotype; exchange the two labels in the file as docs/studies/debias.md shows"
+            f"{path.name}: stereotype and anti-stereotype are swapped in {len(swapped)} of the {len(both)} items that "
+            f"are also in StereoSet; for example, StereoSet labels {swapped[0].stereo!r} as the anti-stereotype; "
+            "exchange the two labels in the file as docs/studies/debias.md shows"
         )
     return len(both)
 
@@ -214,5 +214,5 @@ def _pair(item: Item) -> frozenset[str]:
 
 
 def _plain(sentence: str) -> str:
-    """Return a sentence without case, final punctuation and repeated spaces, in which copies of StereoSet differ."""
+    """Return a sentence without what differs between copies of StereoSet: case, final punctuation, repeated spaces."""
     return " ".join(sentence.lower().split()).rstrip(".!? ")

@@ -1,4 +1,4 @@
-"""Metrics `edit/...` of the edited model on the development items, which `train` measures after every epoch."""
+"""Metrics `edit/...` of the edited model on the development items; `train` measures these after every epoch."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -82,13 +82,13 @@ class Block(nn.Module):
         self.shift = nn.Parameter(torch.zeros(n_modules, size))
 
     def forward(self, y: Tensor, index: int) -> Tensor:
-        """Map y [N, size] to [N, size]. index: the module's number among those of its shape."""
+        """Map y [N, size] to [N, size]. index: the module's number among modules of its shape."""
         x = (y @ self.A @ self.B + self.bias).clamp(min=0)
         return y + self.scale[index] * x + self.shift[index]
 
 
 class ShapeNetwork(nn.Module):
-    """Part of a hypernetwork that serves all modules of one shape (d_in, d_out)."""
+    """Part of a hypernetwork, used for all modules of one shape (d_in, d_out)."""
 
     def __init__(
         self, d_in: int, d_out: int, n_modules: int, *, rank: int, n_blocks: int, lr: float, generator: torch.Generator
@@ -103,7 +103,7 @@ class ShapeNetwork(nn.Module):
     def forward(self, keys: Tensor, value_grads: Tensor, index: int) -> Tensor:
         """Return the value differences [N, d_out], `-lr * (u . u~) * v~` with the network's outputs u~ and v~.
 
-        keys: u, [N, d_in]. value_grads: [N, d_out]. index: the module's number among those of its shape.
+        keys: u, [N, d_in]. value_grads: [N, d_out]. index: the module's number among modules of its shape.
         """
         y = self.normaliser(torch.cat((keys, value_grads), -1))
         for block in self.blocks:
@@ -177,7 +177,7 @@ class Hypernetwork(nn.Module):
 
 
 class Ridge:
-    """Factorised system of one ridge regression, which gives the shift of a module's weights and its derivative."""
+    """Factorised ridge regression, which computes the shift of a module's weights and backpropagates through it."""
 
     def __init__(self, keys: Tensor, log_lambda: Tensor, *, same: Tensor | None = None) -> None:
         """Factorise the system of keys [N, d_in] with the penalty exp(log_lambda), a scalar.
@@ -259,7 +259,7 @@ def predict(
     update_normaliser: bool,
     only: Collection[str] | None = None,
 ) -> dict[str, ModuleEdit]:
-    """Return {module name: its part of the edit} for an edit batch, predicted without gradient.
+    """Return {module name: edit} for an edit batch, predicted without gradient.
 
     batches: the micro-batches of the edit batch, as numbers of items. chunk: rows per pass through the hypernetwork.
     update_normaliser: true only in training; the normalisers are then updated for all modules. only: the modules to
@@ -285,7 +285,7 @@ def predict(
 def applied(
     model: SuffixModel, shifts: Mapping[str, Tensor], *, gradients: bool = False
 ) -> Iterator[dict[str, nn.Parameter]]:
-    """Add the shifts [d_in, d_out] to the edited weights in a `with` block, and restore the same weights afterwards.
+    """Add the shifts [d_in, d_out] to the edited weights in a `with` block, and restore the original ones afterwards.
 
     gradients: whether the edited weights collect `.grad`. Yields {module name: edited weight in the module's layout}.
     """

@@ -111,7 +111,7 @@ class Evaluator:
     def measured(
         self, protocol: str, batches: Sequence[Sequence[int]], note: Callable[[int], None]
     ) -> list[list[ItemScores]]:
-        """Return the scores under a protocol of each micro-batch in each batch of test items.
+        """Return, for each batch of test items, the scores of its micro-batches under a protocol.
 
         note: called with the number of items in each batch that this rank has measured.
         """

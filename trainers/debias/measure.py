@@ -47,7 +47,7 @@ class ItemScores:
         return language_modelling(*self.logp.unbind(1))
 
     def losses(self, unedited: "ItemScores") -> tuple[float, float]:
-        """Return the edit loss and the retention loss of the batch. unedited: the unedited model's scores of it."""
+        """Return the edit loss and the retention loss of the batch. unedited: the unedited model's scores."""
         edit = edit_loss(self.p[:, 0], self.logp[:, 0], self.p[:, 1], self.logp[:, 1])
         return edit.item(), retention_loss(self.logp[:, 2], unedited.p[:, 2]).item()
 
@@ -126,9 +126,9 @@ def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, floa
 
 
 def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
-    """Return SS of one domain by mean probabilities, as a mean over items and averaged as in BiasEdit, with distances.
+    """Return one domain's SS by mean probabilities, averaged over items and as in BiasEdit, each with |SS - 0.5|.
 
-    A distance is |SS - 0.5|. batches: scores of the micro-batches of each edit batch.
+    batches: scores of the micro-batches of each edit batch.
     """
     ss = float(torch.cat([part.ss_probability for passes in batches for part in passes]).mean())
     mean = batch_mean(batches, "ss_probability")

@@ -58,7 +58,7 @@ class SuffixModel:
     """
 
     def __init__(self, model: PreTrainedModel, rule: object, *, prefix: bool = True) -> None:
-        """Wrap `model`, which is in evaluation mode, and which only `drop_prefix` changes.
+        """Wrap `model`, which must be in evaluation mode; only `drop_prefix` changes the model.
 
         rule: modules to edit (see `trainers.models.causal.find_modules`). prefix: whether to keep the blocks before the
         first edited one; if not, their weights are not even read from the disk.
@@ -77,7 +77,7 @@ class SuffixModel:
         return self.model.get_submodule(name)
 
     def drop_prefix(self) -> None:
-        """Free the blocks before the first edited one, without which `prefix` cannot be called."""
+        """Free the blocks before the first edited one; `prefix` cannot be called afterwards."""
         for index in range(self.first):
             self.layers[index] = _Passed()
 
@@ -220,7 +220,7 @@ def label_log_probs(
 
 
 def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix) -> tuple[Tensor, Tensor]:
-    """Return the arguments of `token_kl` for a reference: m(h_ref) [N, d] and `m(h_ref) . h_ref - A(h_ref)` [N].
+    """Return the reference for `token_kl`: the mean m(h_ref) [N, d] and the offset `m(h_ref) . h_ref - A(h_ref)` [N].
 
     hidden: h_ref [N, d], last hidden states of the unedited model. rows, inverse: as in `label_log_probs`.
     """
@@ -338,7 +338,7 @@ def detached(scores: SentenceScores) -> SentenceScores:
 
 
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
-    """Return the scores of several groups of sentences as one, with gradient."""
+    """Return the scores of several groups of sentences, concatenated, with gradient."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
     names = ("p", "logp", "hidden", "partition")
     return SentenceScores(

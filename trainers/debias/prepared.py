@@ -32,7 +32,7 @@ PAIR = ("anti", "stereo")
 
 @dataclass(frozen=True)
 class TokenisedItem:
-    """An item with its sentences and their token ids, which begin with BOS, both with the keys `data.KINDS`."""
+    """An item with token ids, which begin with BOS; `sentences` and `tokens` have the keys `data.KINDS`."""
 
     id: str
     domain: str

@@ -60,7 +60,7 @@ RANKS = join_ranks  # several devices: a process for each, with the items of a b
 
 
 def run(stage: Stage) -> None:
-    """Train a hypernetwork and write that of the best epoch; do nothing if the variant does not edit the model."""
+    """Train a hypernetwork and write its weights from the best epoch; do nothing if `editing` is false."""
     if not stage.config.editing:
         return
     prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
@@ -91,7 +91,7 @@ def objective(
     reference: Reference,
     phase: float,
 ) -> tuple[Tensor, dict[str, float]]:
-    """Return the loss of the edited model on B items, and its metrics.
+    """Return the loss of the edited model on B items, and metrics.
 
         combined = (1 - weight) * edit_loss + weight * grpo_loss
         loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
@@ -183,7 +183,7 @@ class Trainer:
         return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
 
     def run_epoch(self) -> None:
-        """Train on the epoch's items, or on those after a checkpoint, and then measure the development set."""
+        """Train on the epoch's items, or on those left after a checkpoint, and then measure the development set."""
         progress, steps = self.progress, self.batches_of_steps()
         while progress.step < len(steps):
             batches = steps[progress.step]
@@ -288,7 +288,7 @@ class Trainer:
         return edits
 
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:
-        """Add a micro-batch's gradient to that of the edited weights, with at most `size` items in the model at once.
+        """Add a micro-batch's gradient to the edited weights' `.grad`, with at most `size` items in the model at once.
 
         The loss depends on all items of a micro-batch together, because their SS sets the curriculum's weight.
         """
@@ -309,7 +309,7 @@ class Trainer:
     def _backward_in_parts(
         self, parts: Sequence[Sequence[int]], backward: Callable[[SentenceScores], dict[str, float]]
     ) -> dict[str, float]:
-        """Backpropagate the loss of the parts of all ranks through each part of this rank.
+        """Backpropagate the loss on the items of all ranks through this rank's items, part by part.
 
         Several parts do not fit into memory at once, so they are scored twice, first without a graph (GradCache, arXiv
         2101.06983).

@@ -16,7 +16,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Sizes(Strict):
-    """Numbers of queries, with which selectors are trained, compared (`per_shot`) and finally tested."""
+    """Numbers of queries for training selectors, comparing them (`per_shot`) and testing them."""
 
     train: int = Field(default=1600, ge=1, description="Number of training queries.")
     validation: int = Field(default=1000, ge=1, description="Number of validation queries.")
@@ -29,7 +29,7 @@ class Concepts(Strict):
     name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Number of concepts.")
     words: int = Field(default=8, ge=2, description="Words per concept.")
-    labels: int = Field(default=8, ge=2, description="Number of labels; a query's pool has as many concepts.")
+    labels: int = Field(default=8, ge=2, description="Number of labels, and of concepts in a query's pool.")
     word_noise: Fraction = Field(default=0.15, description="Share of a demonstration's words that are drawn at random.")
     label_noise: Fraction = Field(default=0.15, description="Share of demonstrations whose label is drawn at random.")
     concept_share: float = Field(
@@ -43,7 +43,7 @@ class Concepts(Strict):
     @model_validator(mode="after")
     def _enough(self) -> Self:
         if self.labels > self.concepts:
-            raise ValueError(f"labels {self.labels} exceeds concepts {self.concepts}; lower labels, or raise concepts")
+            raise ValueError(f"`labels` {self.labels} exceeds `concepts` {self.concepts}; lower `labels`")
         return self
 
 
@@ -76,7 +76,7 @@ class VisualQuestions(Strict):
     sizes: Sizes = Field(default=Sizes(), description="Queries per split; other training questions are demonstrations.")
     candidates: int = Field(default=64, ge=2, description="Number of demonstrations to choose from for each query.")
     max_new_tokens: int = Field(default=10, ge=1, description="Longest answer, in tokens.")
-    max_pixels: int = Field(default=200704, ge=784, description="Pixels to which larger images are scaled down.")
+    max_pixels: int = Field(default=200704, ge=784, description="Maximum pixels; larger images are scaled down.")
     correct_from: float = Field(default=0.5, gt=0, le=1, description="Lowest VQA accuracy that counts as right.")
     dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Precision of the frozen models.")
     seed: int = Field(default=0, ge=0, description="Seed of splits and demonstrations, shared by all training seeds.")
@@ -91,7 +91,7 @@ class Learner(Strict):
     steps: int = Field(default=500, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak learning rate, reached after a tenth of the steps.")
-    clean_share: Fraction = Field(default=0.6, description="Share of the steps, from the first on, without noise.")
+    clean_share: Fraction = Field(default=0.6, description="Share of the steps, at the start, without noise.")
 
 
 class Proposals(Strict):
@@ -102,13 +102,13 @@ class Proposals(Strict):
         default=[2.0, 4.0, 8.0], description="Temperatures; one sequence is sampled at each."
     )
     random: int = Field(default=4, ge=0, description="Number of sequences that are drawn uniformly.")
-    scale: float = Field(default=5.0, gt=0, description="Factor of the cosine similarities in the logits.")
+    scale: float = Field(default=5.0, gt=0, description="Factor by which cosines are multiplied to get logits.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:
         number = self.beam + len(self.temperatures) + self.random
         if number < 2:
-            raise ValueError(f"a query gets fewer than 2 sequences ({number}); raise beam or random")
+            raise ValueError(f"a query gets fewer than 2 sequences ({number}); raise `beam` or `random`")
         return self
 
 
@@ -118,14 +118,14 @@ class Selector(Strict):
     kind: Literal["pointer", "random", "nearest"] = Field(
         default="pointer", description="How to choose: by a trained network (pointer), at random, or by similarity."
     )
-    hidden: int = Field(default=48, ge=4, description="Hidden size; a multiple of heads.")
+    hidden: int = Field(default=48, ge=4, description="Hidden size; a multiple of `heads`.")
     layers: int = Field(default=1, ge=1, le=3, description="Number of cross-attention layers.")
     heads: int = Field(default=4, ge=1, description="Number of attention heads.")
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}; change one of them")
+            raise ValueError(f"`hidden` {self.hidden} is not a multiple of `heads` {self.heads}; change one of them")
         return self
 
 
@@ -138,8 +138,8 @@ class Reward(Strict):
         description="Gain over zero-shot: the increase of the right answer's probability (geometric mean over tokens), "
         "or of its mean log-probability (nats).",
     )
-    info_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of the gain in legacy.")
-    correct_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of correctness in legacy.")
+    info_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of the gain in mode legacy.")
+    correct_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of correctness in mode legacy.")
     hard_weight: float = Field(
         default=1.0,
         ge=0,
@@ -151,7 +151,7 @@ class Reward(Strict):
         default=1.0, ge=0, le=100, description="Weight of soft accuracy, except in legacy, hybrid and hybrid_separated."
     )
     alpha: Fraction = Field(
-        default=0.5, description="Weight of the gain in hybrid and hybrid_separated; the rest has 1 - alpha."
+        default=0.5, description="Weight of the gain in hybrid and hybrid_separated; the rest has weight 1 - alpha."
     )
     info_scale: float = Field(default=10.0, gt=0, description="Factor of the gain in hybrid; the product is at most 1.")
     info_floor: float | None = Field(
@@ -180,7 +180,7 @@ class Reward(Strict):
 class Rce(Strict):
     """Reward-weighted cross-entropy, by default with weights `softmax(reward / tau)` over a query's sequences."""
 
-    epochs: int = Field(default=8, ge=1, description="Passes over the training queries, after best_epochs.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the training queries, besides best_epochs.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
     weights: Literal["reward", "position", "best"] = Field(
@@ -222,7 +222,7 @@ class Grpo(Strict):
     kl_coef: float = Field(default=0.1, ge=0, le=100, description="Weight of the KL to the RCE policy (k3 estimator).")
     advantage_clip: float = Field(default=5.0, gt=0, description="Magnitude to which larger advantages are clipped.")
     min_positive_ratio: Fraction | None = Field(
-        default=None, description="Smallest share of positive sequences with which a query is used; null: 0."
+        default=None, description="Share of positive sequences below which a query is left out; null: 0."
     )
     positive_threshold: float | None = Field(
         default=None,
@@ -240,7 +240,7 @@ class DemonstrationsConfig(Strict):
     model: Asset | None = Field(default=None, description="In-context model of task text or vision; otherwise null.")
     embedder: Asset | None = Field(default=None, description="CLIP model of task vision; null for other tasks.")
     data: Asset | None = Field(default=None, description="Questions (task text) or VQA folder (vision); else null.")
-    learner: Learner = Field(default=Learner(), description="In-context model of task concepts, which is trained.")
+    learner: Learner = Field(default=Learner(), description="In-context model that is trained for task concepts.")
     shots: int = Field(default=4, ge=1, le=32, description="Largest number of demonstrations in the evaluation.")
     train_shots: Annotated[int | None, Absent(None)] = Field(
         default=None, ge=1, le=32, description="Number of demonstrations in a training sequence; null: `shots`."

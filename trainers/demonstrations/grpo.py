@@ -54,7 +54,7 @@ def _advantages(stage: Stage, rewards: Tensor) -> Tensor:
 
 
 class _Loss:
-    """GRPO loss of a batch of queries; the reference is the RCE policy, and the old policy is that before the epoch."""
+    """GRPO loss of a batch of queries; the reference is the RCE policy, the old policy the one before the epoch."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data

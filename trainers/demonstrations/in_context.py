@@ -20,7 +20,7 @@ Results = tuple[Tensor, Sequence[str]]  # numbers (B, C) of B rows, and a text f
 
 @dataclass(frozen=True)
 class Division:
-    """Division of an in-context model's items into queries and demonstrations; items are numbers."""
+    """Division of an in-context model's items, which are given by number, into queries and demonstrations."""
 
     queries: Sequence[int]  # (Q,) items
     splits: Mapping[str, range]  # indices into `queries` of train, validation and test
@@ -43,7 +43,7 @@ _NUMBERS = ("correct", "acc_score", "gold_logp", "accuracy")
 
 
 class InContextModel(Protocol):
-    """Frozen model that answers queries after demonstrations, both of which are given as numbers of items."""
+    """Frozen model that answers queries after demonstrations; queries and demonstrations are numbers of items."""
 
     names: Sequence[str]  # names of the items
     clusters: Sequence[str] | None  # cluster of each item, whose items tend to be right or wrong together
@@ -107,7 +107,7 @@ def divide_questions(
     if test is not None:
         if len(test) < sizes.test:
             raise ValueError(
-                f"data: task.sizes.test {sizes.test} exceeds {len(test)}, the number of test questions; lower the size"
+                f"data: task.sizes.test {sizes.test} exceeds the number of test questions, {len(test)}; lower it"
             )
         queries = [*queries, *test[: sizes.test]]
     generator = torch.Generator().manual_seed(seed)

@@ -164,6 +164,6 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def load(task: TextQuestions, assets: Mapping[str, Path], learner: Path, device: str) -> TextModel:
-    """Return the in-context model of the assets `model` (language model) and `data` (questions)."""
+    """Return the in-context model, built from the assets `model` (language model) and `data` (questions)."""
     model = load_model(assets["model"], device=device)
     return TextModel(task, model, load_tokenizer(assets["model"]), only_file(assets["data"]))

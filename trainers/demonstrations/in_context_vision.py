@@ -109,7 +109,7 @@ def _unit(output: Any) -> Tensor:
 
 
 def load(task: VisualQuestions, assets: Mapping[str, Path], learner: Path, device: str) -> VisionModel:
-    """Return the in-context model of the assets `model` (image-text), `embedder` (CLIP) and `data` (questions)."""
+    """Return the in-context model, built from the assets `model`, `embedder` (CLIP) and `data` (questions)."""
     disable_progress_bar()
     dtype = getattr(torch, task.dtype)
     data = read_data(assets["data"], Path(task.images))

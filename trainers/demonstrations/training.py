@@ -129,7 +129,7 @@ def _epoch(
 
 
 def save_sequences(stage: Stage, data: TrainingData, name: str, values: Tensor, subsets: list[list[str]]) -> None:
-    """Write `values` (Q, N), one per sequence, as items of the protocol `data`. subsets: their names, Q lists of N."""
+    """Write `values` (Q, N) of sequences as items of the protocol `data`. subsets: the items' subsets, Q lists of N."""
     rows = [
         (f"{query}/{number}", subset, "data", name, value)
         for query, row, row_subsets in zip(data.offline.queries, values.tolist(), subsets, strict=True)

@@ -72,7 +72,7 @@ def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
     annotations = [other for other in path.parent.glob(f"*{ANNOTATIONS}") if _split(other) == split]
     if len(annotations) != 1:
         name = f"*mscoco_{split}{ANNOTATIONS}"
-        raise ValueError(f"{path.parent} has {len(annotations)} files {name}; leave exactly one for {path.name}")
+        raise ValueError(f"{path.parent} must have exactly one {name}, but has {len(annotations)}; add or remove files")
     answers = {str(row["question_id"]): row for row in _rows(annotations[0], "annotations", ("question_id", "answers"))}
     questions: dict[str, VisualQuestion] = {}
     for row in _rows(path, "questions", ("question_id", "image_id", "question")):

@@ -38,16 +38,16 @@ class Data(Strict):
     base: int = Field(default=2000, ge=1, description="Number of worked responses that train a model from scratch.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
-        default=None, ge=1, description="Longest prompt, in tokens; rows with longer ones are left out; null: no limit."
+        default=None, ge=1, description="Longest prompt in tokens; longer prompts are left out; null: no limit."
     )
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
         for name, size in (("dev", self.dev), ("test", self.test)):
             if size >= 1 and size != int(size):
-                raise ValueError(f"{name} {size} is not valid; set a whole number of rows, or a share below 1")
+                raise ValueError(f"`{name}` {size} is not valid; set a whole number of rows, or a share below 1")
         if self.dev < 1 and self.test < 1 and self.dev + self.test > 1:
-            raise ValueError(f"the shares dev {self.dev} and test {self.test} add up to more than 1; lower one of them")
+            raise ValueError(f"the shares `dev` {self.dev} and `test` {self.test} add up to more than 1; lower one")
         return self
 
 
@@ -88,7 +88,9 @@ class Adversarial(Strict):
     critic_warmup: int = Field(default=0, ge=0, description="Number of initial steps in which only the critic learns.")
     actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the student.")
     critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the critic.")
-    kl_coef: float = Field(default=0.001, ge=0, description="Weight of the KL to the stage's first student (k3).")
+    kl_coef: float = Field(
+        default=0.001, ge=0, description="Weight of the KL to the student at the start of the stage (k3 estimator)."
+    )
     student: Literal["gspo", "cross_entropy"] = Field(
         default="gspo",
         description="Objective of the student. gspo: policy optimisation with the critic's scores as rewards; "
@@ -156,7 +158,7 @@ class LowerHinge(Hinge):
 
 
 class TwoHinges(Hinge):
-    """Loss of d-v2: that of d-v1 plus `relu(diff - max_margin)`."""
+    """Loss of d-v2: the loss of d-v1 plus `relu(diff - max_margin)`."""
 
     kind: Literal["v2"] = "v2"
     max_margin: float = Field(default=5.0, description="Score difference above which the upper hinge acts.")
@@ -182,11 +184,11 @@ Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(di
 class Evaluate(Strict):
     """Evaluation of a student, whose sampling settings do not depend on those of training."""
 
-    checkpoints: int = Field(default=1, ge=1, description="Sampled results are means over this many last students.")
+    checkpoints: int = Field(default=1, ge=1, description="Number of last students to average sampled results over.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
     length_factor: float = Field(
-        default=1.5, gt=0, description="Longest response, as a multiple of the teacher's 99th percentile of lengths."
+        default=1.5, gt=0, description="Longest response as a multiple of the 99th percentile of the teacher's lengths."
     )
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")

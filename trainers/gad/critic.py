@@ -38,7 +38,7 @@ def difference_limit(config: GadConfig) -> float:
 def new_critic(
     settings: Settings, student: Path, reward_model: Path | None, placement: Placement, generator: torch.Generator
 ) -> ValueModel:
-    """Return a new critic: a classifier as it is, or a new head on the body of the student or of a language model.
+    """Return a new critic: a copy of a classifier, or a new head on the body of the student or of a language model.
 
     student: folder of the student. reward_model: folder of the classifier or language model; None for init `student`.
     """
@@ -94,9 +94,9 @@ def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
 
 
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the mean absolute score difference of pairs with equal texts; empty if no pair has equal texts.
+    """Return the mean absolute score difference of pairs with equal texts as a metric; {} if there are no such pairs.
 
-    It is 0 unless the responses differ in tokens that the text does not show.
+    The difference is 0 unless the responses differ in tokens that the text does not show.
     """
     same = torch.tensor([one == other for one, other in zip(teacher_texts, texts, strict=True)])
     difference = (teacher.pooled - student.pooled).abs().cpu()[same]
@@ -113,9 +113,9 @@ def update_critic(
     pooling: Pooling,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Update the critic on B teacher and B * G student responses, in minibatches of prompts, and return metrics.
+    """Update the critic on B teacher and B * G student responses, in minibatches of prompts; return the gradient norm.
 
-    The metric is the gradient norm before clipping, averaged over minibatches. The losses of a micro-batch are divided
+    The norm is measured before clipping and averaged over minibatches. The losses of a micro-batch are divided
     by the number of pairs in the minibatch, so that accumulation does not change the gradient.
     """
     step_metrics, group = StepMetrics(), len(student) // len(teacher)

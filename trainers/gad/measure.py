@@ -74,7 +74,7 @@ def qualities(
 
 
 def quality_metrics(quality: Mapping[str, Sequence[float]], scores: Tensor, group_size: int) -> dict[str, float]:
-    """Return the mean of each quality (N,), and its correlation with scores (N,) within groups if one is defined."""
+    """Return the mean of each quality (N,), and its correlation with scores (N,) within groups, if defined."""
     metrics = {f"quality/{name}": sum(values) / len(values) for name, values in quality.items()}
     for name, values in quality.items():
         correlation = within_group_correlation(scores.cpu(), torch.tensor(values), group_size)

@@ -18,7 +18,7 @@ RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:
-    """Train the base model on the teacher's responses and save it as the student; do nothing if not enabled."""
+    """Train the base model on the teacher's responses and save it as the student, if `seqkd.enabled` is true."""
     config: GadConfig = stage.config
     settings = config.seqkd
     if not settings.enabled:

@@ -1,4 +1,4 @@
-"""Folders of students and critics, from which a stage starts, and which it saves."""
+"""Folders of the students and critics that stages load and save."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,7 +56,7 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
             return folder
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError(f"none of the stages {', '.join(earlier)} has a student, and `model` is null; set `model`")
+        raise ValueError(f"the stages have no student ({', '.join(earlier)}), and `model` is null; set `model`")
     stage.log.info("the student is the asset `model` (%s)", model)
     return model
 

@@ -28,7 +28,7 @@ def refuse_pickles(folder: Path) -> None:
     others = f" (pickled weights such as {pickled[0]} are never loaded)" if pickled else ""
     raise ValueError(
         f"{folder}: a *.safetensors file is missing{others}; "
-        "write it with model.save_pretrained(folder, safe_serialization=True)"
+        "write one with model.save_pretrained(folder, safe_serialization=True)"
     )
 
 
@@ -65,7 +65,7 @@ def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     ]
     if len(outermost) != 1:
         raise ValueError(
-            f"{type(model).__name__} has {len(outermost)} lists of {n_layers} blocks instead of one; use another model"
+            f"{type(model).__name__} needs one list of {n_layers} blocks, but has {len(outermost)}; use another model"
         )
     return outermost[0]
 
@@ -108,7 +108,7 @@ def _mlp_out(block_name: str, block: nn.Module) -> str:
     if len(names) != 1:
         raise ValueError(
             f"edit.modules: {block_name} ({type(block).__name__}) must have one MLP output layer, but has "
-            f"{', '.join(names) or 'none'}; list the dotted names of the modules instead"
+            f"{', '.join(names) or 'none'}; list dotted names of modules instead of `last`"
         )
     return names[0]
 
@@ -125,7 +125,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
         names = list(rule)
     else:
         if rule.last > len(layers):
-            raise ValueError(f"edit.modules: last {rule.last} exceeds the model's {len(layers)} blocks; lower it")
+            raise ValueError(f"edit.modules.last {rule.last} exceeds the number of blocks, {len(layers)}; lower it")
         indices = range(len(layers) - rule.last, len(layers))
         names = [f"{list_name}.{i}.{_mlp_out(f'{list_name}.{i}', layers[i])}" for i in indices]
     modules = dict(model.named_modules())

@@ -10,23 +10,23 @@ from torch import Tensor
 
 # BiasEdit's losses on sequence scores (arXiv 2503.08588, as in its public code).
 def kl_div(input_logp: Tensor, target_p: Tensor) -> Tensor:
-    """Return `sum(target * (log(target) - input)) / B` for log scores `input` [B] and scores `target` [B]."""
+    """Return `sum(target_p * (log(target_p) - input_logp)) / B` for sentence scores `input_logp`, `target_p` [B]."""
     return torch.nn.functional.kl_div(input_logp, target_p, reduction="batchmean")
 
 
 def edit_loss(anti_p: Tensor, anti_logp: Tensor, stereo_p: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the symmetric debiasing loss `KL(lp_anti, p_stereo) + KL(lp_stereo, p_anti)`."""
+    """Return the symmetric debiasing loss `kl_div(anti_logp, stereo_p) + kl_div(stereo_logp, anti_p)`."""
     return kl_div(anti_logp, stereo_p) + kl_div(stereo_logp, anti_p)
 
 
 def retention_loss(edited_logp: Tensor, unedited_p: Tensor) -> Tensor:
-    """Return `KL(edited_logp, unedited_p)`, which keeps unrelated sentences as likely as under the unedited model."""
+    """Return `kl_div(edited_logp, unedited_p)`, which keeps unrelated sentences as likely as in the unedited model."""
     return kl_div(edited_logp, unedited_p.detach())
 
 
 # The GRPO term that the study adds to BiasEdit: a scaled reward and a KL against the unedited model.
 def mean_token_kl(anti_kl: Tensor, stereo_kl: Tensor) -> Tensor:
-    """Return the average of the means of `anti_kl` [N] and `stereo_kl` [M], KL(unedited || edited) of each token.
+    """Return `(mean(anti_kl) + mean(stereo_kl)) / 2` for the KL(unedited || edited) of tokens, [N] and [M].
 
     A token's KL compares next-token distributions (full vocabulary) at the position that predicts the labelled token.
     """

@@ -14,7 +14,7 @@ CLAMP = 10.0  # bound of the scaled difference before the logsigmoid (the GAD no
 
 
 class Scores(NamedTuple):
-    """Scores (N,) of N responses: `raw`, not divided by the length, and `pooled`."""
+    """Scores (N,) of N responses: `raw`, and `pooled`, which is `raw / length` or, for sum and last, equal to `raw`."""
 
     raw: Tensor
     pooled: Tensor

@@ -218,7 +218,7 @@ class VarianceReduction:
 
 
 def group_metrics(rewards: Tensor, group_size: int) -> dict[str, Tensor]:
-    """Return the logged statistics of a step's rewards (N,), including statistics of groups if G is above 1."""
+    """Return the logged statistics of a step's rewards (N,), and of their groups if `group_size` is above 1."""
     metrics = {"reward/mean": rewards.mean(), "reward/std": rewards.std(correction=0)}
     if group_size > 1:
         groups = rewards.view(-1, group_size)

@@ -1,4 +1,4 @@
-"""Rank advantages with ties by position: cause 2 of the demonstrations notes, from `pointer_selector_v3.py`."""
+"""Rank advantages, with ties broken by position: cause 2 of the demonstrations notes, from `pointer_selector_v3.py`."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""One rank of a stage with several, which communicate by torch.distributed.
+"""One of the ranks of a stage, which communicate by torch.distributed.
 
 FSDP2 shards weights, gradients and optimiser states (`torch.distributed.fsdp.fully_shard`; Zhao et al. 2023, arXiv
 2304.11277; ZeRO stage 3 of Rajbhandari et al. 2020, arXiv 1910.02054). Losses of micro-batches are divided by the

@@ -114,7 +114,7 @@ class Data(Strict):
 class Scratch(Strict):
     """A small Qwen2 with random weights and a word-level vocabulary, used if `model` is null."""
 
-    hidden: int = Field(default=64, ge=8, description="Hidden size; a multiple of heads.")
+    hidden: int = Field(default=64, ge=8, description="Hidden size; a multiple of `heads`.")
     layers: int = Field(default=2, ge=1, description="Number of transformer blocks.")
     heads: int = Field(default=2, ge=1, description="Number of attention heads.")
     feed_forward: int = Field(default=192, ge=8, description="Hidden size of the MLP.")
@@ -173,7 +173,7 @@ class Rollout(Sampled):
     def _whole_groups(self) -> Self:
         if self.responses % self.group_size:
             raise ValueError(
-                f"responses {self.responses} is not a multiple of group_size {self.group_size}; change one of them"
+                f"`responses` {self.responses} is not a multiple of group_size {self.group_size}; change one of them"
             )
         return self
 
@@ -200,8 +200,8 @@ class Reward(Strict):
     def _some(self) -> Self:
         if self.rule == 0 and self.model == 0 and self.function is None:
             raise ValueError(
-                "rule and model are 0 and function is null, so nothing would be rewarded; raise rule or model, or set "
-                "function"
+                "`rule` and `model` are 0 and `function` is null, so nothing would be rewarded; raise `rule` or "
+                "`model`, or set `function`"
             )
         return self
 
@@ -289,7 +289,7 @@ class Kl(Strict):
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
         if self.adaptive and self.kl_coef == 0:
-            raise ValueError("adaptive has no effect at kl_coef 0, because there is no KL; set adaptive to false")
+            raise ValueError("`adaptive` has no effect at kl_coef 0, because there is no KL; set `adaptive` to false")
         return self
 
 
@@ -618,7 +618,7 @@ class PolicyConfig(Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the keys of token weights without effect: their mean is 1, and a response has one ratio and advantage.
+        """Return the keys of token weights without effect, because their mean is 1 and all tokens have the same loss.
 
         Two kinds of weights together have an effect, because the mean of their product is not 1.
         """

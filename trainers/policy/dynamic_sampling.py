@@ -11,7 +11,7 @@ from trainers.policy.grpo import Rollout
 
 
 def informative_groups(sample: Callable[[], Rollout], *, group_size: int, max_rounds: int, padding: int) -> Rollout:
-    """Call `sample` at most `max_rounds` times; return as many groups as one call has, informative ones if possible.
+    """Call `sample` at most `max_rounds` times; return as many groups as one call gives, preferably informative ones.
 
     A group is informative if its answers are neither all right nor all wrong. If there are too few, other groups of the
     last round complete the rollout; they have a policy term only if their rewards differ in another way.

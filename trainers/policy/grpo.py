@@ -49,7 +49,7 @@ from trainers.tasks.interface import Problem, Task, bucket, by_rule
 
 @dataclass
 class Progress:
-    """State that a run carries between steps, in addition to weights, optimisers and random generators."""
+    """State of a run between steps, in addition to weights, optimisers and random generators."""
 
     kl_coef: float
     elapsed: float = 0.0  # seconds of all steps
@@ -273,7 +273,7 @@ def add_to_last_token(token_rewards: Tensor, response_rewards: Tensor, completio
 
 @dataclass(frozen=True)
 class Objective:
-    """Policy loss of a variant: its formulas with their settings; None for a formula that the variant does not use.
+    """Policy loss of a variant: its formulas with their settings. A formula that the variant does not use is None.
 
     All arguments and results of the formulas are (N, T); `mask` is the completion mask.
     """
@@ -389,7 +389,7 @@ class Actor:
         return Batch(sequences, advantages.to(self.placement.device), old_logps, ref_logps)
 
     def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
-        """Return the log-probabilities (N, T) of the responses under `model`, or under the policy for None."""
+        """Return the log-probabilities (N, T) of the responses under `model` (None: the policy)."""
         model = self.learner.model if model is None else model
         with self.placement.autocast():
             return batched_logps(model, sequences, self.temperature, self.learner.micro_batch)

@@ -119,7 +119,7 @@ class Learning(nn.Module):
 
 
 def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """Yield the name and the float32 weight on the CPU of each layer, with the adapters added to the frozen weights.
+    """Yield (name, float32 tensor on the CPU) for each weight, with the adapters added to the frozen weights.
 
     All ranks must call it.
     """

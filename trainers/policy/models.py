@@ -147,8 +147,8 @@ def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
     for token, number in policy_vocabulary.items():
         if vocabulary.get(token) != number:
             raise ValueError(
-                f"{folder}: the tokenizer differs from the policy's ({policy}): the id of the token {token!r} is "
-                f"{vocabulary.get(token, 'missing')} instead of {number}; use a model of the policy's family"
+                f"{folder}: the id of the token {token!r} is {vocabulary.get(token, 'missing')}, but {number} in the "
+                f"policy's tokenizer ({policy}); use a model of the policy's family"
             )
 
 

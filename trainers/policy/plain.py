@@ -185,7 +185,7 @@ def packs(model: Any) -> bool:
 
 
 def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
-    """Return a last hidden state for each token of all N responses, (tokens, H), response by response.
+    """Return the final layer's hidden state for each token of all N responses, (tokens, H), response by response.
 
     body: a Qwen2Model or LlamaModel for which `packs` is true. last: whether the state is the one after the token, as
     critics need it, or the one before the token, which predicts it.

@@ -63,7 +63,7 @@ class Responder:
         generator: torch.Generator,
         micro_batch: MicroBatch,
     ) -> tuple[Distinct, list[str]]:
-        """Return the distinct responses among `samples` evenly spread ones per prompt, and their texts.
+        """Return the distinct responses among `samples` evenly spread samples per prompt, and their texts.
 
         Evaluation uses these samples, because they have less noise than independent ones
         (`trainers.policy.systematic_sampling`). The other arguments are those of `__call__`.

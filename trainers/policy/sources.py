@@ -1,4 +1,4 @@
-"""Sources of a stage's task, policy and reward model, and the folders of the last policies of a training."""
+"""Sources of a stage's task, policy and reward model, and the folders of a training run's last policies."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def asset_files(stage: Stage, name: str) -> Path | None:
 
 
 def policy_folder(stage: Stage, name: str) -> Path:
-    """Return the folder of the policy of the input stage `name`: the one that it trained, or else the asset `model`."""
+    """Return the folder of the input stage `name`'s policy: what the stage trained, or else the asset `model`."""
     earlier = stage.inputs[name]
     if not (earlier / UNTRAINED).exists():
         return earlier / POLICY
@@ -81,7 +81,7 @@ def keeping(folder: Path, step: int) -> Iterator[Path]:
 
 
 def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
-    """Return the folders of the earlier models that a training kept for its evaluation, the latest first.
+    """Return the folders of the earlier models that a training run kept for its evaluation, the latest first.
 
     folder: contains a subfolder for each kept step, named by its number. Raises ValueError if the steps are not those
     that `checkpoints` asks for.
@@ -90,9 +90,7 @@ def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     if numbers != measured_steps(numbers[-1] + 1 if numbers else 0, checkpoints)[:-1]:
         kept = f"the models of steps {', '.join(map(str, numbers))}" if numbers else "no models"
         raise ValueError(
-            f"{folder} has {kept}, but "
-            f"evaluate.checkpoints = {checkpoints} needs "
-            f"{checkpoints - 1} earlier step{'s' * (checkpoints > 2)}; "
-            f"delete {folder.parent} to repeat the training"
+            f"{folder} has {kept}, but evaluate.checkpoints = {checkpoints} needs the models of {checkpoints - 1} "
+            f"earlier step{'s' * (checkpoints > 2)}; delete {folder.parent} to repeat the training"
         )
     return [folder / str(step) for step in reversed(numbers)]

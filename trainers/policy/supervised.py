@@ -79,7 +79,7 @@ class Schedule:
         return self.lr * self.rate(step, self.steps)
 
     def logs(self, step: int) -> bool:
-        """Return whether the metrics of a step are logged: those of every tenth step and of the last one."""
+        """Return whether the metrics of a step are logged, which is so for every tenth step and for the last step."""
         return step % LOG_EVERY == 0 or step + 1 == self.steps
 
 

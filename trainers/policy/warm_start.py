@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ablation.contract.numbers import counted
 from trainers.parallel import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
 from trainers.policy.models import (
@@ -66,8 +65,8 @@ def train(
     """Train the model on demonstrations of problems drawn with replacement, until `settings` ends the warm start."""
     missing = sum(problem.demonstration is None for problem in problems)
     if missing:
-        problem = f"{counted(missing, 'problem')} of {len(problems)} without a demonstration"
-        raise ValueError(f"warm.jsonl has {problem}; set warm_start.steps to 0")
+        problem = f"the demonstration is missing in {missing} of {len(problems)} problems"
+        raise ValueError(f"warm.jsonl: {problem}; set warm_start.steps to 0")
     generator = torch.Generator().manual_seed(bucket(f"warm start {run_seed(stage.seed)}", 2**62))
 
     def rows(_: int) -> list[int]:

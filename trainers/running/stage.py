@@ -21,7 +21,7 @@ class Stage(stage.Stage):
     """One stage of a trainer, with the fields of `ablation.runner.stage.Stage`."""
 
     def micro_batch(self, size: int | None) -> MicroBatch:
-        """Return a micro-batch that runs a model on `size` rows at a time (None: all), or on fewer if memory runs out.
+        """Return a `MicroBatch`, which runs a model on `size` rows at once (None: all), or on fewer if memory runs out.
 
         A halving is not a failure; it is recorded in the log and in the metrics `memory/*`, and shown as a note.
         """

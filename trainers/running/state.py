@@ -1,4 +1,4 @@
-"""State of a training as named tensors for checkpoints: modules, optimisers and random generators."""
+"""State of a training run as named tensors for checkpoints: modules, optimisers and random generators."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass

@@ -2,7 +2,7 @@
 
     digest  sha256 of the trained tensors, which is equal only for equal weights
     moved   count sketch of (trained - start); the distance between two sketches estimates the distance between the two
-            weights to within about a tenth (Charikar, Chen and Farach-Colton 2002)
+            models' changes to within about a tenth (Charikar, Chen and Farach-Colton 2002)
 
 A stage that measures models writes the same file with an empty sketch and a digest of everything that its values depend
 on, so two runs with equal digests would have equal values on any items.

@@ -124,7 +124,7 @@ def test_biasedits_own_splits_are_kept_item_for_item(tmp_path):
 def test_swapped_labels_are_counted_and_refused(tmp_path):
     folder, truth = biasedit_folder(tmp_path, swap=["gender_test.json"])
     found = split_files(folder, ["gender", "race", "religion"])
-    message = r"gender_test.json: .* are swapped in 5 of its 5 items \(5 of them are in StereoSet\)"
+    message = r"gender_test.json: .* are swapped in 5 of the 5 items that are also in StereoSet"
     with pytest.raises(ValueError, match=message):
         read_own_splits(found, NO_LIMIT, truth)
     assert len(read_own_splits(found, NO_LIMIT, None)["test"]) == 16  # without StereoSet nothing can be said

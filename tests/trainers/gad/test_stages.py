@@ -163,7 +163,7 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
         ({"data": {"dev": 0.1}}, "data.dev and data.test must be numbers, not shares"),
         ({"data": {"max_prompt_length": 9}}, "max_prompt_length has no effect"),
         ({"data": {"dev": 1.5}}, "whole number of rows"),
-        ({"data": {"dev": 0.5, "test": 0.6}}, "dev 0.5 and test 0.6 add up to more than 1"),
+        ({"data": {"dev": 0.5, "test": 0.6}}, "`dev` 0.5 and `test` 0.6 add up to more than 1"),
         ({"evaluate": {"checkpoints": 5}}, "evaluate.checkpoints 5 exceeds gad.max_steps 4"),
     ],
 )
@@ -296,7 +296,7 @@ def test_values_are_means_over_the_last_students_of_gad(root):
     (kept,) = (root / "gad" / "measured").iterdir()
     both = items(root / "both", checkpoints=2, seed=3)
     kept.rename(root / "earlier")
-    with pytest.raises(ValueError, match=r"gad/measured has no models, but .* = 2 needs 1 earlier step"):
+    with pytest.raises(ValueError, match=r"gad/measured has no models, but .* = 2 needs the models of 1 earlier step"):
         items(root / "lost", checkpoints=2, seed=3)
     last = items(root / "last", seed=3)
     for part in ("student", "critic"):
