@@ -62,7 +62,7 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     judge.config.num_labels = 2
     judge.score = torch.nn.Linear(student.config.hidden_size, 2, bias=False)
     judge.save_pretrained(tmp_path / "two")
-    with pytest.raises(ValueError, match="one output"):
+    with pytest.raises(ValueError, match="a linear layer `score`"):
         ValueModel.from_reward_model(tmp_path / "two", CPU, root / "seqkd" / STUDENT)
 
 
