@@ -142,7 +142,7 @@ class Campaign:
                 raise Refused(f"{odd}; evaluate the same items")
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
-                odd = f"the value {stated(run['value'])} is on another scale than the baseline's {stated(others[0])}"
+                odd = f"the value {stated(run['value'])} and the baseline's {stated(others[0])} are on different scales"
                 raise Refused(f"{odd}; print all values as shares, or all as percentages")
         return [None if run["value"] is None else self.settings.sign * run["value"] for run in runs]
 
