@@ -32,7 +32,7 @@ def uv_environment() -> dict[str, str]:
             told[TOLD_UV[key]] = LISTS.get(key, " ").join(ast.literal_eval(value).split())
     if not told.keys() & {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS"}:
         told["UV_TORCH_BACKEND"] = "auto"
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **told, **os.environ}  # this strategy is how pip chooses between indexes
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **told, **os.environ}  # as pip does
 
 
 def main(arguments: list[str]) -> int:
