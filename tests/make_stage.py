@@ -24,18 +24,7 @@ def parts_of(config, *stages):
 
 
 def make_stage(
-    out,
-    id,
-    config,
-    inputs,
-    *,
-    seed=0,
-    devices=("cpu",),
-    rules=(),
-    run=None,
-    label="test",
-    terminal=None,
-    stages=(),
+    out, id, config, inputs, *, seed=0, devices=("cpu",), rules=(), run=None, label="test", terminal=None, stages=()
 ):
     """A stage that writes into `out`, which is made; again with the same folder, it continues where that stands.
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.config.dotted import nested
-from ablation.contract.status import TO_COME
+from ablation.contract.status import TO_COME, left_files
 
 METRICS_DTYPES = {"step": "int64", "name": "str", "value": "float64"}
 METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
@@ -98,11 +98,15 @@ class Study:
         return self.variant_tree if self.variant_tree is not None else default_tree(self.variants)
 
 
-def simulate(results: Path, studies: Sequence[Study] = (Study(),), *, scale: str = "simulated") -> Path:
-    """Write `results/plan.json` and all stage folders; return the path of the plan."""
+def simulate(
+    results: Path, studies: Sequence[Study] = (Study(),), *, scale: str = "simulated", digests: bool = False
+) -> Path:
+    """Write `results/plan.json` and all stage folders; return the path of the plan. digests: of what stages left."""
     stages: dict[str, dict[str, Any]] = {}
     entries = [_study(results, study, stages) for study in studies]
     plan = {"scale": scale, "results": str(results), "reports": str(results.parent / "reports")}
+    for status in results.glob("stages/**/status.json") if digests else ():
+        status.write_text(json.dumps(json.loads(status.read_text()) | left_files(status.parent)))
     path = results / "plan.json"
     results.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(plan | {"studies": entries, "stages": list(stages.values())}, indent=1))

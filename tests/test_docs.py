@@ -48,6 +48,12 @@ def tracker_commands(path):
     return [command.removeprefix(start) for start in STARTS for command in commands(text, start)]
 
 
+def known_commands():
+    """{name: its parser}."""
+    (found,) = (each.choices for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction))
+    return found
+
+
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_pages_made_from_code_are_up_to_date(path):
     assert path.is_file(), "run `make docs`"
@@ -76,44 +82,28 @@ def test_the_site_lists_every_page_and_has_no_dead_link(tmp_path):
     }
     for page in pages:
         for target in re.findall(r"\]\(([^)#\s:]+)[)#]", (tmp_path / page).read_text(encoding="utf-8")):
-            folder = (ROOT / page).parent / target  # of GitHub, where it is a page
-            assert ((tmp_path / page).parent / target).exists() or folder.is_dir() or "actions/" in target, (
-                page,
-                target,
-            )
+            place, source = ((root / page).parent / target for root in (tmp_path, ROOT))
+            workflow = re.fullmatch(r"\.\./\.\./actions/(workflows/[\w.]+)(/badge\.svg)?", target)
+            if workflow:  # a page of GitHub's, as a folder is one
+                assert (ROOT / ".github" / workflow[1]).exists(), (page, target)
+            else:
+                of_the_site_alone = place.exists() and not (ROOT / page).is_file()
+                assert source.is_dir() or (place.exists() and source.exists()) or of_the_site_alone, (page, target)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_commands_of_the_tracker_exist(path):
     """Every `python -m ablation ...` and `ablation ...` in the documents is understood by the parser, options too."""
-    parser = build_parser()
-    names = {
-        name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices
-    }
+    known = known_commands()
     for command in tracker_commands(path):
         words = shlex.split(command.replace("...", ""))
         if not words:
             continue
-        assert words[0] in names, f"{path.name}: {command}"
+        assert words[0] in known, f"{path.name}: {command}"
+        options = {option for action in known[words[0]]._actions for option in action.option_strings}
         for word in words:
             if word.startswith("--") and " " not in word:
-                option = word.split("=")[0]
-                assert option in known_options(parser, words[0]), f"{path.name}: {command}"
-
-
-def test_commands_about_configurations_run(capsys, monkeypatch):
-    """As they stand in the documents, but for those about a variant that the reader writes."""
-    monkeypatch.chdir(ROOT)
-    pages = [path for path in PAGES if path.name not in FOLLOWED]
-    found = {command for path in pages for command in tracker_commands(path)}
-    words = [shlex.split(command) for command in found]
-    runnable = [
-        w for w in words if w[1:] and w[0] in ("variants", "show", "diff") and not set(w) & {"STUDY", "A", "..."}
-    ]
-    runnable = [w for w in runnable if not any("my-variant" in word for word in w)]
-    assert {w[0] for w in runnable} >= {"variants", "diff"}
-    for w in runnable:
-        assert main(w) == 0, f"{w}: {capsys.readouterr().err}"
+                assert word.split("=")[0] in options, f"{path.name}: {command}"
 
 
 OLD_TERMS = re.compile(
@@ -141,33 +131,26 @@ STUMBLES = re.compile(
 )
 """Sentences that users had to read twice; CONTRIBUTING.md says what to write instead."""
 FOLDERS = ("ablation", "configs", "docs", "examples", "workflow")
-SINGLE = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "Makefile")
+SINGLE = ("README.md", "AGENTS.md", "Makefile")
 
 
-def test_the_terms_are_those_of_the_glossary():
+TEXTS = (".py", ".md", ".yaml", ".yml", ".j2", ".js", ".smk", ".rst", "Makefile")
+
+
+@pytest.mark.parametrize(
+    ("phrases", "endings", "others"),
+    [
+        pytest.param(OLD_TERMS, (*TEXTS, ".json", ".css"), {"CONTRIBUTING.md"}, id="terms"),
+        pytest.param(STUMBLES, TEXTS, {"trainers"}, id="sentences"),
+    ],
+)
+def test_phrases_that_went_do_not_come_back(phrases, endings, others):
     """In help texts, pages, keys and columns, which all stand in these files."""
-    listed = ["git", "ls-files", *FOLDERS, *SINGLE]
-    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in files:
-        text = name.endswith((".py", ".md", ".yaml", ".yml", ".json", ".j2", ".js", ".css", ".smk", ".rst", "Makefile"))
-        if text and not name.startswith("docs/sample/"):
-            found = OLD_TERMS.search((ROOT / name).read_text(encoding="utf-8"))
+    listed = ["git", "ls-files", *FOLDERS, *SINGLE, *others]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split():
+        if name.endswith(endings) and not name.startswith("docs/sample/"):
+            found = phrases.search((ROOT / name).read_text(encoding="utf-8"))
             assert found is None, f"{name}: {found[0]}"
-
-
-def test_no_sentence_has_to_be_read_twice():
-    listed = ["git", "ls-files", *FOLDERS, "trainers", *SINGLE]
-    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in files:
-        text = name.endswith((".py", ".md", ".yaml", ".yml", ".j2", ".js", ".smk", ".rst", "Makefile"))
-        if text and not name.startswith("docs/sample/") and name != "CONTRIBUTING.md":
-            found = STUMBLES.search((ROOT / name).read_text(encoding="utf-8"))
-            assert found is None, f"{name}: {found[0]}"
-
-
-def known_options(parser, name):
-    (choices,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return {option for action in choices[name]._actions for option in action.option_strings}
 
 
 def test_targets_of_make_exist():
@@ -184,15 +167,6 @@ def test_help_lists_every_target_of_make():
     [phony] = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert sorted(line.split()[0] for line in listed) == sorted(phony.split())
     assert all(len(line.split()) > 1 for line in listed)
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(path):
-    """Within the repository; those to GitHub's pages of a workflow name one that exists."""
-    for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):
-        if "://" not in target:
-            found = re.fullmatch(r"\.\./\.\./actions/(workflows/[\w.]+)(/badge\.svg)?", target)
-            assert (ROOT / ".github" / found[1] if found else path.parent / target).exists(), f"{path.name}: {target}"
 
 
 SHOWING = ("add-a-variant", "vllm", "audit-a-table", "choose-a-margin", "choose-seeds", "one-run-of-each")
@@ -228,18 +202,9 @@ def test_a_how_to_page_begins_with_a_command_and_its_output(path):
     assert re.match(r"# .+\n\n    (\$ .+\n    .|ablation nightly )", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("command", "page"),
-    [
-        ("compare", "compare"),
-        ("power", "choose-seeds"),
-        ("gate", "gate"),
-        ("explain", "attribute-effects"),
-        ("trace", "trace"),
-        ("check", "check"),
-    ],
-)
-def test_a_question_is_answered_on_one_short_page(command, page):
+@pytest.mark.parametrize("command", ["compare", "power", "gate", "explain", "trace", "check"])
+def test_a_question_is_answered_on_one_short_page(command):
+    page = {"power": "choose-seeds", "explain": "attribute-effects"}.get(command, command)
     text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 80
     assert re.search(rf"^    (\$ )?ablation {command} ", text, flags=re.MULTILINE)

@@ -13,15 +13,15 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests import warm
+from tests.chaos.light import real
 from tests.repository import ROOT
 
-COPIED = ("ablation", "trainers", "workflow", "configs", "Snakefile", "environment.yml", "docs")
+COPIED = ("ablation", "trainers", "workflow", "configs", "docs")
 
 pytestmark = [pytest.mark.slow, pytest.mark.rest]
 
@@ -29,14 +29,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.rest]
 class Follower:
     """Reads a page and does what it says, in `folder`."""
 
-    def __init__(self, page: str, folder: Path, copied: Sequence[str] = COPIED) -> None:
+    def __init__(self, page: str, folder: Path, *, copied: bool = True) -> None:
         self.folder, text = folder, (ROOT / "docs/how-to" / page).read_text(encoding="utf-8")
         self.path = folder if copied else ROOT
-        for name in copied:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, folder / name, **({"ignore": _unneeded} if copy is shutil.copytree else {}))
         if copied:
-            (folder / "profiles").symlink_to("workflow/profiles")
+            real(folder)
+            shutil.copytree(ROOT / "docs", folder / "docs")
         pieces = re.findall(r"(?:^(?: {4}.*|[ \t]*)\n)+", text, flags=re.MULTILINE)
         blocks = [textwrap.dedent(piece).strip("\n") + "\n" for piece in pieces if piece.strip()]
         # Two files may follow each other without a word between them.
@@ -74,10 +72,6 @@ class Follower:
             env={**os.environ, "PYTHONPATH": str(self.folder)},
         )  # fmt: skip
         return done.stdout
-
-
-def _unneeded(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if name == "__pycache__"]
 
 
 KEYS = """
@@ -146,7 +140,7 @@ def test_a_study_from_nothing(tmp_path):
 
 def test_the_comparison_of_the_page_is_taken_apart(tmp_path):
     """docs/how-to/attribute-effects.md: in a new project, what each of three changes of one variant did."""
-    follower = Follower("attribute-effects.md", tmp_path, copied=())
+    follower = Follower("attribute-effects.md", tmp_path, copied=False)
     page = (ROOT / "docs/how-to/attribute-effects.md").read_text(encoding="utf-8")
     follower.run("ablation init")
     follower.write("configs/studies/example/all.yaml")
@@ -172,8 +166,8 @@ MASKED = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\dT\S+|[\d.]+ (?:s|min|MB)\b")
 
 def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
     """docs/how-to/check.md, trace.md and wrap-a-command.md: in one new project, what the pages show is printed."""
-    checked = Follower("check.md", tmp_path, copied=())
-    traced = Follower("trace.md", tmp_path, copied=())
+    checked = Follower("check.md", tmp_path, copied=False)
+    traced = Follower("trace.md", tmp_path, copied=False)
     checked.run("ablation init")
     outputs = {}
     for command in ("ablation check example/average", "snakemake --cores 2", "ablation trace example average accuracy"):
@@ -186,7 +180,7 @@ def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
         shown = page.printed[command]
         printed = [line for line in outputs[command].splitlines() if not line.startswith("    example.train ")]
         assert MASKED.sub("-", "\n".join(printed)) == MASKED.sub("-", shown.strip())
-    [(_, shown)] = Follower("wrap-a-command.md", tmp_path, copied=()).printed.items()
+    [(_, shown)] = Follower("wrap-a-command.md", tmp_path, copied=False).printed.items()
     rows = [line.split()[:-2] for line in shown.splitlines() if line != "..."]  # without the device time
     verdicts = [line.split() for line in checked.run("ablation verdicts example").splitlines()]
     assert rows

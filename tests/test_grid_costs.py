@@ -1,20 +1,13 @@
 """benchmarks/grid.py on a simulated grid of two variants with two seeds, whose costs are known."""
 
-import importlib.util
 import json
+import runpy
 
 from ablation.plan.plan_file import read_plan
 from tests.repository import ROOT
 from tests.simulate import Study, simulate, stage_dir
 
-FILE = ROOT / "benchmarks" / "grid.py"
-
-
-def load():
-    spec = importlib.util.spec_from_file_location("grid_costs", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+TABLE = runpy.run_path(str(ROOT / "benchmarks" / "grid.py"))["table"]
 
 
 def test_a_shared_stage_counts_once_and_alone_for_each_run(tmp_path):
@@ -24,8 +17,7 @@ def test_a_shared_stage_counts_once_and_alone_for_each_run(tmp_path):
     for stage in plan.stages:
         file = stage.dir / "status.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | {"cpu_s": seconds[stage.stage], "wall_s": 2.0}))
-    grid = load()
-    rows = grid.table(plan, tmp_path / "results")
+    rows = TABLE(plan, tmp_path / "results")
     assert {key: tuple(row) for key, row in rows.iterrows()} == {
         ("assets", "assets"): (1, 100, 2, 400),
         ("toy", "prepare"): (1, 10, 2, 40),
@@ -34,4 +26,4 @@ def test_a_shared_stage_counts_once_and_alone_for_each_run(tmp_path):
     }
     file = stage_dir(path, "toy", "v1", 0, "train") / "status.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "failed"}))
-    assert grid.table(plan, tmp_path / "results").loc[("toy", "train"), "stages"] == 3
+    assert TABLE(plan, tmp_path / "results").loc[("toy", "train"), "stages"] == 3

@@ -4,7 +4,6 @@ Most run in one project: the repository's configurations, simulated results of i
 `snakemake` the options and the settings are read; tests/workflow runs it.
 """
 
-import argparse
 import ast
 import re
 import shlex
@@ -22,7 +21,7 @@ from ablation.config.variants import load_studies
 from ablation.store.collect import collect
 from tests.repository import ROOT
 from tests.simulate import DEBIAS, Study, simulate
-from tests.test_docs import FOLLOWED, PAGES, STARTS, code, tracker_commands
+from tests.test_docs import FOLLOWED, PAGES, STARTS, commands, known_commands, tracker_commands
 
 CHANGE = {"lr": (1, 2)}
 NAMED = {  # the study of a command without one
@@ -82,17 +81,9 @@ def printed():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 for start in STARTS:
-                    commands = re.findall(rf"`{start} ([^`]+)`", node.value)
-                    found |= {command.strip(): path.name for command in commands}
+                    named = re.findall(rf"`{start} ([^`]+)`", node.value)
+                    found |= {command.strip(): path.name for command in named}
     return {command: where for command, where in found.items() if command not in BARE}
-
-
-def known_commands():
-    """{name: its parser}."""
-    (choices,) = (
-        action.choices for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)
-    )
-    return choices
 
 
 def is_elsewhere(command):
@@ -132,8 +123,8 @@ def test_a_command_that_is_printed_runs(command, project, monkeypatch, capsys):
 
 
 def test_no_reason_is_left_of_a_command_that_went():
-    commands = printed()
-    assert [start for start in ELSEWHERE if not any(f"{each} ".startswith(f"{start} ") for each in commands)] == []
+    left = printed()
+    assert [start for start in ELSEWHERE if not any(f"{each} ".startswith(f"{start} ") for each in left)] == []
 
 
 def templates():
@@ -162,15 +153,7 @@ def test_the_examples_of_a_commands_help_are_understood(name):
         build_parser().parse_args(shlex.split(example))
 
 
-SNAKEMAKE = sorted(
-    {
-        part.strip()
-        for page in PAGES
-        for piece in code(page.read_text(encoding="utf-8"))
-        for part in re.split(r"\s+#|\s[|>]\s|&&|;", piece)
-        if part.strip().startswith("snakemake ")
-    }
-)
+SNAKEMAKE = sorted({found for page in PAGES for found in commands(page.read_text(encoding="utf-8"), "snakemake")})
 
 
 @pytest.mark.parametrize("command", SNAKEMAKE)

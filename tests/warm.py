@@ -62,7 +62,8 @@ def run(
             words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, check=False
         )
     variables = (f"{name}={value}" for name, value in env.items())
-    request = [str(cwd), str(_umask()), str(len(arguments) + 1), module, *arguments, *variables]
+    os.umask(umask := os.umask(0))
+    request = [str(cwd), str(umask), str(len(arguments) + 1), module, *arguments, *variables]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         files = [nothing.fileno(), out.fileno(), (err if separate else out).fileno()]
         with _connected() as connection:
@@ -79,12 +80,6 @@ def run(
 def _text(file: Any) -> str:
     file.seek(0)
     return file.read().decode()
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
 
 
 def _owner() -> int:

@@ -142,8 +142,8 @@ class Campaign:
                 raise Refused(f"{odd}; evaluate the same items")
             others = [self.known[each]["value"] for each in self.baseline() if each[0] == verify]
             if on_another_scale(run["value"], others):
-                odd = f"the value {stated(run['value'])} and the baseline's {stated(others[0])} are on different scales"
-                raise Refused(f"{odd}; print all values as shares, or all as percentages")
+                both = f"the value {stated(run['value'])} and the baseline's {stated(others[0])}"
+                raise Refused(f"{both} are not on the same scale; print all values as shares, or all as percentages")
         return [None if run["value"] is None else self.settings.sign * run["value"] for run in runs]
 
     def run(self, runs: Sequence[Run], purpose: str, why: str) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.ablation.readers.samples import write_group
+from tests.ablation.toy_study import Toy
 
 
 @pytest.fixture
@@ -15,3 +16,8 @@ def results(tmp_path):
 def groups(tmp_path):
     """Baseline and candidate of a comparison."""
     return write_group(tmp_path / "base"), write_group(tmp_path / "new", gain=0.25)
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return Toy(tmp_path)

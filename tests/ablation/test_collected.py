@@ -86,9 +86,6 @@ def test_files_as_spreadsheets_and_pandas_write_them(tmp_path, name, text, expec
     assert collected(tmp_path, {"reader": name.partition(".")[0]})[0] == expected
 
 
-PREDICTIONS = "id,label,prediction,right,task\n7,1,2,0,a\n8,1,1,1,b\n"
-
-
 def test_plain_items_in_all_their_forms(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.csv").write_text(

@@ -20,16 +20,6 @@ def device():
         yield device
 
 
-@pytest.fixture
-def prompts():
-    return pad([[5, 9, 12], [7, 3, 8, 20, 11, 4]], PAD, left=True)
-
-
-@pytest.fixture
-def model():
-    return build_policy(TINY, word_tokenizer(WORDS), seed=0).eval()
-
-
 SAME = "Expected all tensors to be on the same device"
 INDEX = "indices should be either on cpu or on the same device"
 ORDER = "does not have a deterministic implementation"
@@ -57,14 +47,14 @@ def test_what_cuda_refuses_is_refused(act, words, device):
         act(x)
 
 
-def test_the_sampler_that_left_its_numbers_on_the_host_is_refused(device, model, prompts):
+def test_the_sampler_that_left_its_numbers_on_the_host_is_refused(device):
     source = inspect.getsource(rollout.sample)
     line = next(line for line in source.splitlines() if "uniforms.to(device)" in line)
     old = dict(vars(rollout))
     exec(compile(source.replace(line, ""), "old", "exec"), old)
     settings = {"group_size": 2, "max_new_tokens": 4, "eos": EOS, "pad": PAD, "uniforms": uniforms(4, 4)}
-    here = [each.to("cuda:0") for each in prompts]
-    model.to("cuda:0")
+    here = [each.to("cuda:0") for each in pad([[5, 9, 12], [7, 3, 8, 20, 11, 4]], PAD, left=True)]
+    model = build_policy(TINY, word_tokenizer(WORDS), seed=0).eval().to("cuda:0")
     rollout.sample(model, *here, **settings)
     with pytest.raises(RuntimeError, match=INDEX):
         old["sample"](model, *here, **settings)

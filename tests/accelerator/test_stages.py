@@ -115,13 +115,9 @@ def assert_equal(one, other):
             assert all(torch.equal(each, other[name][key]) for key, each in value.items()), name
 
 
-@pytest.fixture
-def as_on_an_accelerator(monkeypatch):
-    monkeypatch.setattr(plain, "is_plain", lambda model: False)  # rows are padded
-
-
 @pytest.mark.parametrize("study", VARIANTS)
-def test_a_stage_on_a_device_computes_what_the_cpu_does(plan, study, tmp_path, as_on_an_accelerator):
+def test_a_stage_on_a_device_computes_what_the_cpu_does(plan, study, tmp_path, monkeypatch):
+    monkeypatch.setattr(plain, "is_plain", lambda model: False)  # rows are padded, as on an accelerator
     waits, alerts = {}, set()
     for planned in stages_of(plan, study):
         run(plan, planned, planned.dir, "cpu")

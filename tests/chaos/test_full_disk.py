@@ -14,20 +14,12 @@ import torch
 from ablation.cli.main import main
 from tests.chaos import database
 from tests.chaos.light import finish, fresh
+from tests.chaos.test_passes import limited
 from tests.simulate import Study, simulate
 from tests.workflow.project import wait_for
 from trainers.running import checkpoint
 
 FULL = os.strerror(errno.ENOSPC)
-
-
-@pytest.fixture
-def disk(tmp_path, mount):
-    """A file system of 4 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount(folder, size="4m")
-    return folder
 
 
 def fill(folder, leave=0):
@@ -45,7 +37,10 @@ def listing(folder):
 
 
 @pytest.mark.parametrize("leave", [0, 4096, 40_000])
-def test_a_checkpoint(disk, leave):
+def test_a_checkpoint(tmp_path, mount, leave):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount(disk, size="4m")
     checkpoint.save(disk / "c", 1, {"w": torch.ones(1000)}, {})
     fill(disk, leave=leave)
     with pytest.raises(Exception, match=FULL):
@@ -57,36 +52,22 @@ def test_a_checkpoint(disk, leave):
     assert checkpoint.load(disk / "c").step == 2
 
 
-def assert_untouched(capsys, where, why):
-    """One line says which file could not be written, and that it is as it was."""
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {where}")
-    assert why in line
-    assert "the previous version is unchanged" in line
-
-
-def touch_stages(results):
-    """Make every stage look changed: a collect writes nothing otherwise."""
-    touched = [os.utime(path) for path in results.glob("stages/**/metrics.parquet")]
-    assert touched
-
-
 @pytest.mark.parametrize("size", [1000, 13_000, 300_000, 2_000_000])
 def test_the_database(tmp_path, capsys, size):
     """At the first bytes, in the commits of the shards and at the end, without a disk of our own."""
     results = tmp_path / "results"
     simulate(results, [Study(seeds=2, variants=3, items={"a": 200}, steps=2000)])
     assert main(["collect", "--results", str(results)]) == 0
-    touch_stages(results)
+    for shard in results.glob("stages/**/metrics.parquet"):  # a collect writes nothing where nothing has changed
+        os.utime(shard)
     before = listing(results)
     capsys.readouterr()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
+    with limited(resource.RLIMIT_FSIZE, size):
         assert main(["collect", "--results", str(results)]) == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert_untouched(capsys, f"{results}/tracker.duckdb: cannot be written (", os.strerror(errno.EFBIG))
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {results}/tracker.duckdb: cannot be written (")
+    assert os.strerror(errno.EFBIG) in line
+    assert "the previous version is unchanged" in line
     assert listing(results) == before
 
 

@@ -19,17 +19,6 @@ from ablation.store.database import Store
 from tests.simulate import Study, simulate, stage_dir
 
 
-def test_a_hostile_variant_is_one_line_and_starts_nothing(project):
-    """All the names and texts that are refused: tests/ablation/config."""
-    project.write("configs/studies/debias/'; touch owned; '.yaml", "extends: a\nwhy: hostile\nsteps: 7\n")
-    done = project.snakemake(check=False)
-    assert done.returncode != 0
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("error:")]
-    assert "is not a valid variant name" in line
-    assert "Traceback" not in done.stdout
-    assert not list(project.folder.rglob("owned"))
-
-
 def test_read_only_results_are_one_line_and_can_still_be_read(project, mount):
     mount(project.folder / "results", read_only=True)
     done = project.snakemake(check=False)
@@ -155,16 +144,6 @@ def as_user(number, umask, work):
         return file.read()
 
 
-@pytest.fixture
-def shared(tmp_path, monkeypatch):
-    """A folder that two users share; above it nobody may look, so paths are from here."""
-    if os.getuid() != 0:
-        pytest.skip("needs root, to be two users")
-    os.chown(tmp_path, 0, 1600)
-    tmp_path.chmod(0o2775)
-    monkeypatch.chdir(tmp_path)
-
-
 def leave_a_stage():
     os.close(lock_folder(Path()))
     with alone(Path(".collect.lock")):
@@ -172,7 +151,11 @@ def leave_a_stage():
     Path("status.json").write_text('{"state": "ok", "stage": "toy.train", "key": "0"}')
 
 
-def test_results_that_another_keeps_to_himself_are_not_damaged(shared):
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be two users")
+def test_results_that_another_keeps_to_himself_are_not_damaged(tmp_path, monkeypatch):
+    os.chown(tmp_path, 0, 1600)
+    tmp_path.chmod(0o2775)
+    monkeypatch.chdir(tmp_path)  # above it nobody may look, so paths are from here
     assert not as_user(1501, 0o077, leave_a_stage)
     Path("plan.json").touch(mode=0o600)
     for work in (lambda: read_state(Path()), lambda: sources_now(Path())):

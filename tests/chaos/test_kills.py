@@ -77,14 +77,6 @@ def test_snakemake_or_whatever_runs_killed_at_random_moments(tmp_path, finished,
     assert_intact(disturbed, finished)
 
 
-def busy(project):
-    """Start Snakemake and wait until two stages train, which they would do for long."""
-    project.edit("configs/studies/debias/_study.yaml", "pause: 0.05", "pause: 3000.0")
-    process = project.start()
-    wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/progress.json"))) == 2)
-    return process
-
-
 TERMINATE_IN_LOCK = """
 import signal
 
@@ -117,7 +109,9 @@ def test_sigterm_ends_snakemake_also_where_its_own_handler_would_wait_for_itself
 def test_sigterm_waits_half_a_minute_for_what_runs(tmp_path, finished):
     disturbed = fresh(finished, tmp_path / "project")
     disturbed.edit("ablation/plan/start.py", "end_within(30,", "end_within(2,")  # a shorter half
-    process = busy(disturbed)
+    disturbed.edit("configs/studies/debias/_study.yaml", "pause: 0.05", "pause: 3000.0")
+    process = disturbed.start()
+    wait_for(lambda: len(list(disturbed.folder.glob("results/stages/debias/train/*/progress.json"))) == 2)
     process.terminate()
     assert process.wait(timeout=900) == 128 + 15
     wait_for(lambda: not disturbed.processes())

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from ablation.cli.main import main
-from ablation.contract.status import left_files
 from ablation.store.collect import collect
 from tests.chaos.test_fuzz import harm
 from tests.repository import ROOT
@@ -39,10 +39,7 @@ EDITED = ("plan.json", "study.json")  # where these can be read, they ask anothe
 
 
 def written(results: Path, study: Study) -> Path:
-    plan = simulate(results, [study])
-    for path in results.glob("stages/**/status.json"):  # digests, as real stages leave them
-        path.write_text(json.dumps(json.loads(path.read_text()) | left_files(path.parent)))
-    return plan
+    return simulate(results, [study], digests=True)
 
 
 def worse(results: Path) -> None:
@@ -186,22 +183,13 @@ class Closed(io.StringIO):
         raise self.error
 
 
-@contextmanager
-def no_place_aside(folder: Path) -> Iterator[None]:
-    before, tempfile.tempdir = tempfile.tempdir, str(folder / "gone")
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
-
-
 def withheld(chance: random.Random, stack: ExitStack, folder: Path) -> str:
     """Restrict the process."""
     kind = chance.randrange(8)
     if kind == 0:
         stack.enter_context(limited(resource.RLIMIT_FSIZE, chance.choice([0, 100, 4096, 300_000])))
     elif kind == 1:
-        stack.enter_context(no_place_aside(folder))
+        stack.enter_context(patch.object(tempfile, "tempdir", str(folder / "gone")))
     elif kind == 2:
         stack.enter_context(redirect_stdout(Closed(BrokenPipeError(errno.EPIPE, "Broken pipe"))))
     elif kind == 3:

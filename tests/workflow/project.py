@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from tests import warm
 from tests.repository import ROOT
 from tests.time_limit import PATIENCE
@@ -229,16 +231,8 @@ class Project:
 
     def processes(self, word: str = "") -> list[int]:
         """Return the processes that work in this copy, those with `word` among their arguments."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                here = entry.name.isdigit() and (entry / "cwd").resolve() == self.folder.resolve()
-            except OSError:
-                continue
-            if here and (not word or word.encode() in words):
-                found.append(int(entry.name))
-        return found
+        running, here = psutil.process_iter(["cwd", "cmdline"]), str(self.folder.resolve())
+        return [each.pid for each in running if each.info["cwd"] == here and word in ("", *each.info["cmdline"])]
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -11,23 +11,6 @@ FOLDER = ROOT / "workflow" / "profiles" / "slurm" / "bin"
 QUESTION = ["-X", "--parsable2", "--noheader", "--format=JobIdRaw,State", "--name", "run-1"]
 
 
-@pytest.fixture
-def ask(tmp_path):
-    """Call ours with stand-ins for Slurm's own commands."""
-
-    def run(*words, **commands):
-        for name, text in commands.items():
-            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-            (tmp_path / name).chmod(0o755)
-        path = os.pathsep.join([str(FOLDER), str(tmp_path), "/usr/bin", "/bin"])
-        environment = {**os.environ, "PATH": path}
-        return subprocess.run(
-            ["sacct", *words], env=environment, capture_output=True, text=True, check=False, timeout=900
-        )
-
-    return run
-
-
 DISABLED = "echo Slurm accounting storage is disabled >&2; exit 1"
 STATES = "printf '1|COMPLETED\\n2|CANCELLED by 1000\\n3|CANCELLED\\n'"
 OTHER = ["-j", "7.0", "--format=Reason", "--noheader"]
@@ -48,6 +31,12 @@ OTHER = ["-j", "7.0", "--format=Reason", "--noheader"]
     ],
     ids=["cancelled", "none", "without accounts slurmctld is asked", "nobody answers", "other questions"],
 )
-def test_what_the_plugin_is_told(ask, words, commands, told):
-    done = ask(*words, **commands)
+def test_what_the_plugin_is_told(tmp_path, words, commands, told):
+    """Ours is called, with stand-ins for Slurm's own commands."""
+    for name, text in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = os.environ | {"PATH": os.pathsep.join([str(FOLDER), str(tmp_path), "/usr/bin", "/bin"])}
+    call = {"env": environment, "capture_output": True, "text": True, "timeout": 900}
+    done = subprocess.run(["sacct", *words], check=False, **call)
     assert (done.stdout, done.returncode) == told

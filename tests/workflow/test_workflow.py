@@ -12,7 +12,6 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -42,6 +41,11 @@ def project(finished, tmp_path):
 
 def state(path):
     return json.loads(path.read_text())["state"]
+
+
+def training_of(project, variant):
+    stages, wanted = json.loads(project.read("results/plan.json"))["stages"], ("train", f"{variant} seed 0")
+    return next(project.folder / each["dir"] for each in stages if (each["stage"], each["label"]) == wanted)
 
 
 def test_the_grid_ends_with_tables_and_every_variant(finished):
@@ -114,7 +118,7 @@ def test_an_edit_reruns_what_it_reaches_and_nothing_else(project):
     project.edit("trainers/objectives/second.py", "2.0 / x", "3.0 / x  # a comment")
     for name, why in (("a", "the root"), ("b", "another objective")):
         project.edit(f"configs/studies/debias/{name}.yaml", why, "to see what happens")
-    next(path for path in project.statuses() if "/train/" in str(path) and variants_of(project, path) == ["c"]).unlink()
+    (training_of(project, "c") / "status.json").unlink()
     assert project.would_run() == {"debias_train": 2, "debias_evaluate": 1, **RENDERED}  # c's numbers are the same
 
 
@@ -130,11 +134,7 @@ def test_code_edited_while_a_stage_waits_for_its_device_is_not_run_under_the_old
         project.edit("trainers/objectives/second.py", "2.0 / x", "3.0 / x")
         held.close()
         assert running.result().returncode != 0
-    plan = json.loads(project.read("results/plan.json"))
-    (changed,) = [
-        stage["dir"] for stage in plan["stages"] if stage["stage"] == "train" and stage["label"] == "b seed 0"
-    ]
-    assert not (project.folder / changed / "status.json").exists()
+    assert not (training_of(project, "b") / "status.json").exists()
     assert {path.parts[-3] for path in project.statuses()} == {"prepare", "train", "evaluate"}  # a and c are done
 
 
@@ -218,11 +218,6 @@ def test_a_wrong_setting_is_one_line(finished):
     assert "did you mean 'scale'" in done.stdout
     assert "Traceback" not in done.stdout
     assert len([line for line in done.stdout.splitlines() if "error" in line.lower()]) == 1
-
-
-def variants_of(project, status):
-    plan = json.loads(project.read("results/plan.json"))
-    return next(stage["variants"] for stage in plan["stages"] if Path(stage["dir"]).name == status.parent.name)
 
 
 def test_a_failing_variant_costs_only_its_row_and_can_be_retried(project):

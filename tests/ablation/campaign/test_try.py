@@ -172,7 +172,10 @@ def test_a_percentage_among_shares_is_refused(loop):
     loop.write("train.sh", loop.folder.joinpath("train.sh").read_text().replace("g + x", "100 * (g + x)"))
     loop.commit()
     status, out, _ = loop.attempt()
-    assert (status, "baseline's 0.6 are on different scales; print all values as shares" in out) == (13, True), out
+    assert (status, "and the baseline's 0.6 are not on the same scale; print all values as shares" in out) == (
+        13,
+        True,
+    ), out
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The study gad: what variants share, its comparisons, its rules against the source's table, all scales."""
 
+import shutil
+
 import pytest
 
 from ablation.config.settings import load_settings
@@ -7,16 +9,8 @@ from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.contract.health import evaluate, parse_rules
 from tests.make_stage import part_names, parts_of
+from tests.repository import ROOT
 from trainers.gad.config import GadConfig
-
-
-def settings_at(scale, **overrides):
-    return load_settings({"studies": "gad", "scale": scale, **overrides})
-
-
-@pytest.fixture(scope="module")
-def study():
-    return load_studies(settings_at("demo"))["gad"]
 
 
 @pytest.mark.parametrize(
@@ -27,12 +21,8 @@ def study():
     ],
 )
 def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
-    import shutil
-    from pathlib import Path
-
-    shutil.copytree(Path("configs"), tmp_path / "configs")
-    wrong = tmp_path / "configs" / "studies" / "gad" / "wrong.yaml"
-    wrong.write_text(text)
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    (tmp_path / "configs/studies/gad/wrong.yaml").write_text(text)
     with pytest.raises(ConfigError, match=problem):
         load_studies(load_settings({"studies": "gad"}, configs=tmp_path / "configs"))
 
@@ -63,7 +53,8 @@ def test_what_nothing_reads_is_known_to_have_no_effect(values, idle):
 
 
 @pytest.fixture(scope="module")
-def rules(study):
+def rules():
+    study = load_studies(load_settings({"studies": "gad", "scale": "demo"}))["gad"]
     return parse_rules(rule.model_dump() for rule in study.written.health)
 
 

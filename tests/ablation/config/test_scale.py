@@ -6,12 +6,7 @@ from ablation.config import dotted
 from ablation.config.scale import multiply
 from ablation.config.study import diff
 from tests.ablation.config.loading import load, refused
-from tests.ablation.toy_study import VARIANTS, Toy
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return Toy(tmp_path)
+from tests.ablation.toy_study import VARIANTS
 
 
 def scale(toy, **study):

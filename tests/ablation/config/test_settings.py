@@ -24,14 +24,6 @@ def refusal(toy, **overrides):
     return text
 
 
-@pytest.fixture
-def odd(toy):
-    """Paths that are not folders, by name."""
-    (toy.root / "file").write_text("mine")
-    (toy.root / "dangling").symlink_to("nowhere")
-    return toy
-
-
 @pytest.mark.parametrize(
     ("folder", "problem"),
     [
@@ -49,8 +41,10 @@ def odd(toy):
         *((name, "is not a usable folder") for name in ("a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", " ")),
     ],
 )
-def test_what_is_no_folder_is_refused(odd, folder, problem):
-    text = refusal(odd, results=folder.replace("{root}", str(odd.root)))
+def test_what_is_no_folder_is_refused(toy, folder, problem):
+    (toy.root / "file").write_text("mine")
+    (toy.root / "dangling").symlink_to("nowhere")
+    text = refusal(toy, results=folder.replace("{root}", str(toy.root)))
     assert text.startswith("--config: results = ")
     assert problem in text
     remedies = ("name a new folder, or one that holds earlier results", "do not begin", "full path", "without braces")

@@ -10,12 +10,7 @@ from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError, explained
 from ablation.plan.build import build_plan
 from tests.ablation.config.loading import load, refused
-from tests.ablation.toy_study import PUBLISHED, STUDY, Toy, ToyConfig
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return Toy(tmp_path)
+from tests.ablation.toy_study import PUBLISHED, STUDY, ToyConfig
 
 
 def test_inheritance_merges_maps_and_replaces_lists(toy):
@@ -100,6 +95,10 @@ def test_refused_in_one_line_with_file_key_and_value(toy, name):
     content, *parts = REFUSALS[name]
     path = toy.variant("bad", content)
     refused(toy, str(path), *parts)
+
+
+def test_a_hostile_name_is_refused(toy):
+    refused(toy, str(toy.variant("'; touch owned; '", child(lr=0.5))), "is not a valid variant name")
 
 
 def test_cycle_names_its_members(toy):
@@ -230,19 +229,10 @@ def test_reserved_study_name(toy):
         load_studies(load_settings({"studies": "assets"}, configs=toy.configs))
 
 
-# Settings without effect
-
-
-@pytest.fixture
-def idle_levels(monkeypatch):
-    """Levels belong to kind b."""
-
+def test_a_change_without_effect_is_refused_with_its_reason(toy, monkeypatch):
     def without_effect(self):
         return {} if self.reward.kind == "b" else {"reward.levels": "kind a has no levels"}
 
     monkeypatch.setattr(ToyConfig, "without_effect", without_effect, raising=False)
-
-
-def test_a_change_without_effect_is_refused_with_its_reason(toy, idle_levels):
     toy.variant("v3", {"extends": "v2", "why": "idle", "reward": {"levels": [0.5]}})
     refused(toy, "v3.yaml", "reward.levels = [0.5]", "has no effect because kind a has no levels", "remove the line")

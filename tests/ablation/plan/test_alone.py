@@ -1,21 +1,18 @@
 """Who holds a lock is alone, also where the one before has removed its file."""
 
 import fcntl
-import os
 import threading
 
 from ablation.contract.process import alone
 
 
 def is_free(lock):
-    handle = os.open(lock, os.O_RDWR)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def test_who_waited_for_a_lock_that_was_removed_holds_the_one_that_others_find(tmp_path, monkeypatch):

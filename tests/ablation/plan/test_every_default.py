@@ -6,6 +6,7 @@ import ast
 import sys
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import yaml
@@ -14,18 +15,13 @@ from pydantic import BaseModel
 from ablation.contract.absent import Absent
 from ablation.plan.keys import config_modules, key_values
 from tests.repository import ROOT
+from tests.test_imports import modules
 
 CONFIGS = [yaml.safe_load(path.read_text()) for path in ROOT.glob("configs/studies/*/_study.yaml")]
 
 
-def class_of(dotted):
-    module, _, name = dotted.partition(":")
-    __import__(module)
-    return getattr(sys.modules[module], name)
-
-
 TASKS = "trainers.tasks.settings"  # the union of the settings in its modules
-MODULES = sorted({TASKS}.union(*(config_modules(class_of(written["config"])) for written in CONFIGS)))
+MODULES = sorted({TASKS}.union(*(config_modules(resolve_name(written["config"])) for written in CONFIGS)))
 
 
 @cache
@@ -83,8 +79,6 @@ def test_no_stage_makes_a_config_model():
 def test_trainers_import_nothing_from_the_modules_that_choose_parts():
     """These modules are in no key: their choice is."""
     choosers = {written["parts"].partition(":")[0] for written in CONFIGS if written.get("parts")}
-    for path in sorted((ROOT / "trainers").rglob("*.py")):
-        if ".".join(path.relative_to(ROOT).with_suffix("").parts) in choosers:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            assert not (isinstance(node, ast.ImportFrom) and node.module in choosers), path
+    assert choosers
+    for name, imported in modules("trainers").items():
+        assert name in choosers or not imported & choosers, name

@@ -9,13 +9,8 @@ from ablation.plan.build import build_plan
 from ablation.plan.plan_file import read_plan
 from ablation.store.collect import collect
 from ablation.store.database import Store
-from tests.ablation.toy_study import STUDY, Toy
+from tests.ablation.toy_study import STUDY
 from tests.simulate import editing, simulate
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return Toy(tmp_path)
 
 
 def planned(toy, **changes):

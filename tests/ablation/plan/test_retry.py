@@ -92,14 +92,10 @@ def plan(toy):
     plan = build(toy)
     for number, stage in enumerate(plan.stages.values()):
         ended(stage, "failed" if number == 3 else "ok")
-    collect(plan)
-    return plan
-
-
-def collect(plan):
     plan.write()
     (plan.settings.results / DATABASE).touch()
     note_collected(plan.settings.results, sources_now(plan.settings.results), {})
+    return plan
 
 
 def told(plan):

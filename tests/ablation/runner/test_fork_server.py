@@ -3,7 +3,6 @@
 The test process stands for Snakemake: it starts one server for most tests, which ends with them.
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -13,10 +12,12 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from ablation.runner import fork_client, fork_server
 from ablation.runner.fork_client import address_of
+from tests.ablation.plan.test_alone import is_free
 from tests.simulate import editing
 from tests.trainers.toy_stage import CONFIG, ROOT, TRAINER, command, environment, status, write_stage
 from tests.workflow.project import wait_for
@@ -127,20 +128,9 @@ def server(toys):
 
 def server_of(parent):
     """The process that serves a Snakemake."""
-    words = [b"-m", b"ablation.runner.fork_server", b"--parent", str(parent).encode()]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and is_running(entry.name) and command_of(entry.name)[1:5] == words:
-            return int(entry.name)
-    return None
-
-
-def is_free(path):
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    words = ["-m", "ablation.runner.fork_server", "--parent", str(parent)]
+    running = psutil.process_iter(["cmdline"])  # of a zombie it is empty
+    return next((each.pid for each in running if (each.info["cmdline"] or [])[1:5] == words), None)
 
 
 def metrics(out):

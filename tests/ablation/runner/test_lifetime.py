@@ -9,14 +9,9 @@ import time
 from ablation.runner.lifetime import lock_folder
 
 
-def hold(folder, kind):
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, kind)
-    return descriptor
-
-
 def test_a_glance_at_the_lock_does_not_keep_a_runner_out(tmp_path):
-    glance = hold(tmp_path, fcntl.LOCK_SH)
+    glance = os.open(tmp_path / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(glance, fcntl.LOCK_SH)
     timer = threading.Timer(0.3, os.close, [glance])
     timer.start()
     start = time.monotonic()

@@ -1,14 +1,9 @@
 """Where a result comes from is enough to find the code again."""
 
 import json
-import subprocess
 
 from ablation.runner.provenance import describe_tree, write_provenance
-
-
-def git(folder, *arguments):
-    name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    subprocess.run(["git", *name, *arguments], cwd=folder, check=True, capture_output=True)
+from tests.ablation.plan.test_dirty_tree import git
 
 
 def test_a_dirty_tree_is_described_with_its_diff(tmp_path):

@@ -48,10 +48,16 @@ def content(results):
         return {t: c.execute(f"SELECT * FROM {t} ORDER BY {order}").fetchall() for t, order in tables.items()}
 
 
-def test_only_stages_whose_files_changed_are_read_again(results, monkeypatch):
-    plan = simulate(results, [Study(states={("v3", 1): "missing"}), Study("other", seeds=1)])
+@pytest.fixture
+def read(monkeypatch):
+    """The folders of the shards that are read from now on."""
     read, again = [], shards.read_shard
     monkeypatch.setattr(shards, "read_shard", lambda path, table: read.append(path.parent) or again(path, table))
+    return read
+
+
+def test_only_stages_whose_files_changed_are_read_again(results, read):
+    plan = simulate(results, [Study(states={("v3", 1): "missing"}), Study("other", seeds=1)])
     collect(results)
     before = (results / DATABASE).read_bytes()
     read.clear()
@@ -234,11 +240,10 @@ def test_a_command_ends_with_its_parent(results):
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL  # its parent is another one
 
 
-def test_a_database_apart_begins_with_the_rows_of_the_results_own(results, tmp_path, monkeypatch):
+def test_a_database_apart_begins_with_the_rows_of_the_results_own(results, tmp_path, read):
     plan = simulate(results)
     collect(results)
-    read, again = [], shards.read_shard
-    monkeypatch.setattr(shards, "read_shard", lambda path, table: read.append(path.parent) or again(path, table))
+    read.clear()
     running = stage_dir(plan, "toy", "v1", 0, "train")
     (running / "status.json").rename(running / "progress.json")
     with locked(running):

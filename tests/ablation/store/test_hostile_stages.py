@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -22,30 +23,14 @@ def endless(path):
     os.truncate(path, 1 << 40)
 
 
-def harm(change):
-    """Make of `change(path, ...)` a function that takes the settings and returns what does the harm to a path."""
-
-    def with_settings(*words, **settings):
-        def act(path):
-            change(path, *words, **settings)
-
-        act.__name__ = f"{change.__name__} {words or settings}"[:60]
-        return act
-
-    return with_settings
-
-
-@harm
 def status(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@harm
 def text(path, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-@harm
 def frame(path, **columns):
     rows = pd.read_parquet(path)
     for name, values in columns.items():
@@ -53,8 +38,7 @@ def frame(path, **columns):
     rows.to_parquet(path, index=False)
 
 
-@harm
-def clusters(path, *names):
+def clusters(path, names):
     rows = pd.read_parquet(path)
     number = rows["item"].map({item: i for i, item in enumerate(rows["item"].unique())})
     rows["cluster"] = [names[i % len(names)] for i in number] if len(names) < len(rows) else list(names)
@@ -85,41 +69,41 @@ FAULTS = [
     ("weights.json", endless),
     *((f"{name}.parquet", kind) for kind in SHARDS for name in ("metrics", "items")),
     *(
-        ("status.json", text(content))
+        ("status.json", partial(text, content=content))
         for content in ("{", "[]", '{"state": "great"}', '{"state": "ok", "key": "other"}')
     ),
-    ("provenance.json", text("not json")),
-    ("status.json", text(b'{"state": "failed", "reason": "caf\xe9"}')),
-    ("status.json", text(DEEP)),
-    ("status.json", text('{"state": "ok", "attempt": ' + "9" * 5000 + "}")),
-    ("status.json", status(attempt=1e30)),
-    ("status.json", status(attempt=-1)),
-    ("status.json", status(wall_s=float("nan"))),
-    ("status.json", status(wall_s=True)),
-    ("status.json", status(state=["ok"])),
-    ("status.json", status(reason=["a"])),
-    ("status.json", status(ended=5)),
-    ("status.json", status(device=[])),
-    ("status.json", status(files={"metrics.parquet": "3"})),
-    ("status.json", status(sha256={"metrics.parquet": 3})),
-    ("weights.json", text(DEEP)),
-    ("weights.json", text('{"digest": "x", "moved": [1e400, "a"]}')),
-    ("weights.json", text('{"digest": "x", "moved": [' + str(10**400) + "]}")),
-    ("weights.json", text('{"digest": "\\ud800", "moved": [1]}')),
-    ("provenance.json", text(DEEP)),
-    ("provenance.json", text('{"a": NaN}')),
-    ("provenance.json", text('{"a": "\\ud800"}')),
-    ("metrics.parquet", frame(name=[None])),
-    ("metrics.parquet", frame(step=[None])),
-    ("metrics.parquet", frame(name=["train/\x1b[31mloss"])),
-    ("metrics.parquet", frame(name=["m" * 100_000])),
-    ("items.parquet", frame(item=[None])),
-    ("items.parquet", frame(subset=["\x1b]0;owned\x07"])),
-    ("items.parquet", frame(item=["\x9b31m"])),
-    ("items.parquet", clusters("a", None)),
-    ("items.parquet", clusters("a", "\x1b[31m")),
-    ("items.parquet", clusters(*"aaaaabbbbb")),
-    ("items.parquet", clusters(1.5)),
+    ("provenance.json", partial(text, content="not json")),
+    ("status.json", partial(text, content=b'{"state": "failed", "reason": "caf\xe9"}')),
+    ("status.json", partial(text, content=DEEP)),
+    ("status.json", partial(text, content='{"state": "ok", "attempt": ' + "9" * 5000 + "}")),
+    ("status.json", partial(status, attempt=1e30)),
+    ("status.json", partial(status, attempt=-1)),
+    ("status.json", partial(status, wall_s=float("nan"))),
+    ("status.json", partial(status, wall_s=True)),
+    ("status.json", partial(status, state=["ok"])),
+    ("status.json", partial(status, reason=["a"])),
+    ("status.json", partial(status, ended=5)),
+    ("status.json", partial(status, device=[])),
+    ("status.json", partial(status, files={"metrics.parquet": "3"})),
+    ("status.json", partial(status, sha256={"metrics.parquet": 3})),
+    ("weights.json", partial(text, content=DEEP)),
+    ("weights.json", partial(text, content='{"digest": "x", "moved": [1e400, "a"]}')),
+    ("weights.json", partial(text, content='{"digest": "x", "moved": [' + str(10**400) + "]}")),
+    ("weights.json", partial(text, content='{"digest": "\\ud800", "moved": [1]}')),
+    ("provenance.json", partial(text, content=DEEP)),
+    ("provenance.json", partial(text, content='{"a": NaN}')),
+    ("provenance.json", partial(text, content='{"a": "\\ud800"}')),
+    ("metrics.parquet", partial(frame, name=[None])),
+    ("metrics.parquet", partial(frame, step=[None])),
+    ("metrics.parquet", partial(frame, name=["train/\x1b[31mloss"])),
+    ("metrics.parquet", partial(frame, name=["m" * 100_000])),
+    ("items.parquet", partial(frame, item=[None])),
+    ("items.parquet", partial(frame, subset=["\x1b]0;owned\x07"])),
+    ("items.parquet", partial(frame, item=["\x9b31m"])),
+    ("items.parquet", partial(clusters, names=("a", None))),
+    ("items.parquet", partial(clusters, names=("a", "\x1b[31m"))),
+    ("items.parquet", partial(clusters, names="aaaaabbbbb")),
+    ("items.parquet", partial(clusters, names=(1.5,))),
 ]
 
 
@@ -139,7 +123,7 @@ def test_faults_of_stages_cost_these_stages_alone(tmp_path):
     for number, (name, fault) in enumerate(FAULTS):
         state, reason = found.pop(attacked[number].name)
         if state != "corrupt" or not reason.startswith(f"{name}: ") or not reason.isprintable() or len(reason) > 500:
-            wrong[name, fault.__name__] = state, reason
+            wrong[name, str(fault)] = state, reason
     assert wrong == {}
     assert {state for state, _ in found.values()} == {"ok"}
     assert not {path.name for path in attacked} & set(left["key"])
@@ -156,7 +140,7 @@ def test_a_flipped_bit_is_damage_though_the_file_can_be_read(tmp_path, name):
     stages = [stage_dir(plan, "toy", f"v{number}", 0, "evaluate") for number in range(20)]
     for stage in stages:
         (stage / "weights.json").write_text('{"digest": "abc", "moved": [0.5, 0.25]}')
-        status(**left_files(stage))(stage / "status.json")
+        status(stage / "status.json", **left_files(stage))
     whole, *damaged = stages
     for stage in damaged:
         content = bytearray((stage / name).read_bytes())
@@ -178,7 +162,7 @@ def test_the_words_of_an_error_are_shown_and_do_nothing(tmp_path, capsys):
     plan = simulate(results, [Study(variants=5)])
     failed = [stage_dir(plan, "toy", f"v{number}", 0, "evaluate") for number in range(5)]
     for folder_, reason in zip(failed, reasons, strict=True):
-        status(state="failed", reason=reason, device=reason)(folder_ / "status.json")
+        status(folder_ / "status.json", state="failed", reason=reason, device=reason)
     folders = ["--results", str(results)]
     for command in ("tables", "figures", "report", "status", "verdicts"):
         more = {"verdicts": ["toy"], "status": ["--failed"]}.get(command, [])

@@ -25,9 +25,7 @@ STUDY = Study(seeds=4, distances={"v1": 0.02})
 @pytest.fixture
 def sites(results, tmp_path):
     """The whole grid, and two copies of which each lacks the seeds of the other."""
-    plan = simulate(results, [STUDY])
-    for status in results.rglob("status.json"):
-        status.write_text(json.dumps(json.loads(status.read_text()) | left_files(status.parent)))
+    plan = simulate(results, [STUDY], digests=True)
     collect(results)
     found = []
     for rest in (0, 1):
@@ -106,23 +104,19 @@ def test_stages_that_did_not_end_well_or_are_damaged_stay_there_and_failed_ones_
     assert not list(here.rglob("*.tmp.*"))
 
 
-def _history(here, there):
-    (there / "analysis_history.json").write_text("{")
-
-
-def _provenance(here, there):
-    (there / "provenance.json").write_text("[]")
-
-
-def _pipe(here, there):
-    os.mkfifo(there / "output")
-
-
-@pytest.mark.parametrize("damage", [_history, _provenance, _pipe])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda site, stage: (site / "analysis_history.json").write_text("{"),
+        lambda site, stage: (stage / "provenance.json").write_text("[]"),
+        lambda site, stage: os.mkfifo(stage / "output"),
+    ],
+    ids=["history", "provenance", "pipe"],
+)
 def test_nothing_is_copied_unless_all_can_be_read(sites, damage):
     here, there = sites
     last = sorted(path.parent for path in there.glob("stages/toy/train/*/status.json"))[-1]
-    damage(here, there if damage is _history else last)
+    damage(there, last)
     status = json.loads((last / "status.json").read_text()) | left_files(last)
     (last / "status.json").write_text(json.dumps(status))
     before = sorted(path for path in here.rglob("*"))

@@ -50,10 +50,7 @@ def rule(**changes):
             {"curves": [{"metric": "train/M00", "label": "x"}]},
             ["curves: no stage has logged train/M00; did you mean train/m00?"],
         ),
-        (
-            {"figures": [FIGURE]},
-            ["figure f: no stage has logged unseen", "figure f: no stage has logged unknown"],
-        ),
+        ({"figures": [FIGURE]}, ["figure f: no stage has logged unseen", "figure f: no stage has logged unknown"]),
         (
             {"analysis": {"subsets": ["gendr", "race"]}},
             ["analysis.subsets: no item belongs to the subset gendr; did you mean gender?"],

@@ -83,12 +83,7 @@ def test_systematic_names_tell_variants_apart_that_no_configuration_does():
 
 @pytest.mark.parametrize(
     ("name", "seed", "variant"),
-    [
-        ("grpo_seed=11_lr2", 11, "grpo-lr2"),
-        ("seed_4/grpo", 4, "grpo"),
-        ("a/b/seed7", 7, "a-b"),
-        ("s2/x-s5", 5, "s2-x"),
-    ],
+    [("grpo_seed=11_lr2", 11, "grpo-lr2"), ("seed_4/grpo", 4, "grpo"), ("a/b/seed7", 7, "a-b"), ("s2/x-s5", 5, "s2-x")],
 )
 def test_the_seed_in_a_name(name, seed, variant):
     _, placed = place([record(name)])
