@@ -1,8 +1,8 @@
 """Install packages, named as for `pip install`, into this Python's environment with uv or, if uv fails, with pip.
 
-uv takes a fifth of pip's time. It does not read pip's configuration, so it gets pip's indexes from here. If pip has no
-configured index, torch comes from its own index in the build for the machine's devices; without an accelerator, this is
-a fifteenth of the download.
+uv takes a fifth of pip's time. It does not read pip's configuration, so this script passes it pip's indexes. If pip has
+no configured index, uv installs torch from PyTorch's index, in the build for the machine's devices. Without an
+accelerator, that build is a fifteenth of the download.
 """
 
 import ast
@@ -18,7 +18,7 @@ TOLD_UV = {
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
 }
-LISTS = {"find-links": ","}  # uv's separator, unless it is a space
+LISTS = {"find-links": ","}  # uv separates several values by these, and by a space otherwise
 
 
 def uv_environment() -> dict[str, str]:
@@ -32,7 +32,7 @@ def uv_environment() -> dict[str, str]:
             told[TOLD_UV[key]] = LISTS.get(key, " ").join(ast.literal_eval(value).split())
     if not told.keys() & {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS"}:
         told["UV_TORCH_BACKEND"] = "auto"
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **told, **os.environ}  # the strategy is pip's
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **told, **os.environ}  # as pip does
 
 
 def main(arguments: list[str]) -> int:

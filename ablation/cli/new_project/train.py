@@ -1,4 +1,4 @@
-"""Learn to tell two kinds of points apart by logistic regression; write which test points were classified correctly."""
+"""Classify two kinds of points by logistic regression, and write which test points were classified correctly."""
 
 import argparse
 import csv
@@ -16,7 +16,7 @@ config = json.loads(arguments.config.read_text())
 
 
 def points(number: int, chance: random.Random) -> list[tuple[list[float], int]]:
-    """Return random points, each with its kind, 0 or 1."""
+    """Return random points, each with its kind (0 or 1)."""
     kinds = [chance.randint(0, 1) for _ in range(number)]
     return [([chance.gauss(0.5 * kind - 0.25, 1) for _ in range(20)], kind) for kind in kinds]
 

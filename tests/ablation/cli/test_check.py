@@ -45,7 +45,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert main(["check", "example/average"]) == 0
     assert "is still the text of the example" not in capsys.readouterr().out
-    edit(STUDY, "title: How to end logistic regression", "title: Mine")
+    edit(STUDY, "title: Final weights of a logistic regression", "title: Mine")
     edit(STUDY, "{python} train.py", "{python} -u train.py")  # another program
     edit(STUDY.with_name("slow.yaml"), "why: ", "why: own reasons and ")
     assert main(["check", "example/average"]) == 0

@@ -1,10 +1,10 @@
 #!/bin/sh
-# status.sh JOBID: print the state of a Slurm job for Snakemake. A job counts as running while Slurm does not answer, and as
-# failed, so that it runs again, if neither slurmctld nor the accounting knows it.
+# status.sh JOBID: print the state of a Slurm job for Snakemake. While Slurm does not answer, a job counts as running. If
+# neither slurmctld nor the accounting has the job, it counts as failed, so that it runs again.
 state=$(squeue --states=all --noheader --format=%T --jobs "$1" 2>&1) || case $state in
   *"Invalid job id"*)
     state=$(sacct -X --noheader --parsable2 --format=State --jobs "$1" 2>/dev/null) || state=FAILED
-    # While slurmctld knows the job, it may be requeued.
+    # As long as slurmctld has the job, Slurm may requeue it.
     case $state in PREEMPTED* | REVOKED*) state=FAILED ;; esac ;;
   *) state= ;;
 esac

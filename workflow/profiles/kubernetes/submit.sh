@@ -1,7 +1,8 @@
 #!/bin/sh
 # submit.sh IMAGE CLAIM:FOLDER CPUS MB MINUTES GPUS SCRIPT: create a Kubernetes Job that runs Snakemake's script in this folder,
-# which is on the volume, and print its name. The Job does not retry, because Snakemake does. /dev/shm, which several devices
-# need, is part of the pod's memory. The time limit is the pod's, because the Job's would include the wait for a machine.
+# which is on the volume, and print the Job's name. The Job does not retry, because Snakemake does. /dev/shm, which stages on
+# several devices need, counts towards the pod's memory. The pod has the time limit, because a limit of the Job would include
+# the wait for a machine.
 exec kubectl create --output 'jsonpath={.metadata.name}' --filename - <<EOF
 {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "ablation-"},
  "spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": 86400,
