@@ -192,8 +192,10 @@ class Results:
             absent = [name for name in (a, b) if name not in known]
             problem = f"are in {len(having)} studies" if having else "are not in the same study"
             problem = "are the same variant" if a == b else problem
-            studies = f"name two different variants and, with study=, one of {', '.join(having or self.studies)}"
-            remedy = suggest(absent[0], known) if absent else studies
+            remedy = (
+                "name two different variants" if a == b else f"pass study=, one of {', '.join(having or self.studies)}"
+            )
+            remedy = suggest(absent[0], known) if absent else remedy
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)
         effect = pair_effect(measured, self._store.meta()["scale"], a, b)
@@ -384,7 +386,7 @@ def leaderboard(
             raise ConfigError("leaderboard", "evaluations", None, problem, remedy)
         sides = sides_of(list(map(str, paths)))
     if len(sides) < 2 and not by:
-        raise ConfigError("compare", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
+        raise ConfigError("leaderboard", "", None, "needs two evaluations", "name a second evaluation, or pass by=")
     result = _compared(sides, names, by=by, all_pairs=all_pairs, **options)
     standings = pd.DataFrame([asdict(each) for each in result.leaderboard], columns=[f.name for f in fields(Standing)])
     rows = pd.DataFrame(map(plain, as_rows(result)))

@@ -211,7 +211,7 @@ def extract_member(archive: Path, member: str, folder: Path) -> Path:
             raise ValueError(f"{archive.name} has no file {member}; correct `member`") from None
         name = Path(member).name
         if info.is_dir() or name in {"", ".", ".."}:
-            raise ValueError(f"{member} is not a file; name a file as `member`")
+            raise ValueError(f"{member} is not a file; set `member` to a file in the archive")
         target = folder / name
         with opened.open(info) as source, target.open("wb") as out:
             shutil.copyfileobj(source, out)

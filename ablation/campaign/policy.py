@@ -370,7 +370,7 @@ class Referee:
         self.provisional = variant
 
     def pairs_for(self, gain: float, tests: int = 1) -> int:
-        """Return the number of pairs of runs needed for `tests` tests to all detect a gain with the policy's power."""
+        """Return the number of pairs of runs with which all of `tests` tests detect a gain with the policy's power."""
         sides = [self._verifying.variance(each, self.rules.prior) for each in (self.verified, self.provisional)]
         freedom = max(2, int(sum(nu for _, nu in sides)))
         z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(1 - (1 - self.rules.power) / tests)

@@ -62,7 +62,7 @@ class Repository:
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
         except TrackerError:
-            problem, remedy = "is not a commit of this repository", "make a first commit, or fetch the missing one"
+            problem, remedy = "is not a commit of this repository", "fetch it, or make a first commit if there is none"
             raise ConfigError(self.root, "", name, problem, remedy) from None
 
     def snapshot(self) -> tuple[str, list[str]]:

@@ -87,7 +87,7 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
 
 
 def verify_now(repository: Repository) -> Answer:
-    """Verify the provisional champion now. Raises ConfigError."""
+    """Verify the provisional champion now. Raises ConfigError if no campaign can be read."""
     notes: list[str] = []
 
     def verification(campaign: Campaign) -> Answer:

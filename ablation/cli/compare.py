@@ -50,7 +50,7 @@ def declare_compare(parser: argparse.ArgumentParser) -> None:
     add("--pass-at", type=int, metavar="K", help="compare the chance that at least one of K samples is right (pass@K)")
     add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right (majority vote)")
     add("--all-at", type=int, metavar="K", help="compare the chance that all of K samples are right (pass^K)")
-    text = "log: compare the logarithms of values above 0; effect and margin are then log ratios (0.05 is about 5%%)"
+    text = "log: compare the logarithms of the values, which must be above 0; 0.05 is then a difference of about 5%%"
     add("--transform", choices=("log",), help=text)
     add("--filter", metavar="NAME", help="lm-eval filter (default: the first)")
     add("--cluster", metavar="doc.FIELD", help="lm-eval field that is equal in correlated items, such as a passage")

@@ -36,7 +36,7 @@ def run_init(arguments: argparse.Namespace) -> int:
         if path.is_file()
     }
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(folder, "", None, "is not a folder", "name another folder")
+        raise ConfigError(folder, "", None, "is a file, not a folder", "choose another name")
     for name in (Path("configs"), Path("workflow"), Path(_PROFILES), *files):
         if os.path.lexists(folder / name):
             problem = "already exists, and `init` does not overwrite files"

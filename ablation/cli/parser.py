@@ -66,7 +66,7 @@ MODULES = {name: name.replace("-", "_") for name in SUMMARIES} | {
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of `ablation`, with the options of all commands or, to import less, of the command `only`."""
+    """Return the parser of `ablation`, with the options of all commands or, to import less, of one command."""
     parser = Parser(
         prog="ablation",
         usage="ablation COMMAND ...",

@@ -42,7 +42,7 @@ RULES = (
     "2026-11-27: `ablation diff`, which does not correct for other comparisons, uses only the seed variance of the "
     "pair that it compares, so intervals are wider with few seeds.",
     "2026-11-27: With `error: fdr`, comparisons that are neither better nor worse also get a corrected interval, at "
-    "the level that one further verdict would have. This interval contains 0.",
+    "the level that would apply if one more comparison were called better or worse. This interval contains 0.",
     "2026-11-27: An interim analysis gives no verdict, not even `equivalent`, if the variation between runs is "
     "unknown. This gives fewer verdicts. Comparisons of independent runs at different interim analyses count as "
     "correlated through the runs that they share, whatever the order of the variants.",
@@ -69,7 +69,7 @@ RULES = (
     "unseen items. As a result, fewer comparisons with few items and unbounded values pass.",
     "2026-11-30: For values without bounds, the verdicts `better` and `worse` make no allowance for unseen "
     "differences if each subset has at least 200 items or clusters. For skewed values, p is at least the p-value of "
-    "Hall's test, which replaces the bootstrap-t. This gives more verdicts for small differences of many items, and "
+    "Hall's test, which replaces the bootstrap-t. This gives more verdicts if many items differ a little, and "
     "fewer for skewed differences.",
 )
 RECORDED = 2  # number of rules that were in force before histories counted them

@@ -143,7 +143,7 @@ class Reading(Strict):
         for metric in {*self.possible, *self.set_by} - {*self.values}:
             raise ValueError(f"{metric} is missing from `values`; add it")
         if self.at is not None and self.stage is None:
-            raise ValueError("`at` is a part of one stage's training; add `stage`")
+            raise ValueError("`at` is a share of one stage's training; name the stage with `stage`")
         return self
 
 
@@ -183,7 +183,7 @@ class PublishedFile(Strict):
         for name, row in self.rows.items():
             if len(row) != len(self.columns):
                 size = f"{counted(len(row), 'number')} for {counted(len(self.columns), 'column')}"
-                raise ValueError(f"rows.{name} has {size}; give one number or null per column")
+                raise ValueError(f"rows.{name} has {size}; write a number or null for each column")
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(
@@ -223,7 +223,7 @@ class PublishedFile(Strict):
                         f"{what} distance of a rate from {self.target} must be from 0 to {stated(float(most))}; if the "
                         "numbers are the rates themselves, leave out `target`"
                     )
-                raise ValueError(f"{what} rate must be from 0 to 1; write percentages with their sign, such as 51.7%")
+                raise ValueError(f"{what} rate must be from 0 to 1; write a percentage with the sign %, such as 51.7%")
 
 
 def load_published(file: Path) -> PublishedFile:

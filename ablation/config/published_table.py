@@ -198,7 +198,7 @@ def _check_range(
             what, remedy = "rate", "pass --percent if the numbers are percentages"
             kept = [name for name in counted if all(map(fits, counted[name]))]
             if (cell.number.percent or abs(cell.number.exact) > 100) and kept:
-                remedy = f"leave out columns that hold no rates with --columns {shlex.join((*kept, *others))}"
+                remedy = f"pass --columns {shlex.join((*kept, *others))} to leave out columns that hold no rates"
             if target is not None:
                 what = f"distance of a rate from {target}"
                 remedy += "; leave out --target if the numbers are the rates themselves"

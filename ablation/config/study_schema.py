@@ -529,7 +529,7 @@ class FigureDefinition(Strict):
     axis: Text | None = Field(default=None, description="For `subsets`: the label of the horizontal axis.")
     columns: int = Field(default=2, ge=1, le=6, description="Number of panels side by side.")
     variants: list[Text] = Field(
-        default=[], description="The variants to show, in the order of the variant tree; by default all."
+        default=[], description="The variants to show (default: all). The figure has the order of the variant tree."
     )
 
     def names(self) -> list[str]:
@@ -624,7 +624,9 @@ class StudyFile(StudyDefinition):
         earlier: set[str] = set()
         for name, stage in self.stages.items():
             if stage.entry is not None and self.config is None:
-                raise ValueError(f"stages.{name}.entry: a module needs a config model; add `config: module:Class`")
+                raise ValueError(
+                    f"stages.{name}.entry: a module needs a config model; add `config: module:Class` to the study"
+                )
             for source in stage.inputs.values():
                 if not source.startswith(ASSET_PREFIX) and source not in earlier:
                     problem = f"{source!r} is neither an earlier stage nor asset:<config key>"

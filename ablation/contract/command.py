@@ -96,7 +96,7 @@ def placeholders(words: Sequence[str]) -> list[Placeholder]:
             _check(placeholder)
             if placeholder.kind == "overrides" and word != str(placeholder):
                 problem = f"{placeholder} expands to several words, so it cannot be a part of {word!r}"
-                raise ValueError(f"{problem}; write it as a word of its own")
+                raise ValueError(f"{problem}; make it a separate word")
         collected += placeholders
     return collected
 

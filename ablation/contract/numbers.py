@@ -114,7 +114,7 @@ def rough(value: Any) -> str:
 
 
 def stated(value: Any) -> str:
-    """Return a number that a user stated or a file holds as text, with up to six significant digits."""
+    """Return a number from a user or a file as text, with up to six significant digits."""
     return f"{value + 0.0:g}" if is_number(value) else _not_finite(value, "")
 
 

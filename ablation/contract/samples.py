@@ -27,7 +27,7 @@ _GAP = re.compile(r" \[… (\d{1,3}(?:,\d{3})*) characters left out …\] ")
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
-    """Return the beginning and end of a text, with a note between them if it has more than `longest` characters.
+    """Return a text, or its beginning and end with a note between them if it has more than `longest` characters.
 
     Two thirds come from the beginning and one third from the end, which often holds the answer. If a text was cut
     before, the number in its note grows.

@@ -376,7 +376,7 @@ def judge_comparisons(study: Measurements) -> list[Comparison]:
 
 
 def may_differ(comparisons: Sequence[Comparison]) -> str:
-    """Return, as a clause, the largest share of seeds that may behave differently; empty without a decided verdict."""
+    """Return a remark on the largest share of seeds that may behave differently; empty if no verdict is decided."""
     interims = (comparison.decision[1] for comparison in comparisons if not np.isnan(comparison.in_seeds))
     decided = [interim.seeds for interim in interims if interim is not None]
     if not decided:

@@ -150,7 +150,7 @@ def _answer(
     bound = f"above -{stated(analysis.margin)} (one-sided {p_equals(test.p)}{correction})"
     if test.p > analysis.alpha:
         but = (
-            "the verdict is `better`, but other items may lose far more; with an allowance for such items, "
+            "the verdict is `better`, but items outside the sample may lose much; with an allowance for such items, "
             if enough
             else ""
         )

@@ -150,7 +150,7 @@ def claim_reports(results: Path, reports: Path) -> None:
             reports, "", None, "is not a folder", "name another folder (reports=... or --reports)"
         ) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
+        raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete this file") from None
     if shown != relative:
         problem = f"this folder shows the results in {os.path.normpath(reports / shown)}, not those in {results}"
         remedy = "name another folder (reports=... or --reports), or delete this one so that it is drawn again"

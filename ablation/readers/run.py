@@ -88,7 +88,7 @@ Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
 
 
 def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
-    """Return (step, name, value) as a table (METRIC_ROWS), sorted by step, then name; the last of duplicates counts.
+    """Return (step, name, value) as a table (METRIC_ROWS), sorted by step and name; of duplicates, the last counts.
 
     A row needs only 20 bytes until it is in the table, so runs with tens of millions of rows can be read.
     """

@@ -355,7 +355,7 @@ def read_evaluation(path: Path) -> Any:
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:
-    """Return the content of a JSON file beside a file of samples, or `otherwise` if there is no such JSON file.
+    """Return the content of a JSON file beside a file of samples, or `otherwise` if that file does not exist.
 
     Raises ConfigError if the file cannot be read, or if its content has another type than `otherwise`.
     """

@@ -2,7 +2,7 @@
 
 The domain is the subset, a task is an item, and trials are its samples. A simulation without a reward, or with an
 infrastructure error, has no value, because the benchmark leaves it out, too. If the simulations are in a folder
-`simulations/`, their index in the results is read or, until the run has ended, the files in the folder.
+`simulations/`, the results hold their index; until the run has ended, the files in the folder are read instead.
 """
 
 from collections.abc import Iterator

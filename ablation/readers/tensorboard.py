@@ -237,7 +237,7 @@ def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Prob
     """Report a file that logs the same tags at the same time as another file, for example one of another rank."""
     for other in {id(each): each for each in others if each.last > (log.first or 0.0)}.values():
         shared = sorted(log.starts.keys() & other.starts.keys())
-        what = f"logs {shortened(shared)} at the same time as {other.file.name}, like ranks that share a folder"
+        what = f"logs {shortened(shared)} at the same time as {other.file.name}, as ranks do that share a folder"
         problem(f"{log.file}: {what}; if both have a step, this file's value is used; move the wrong file away")
 
 

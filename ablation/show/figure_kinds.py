@@ -49,7 +49,10 @@ _CURVES_NOTE = (
 
 
 def courses(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Split a frame of `Store.curves` into {(variant, metric): rows}; `full`: whether all seeds reached the step."""
+    """Split a frame of `Store.curves` into {(variant, metric): rows}.
+
+    The new column `full` says whether all seeds reached the step.
+    """
     frame = frame.assign(**{name: finite(frame[name]) for name in ("step", "mean", "low", "high")})
     reached = frame.groupby(["variant", "metric"])["seeds"].transform("max")
     return dict(tuple(frame.assign(full=frame["seeds"] == reached).groupby(["variant", "metric"])))

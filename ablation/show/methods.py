@@ -205,8 +205,8 @@ def _correction(analysis: Analysis, cite: _Cited) -> str:
     if analysis.error == "fdr":
         return (
             "P-values were adjusted for all comparisons of the study by Benjamini and Hochberg's "
-            f"correction {cite('benjamini')}, with a false discovery rate of {stated(analysis.alpha)}; the "
-            "corrected intervals of the changes found in this way have the same false coverage rate "
+            f"correction {cite('benjamini')}, at a false discovery rate of {stated(analysis.alpha)}; the "
+            "corrected intervals of the significant changes control the false coverage rate at the same level "
             f"{cite('yekutieli')}."
         )
     if analysis.correction == "max-t":

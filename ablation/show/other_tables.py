@@ -81,7 +81,7 @@ def keys_that_differ(variants: Sequence[PlannedVariant]) -> list[str]:
 
 
 def keys_that_group(variants: Sequence[PlannedVariant]) -> list[str]:
-    """Return the keys that differ but have a value that several variants share, so that a table by key has groups."""
+    """Return the keys whose values differ between variants, and of which some variants share a value."""
     return [key for key in keys_that_differ(variants) if len({value_of(v, key) for v in variants}) < len(variants)]
 
 

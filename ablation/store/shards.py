@@ -174,7 +174,7 @@ def insert_table(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Tab
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Append rows to a table, matching columns by position; Arrow is faster than `executemany`."""
+    """Append rows to a table, matching columns by position (by Arrow, which is faster than `executemany`)."""
     columns = list(zip(*rows, strict=True))
     if columns:
         connection.register("incoming", pa.table({f"c{i}": pa.array(values) for i, values in enumerate(columns)}))

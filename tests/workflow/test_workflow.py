@@ -69,7 +69,7 @@ def test_snakemakes_own_report_shows_tables_and_figures(project):
     for name in ("table.html", "metric.svg", "curves.svg", "variant-tree.svg"):
         assert f"Adding {name}" in done.stdout
     page = project.read("snakemake.html")
-    for text in ("comparison table", "learning curves", "the mean over seeds"):  # labels, and a caption
+    for text in ("comparison table", "learning curves", "Lines are means over seeds"):  # labels, and a caption
         assert text in page
 
 

@@ -83,7 +83,7 @@ class Editor(Strict):
 
 
 class Batches(Strict):
-    """How items are grouped into edit batches, by default or as in BiasEdit's data/base.py."""
+    """How items are grouped into edit batches. Values other than the defaults follow BiasEdit's data/base.py."""
 
     order: Literal["shuffled", "file"] = Field(
         default="shuffled", description="Order of the training items: shuffled in every epoch, or as in the file."
@@ -133,7 +133,7 @@ class RcsSettings(Strict):
     """Thresholds of a batch's |SS - 0.5|, and the values of alpha below, between and above them."""
 
     thresholds: Thresholds = Field(
-        description="Two limits of a batch's |SS - 0.5|, the lower one first; `alphas` has a value for each range."
+        description="Two thresholds of a batch's |SS - 0.5|, the lower first; they separate the ranges of `alphas`."
     )
     alphas: Alphas = Field(description="Values of alpha for |SS - 0.5| below, between and above the thresholds.")
 
@@ -274,7 +274,7 @@ class DebiasConfig(Strict):
         if idle("schedule", parent_rcs.schedule, mine.schedule):
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
             starts = f"{', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-            found["rcs.schedule"] = f"{where}, and epochs begin only at the fractions {starts} of training"
+            found["rcs.schedule"] = f"{where}; as a fraction of training, epochs begin only at {starts}"
         elif mine.schedule != parent_rcs.schedule:
             for key in ("thresholds", "alphas"):
                 first = getattr(mine, key)

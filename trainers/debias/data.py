@@ -97,8 +97,8 @@ def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: rando
     """
     if len(counts) < len(fractions):
         raise ValueError(
-            f"the number of target terms, {len(counts)}, is below the number of splits, {len(fractions)}; add items of "
-            "other terms"
+            f"the items have {len(counts)} target terms, but each of the {len(fractions)} splits needs its own; add "
+            "items with other terms"
         )
     terms = sorted(counts)
     rng.shuffle(terms)
@@ -155,8 +155,8 @@ def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tu
         if missing := [domain for domain in domains if f"{domain}_{split}" not in files]:
             raise ValueError(
                 f"data: {split}.json and {missing[0]}_{split}.json are missing (the folder has "
-                f"{', '.join(path.name for path in files.values()) or 'no JSON file'}), but split.by file needs one of "
-                "them; name a folder with BiasEdit's files, or set split.by to term"
+                f"{', '.join(path.name for path in files.values()) or 'no JSON file'}), but `split.by: file` needs one "
+                "of them; name a folder with BiasEdit's files, or set `split.by: term`"
             )
         splits[split] = {files[f"{domain}_{split}"]: (domain,) for domain in domains}
     return splits

@@ -188,7 +188,7 @@ def _prefix_and_unrelated(
 def _pairs(
     model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int], entering: Tensor
 ) -> dict[str, Tensor]:
-    """Return all other tensors for the chosen items, with the scores [items, 2, 2] of anti and stereo sentences.
+    """Return the tensors of the chosen items except `hidden`, with scores [items, 2, 2] of anti and stereo sentences.
 
     entering: the tensor `hidden` for the chosen items.
     """

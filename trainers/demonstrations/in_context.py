@@ -176,7 +176,7 @@ class Resumable:
 def score_pointers(
     model: InContextModel, prepared: Prepared, queries: Tensor, pointers: Tensor, *, work: Resumable, name: str
 ) -> Scores:
-    """Return the scores of queries (B,) of `prepared` after the demonstrations at `pointers` (B, S) in their pools.
+    """Return the scores of queries (B,), each after the demonstrations at its `pointers` (B, S) into its pool.
 
     name: name of this pass in the checkpoint and in the progress messages.
     """

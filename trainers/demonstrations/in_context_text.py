@@ -155,7 +155,7 @@ def read_questions(path: Path) -> list[Question]:
             answer = options.index(_LETTER.sub("", row["answer"].strip()))
             questions.append(Question(" ".join(row["question"].split()), options, answer))
         except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-            problem = f"the line is not an object with the texts question, options and answer ({error!r})"
+            problem = f"the line is not a JSON object with the strings `question`, `options` and `answer` ({error!r})"
             raise ValueError(f"{path}, line {number}: {problem}; correct it") from None
         except ValueError:
             problem = f"the answer {row['answer']!r} is not one of the options"

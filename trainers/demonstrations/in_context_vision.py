@@ -41,7 +41,7 @@ class VisionModel:
         return divide_questions(range(first), evaluation, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
     def embed(self, items: Tensor) -> Tensor:
-        """Return the embeddings (B, 2 * p): CLIP's of image and question, normalised and concatenated."""
+        """Return the embeddings (B, 2 * p): CLIP's embeddings of image and question, normalised and concatenated."""
         questions = [self.questions[item] for item in items.tolist()]
         return self.embedder.embed([self._open(question) for question in questions], [q.question for q in questions])
 

@@ -41,7 +41,7 @@ class Prepared:
         return self.queries.shape[1]
 
     def numbers(self, split: str) -> Tensor:
-        """Return the numbers (N,) of the queries of a split."""
+        """Return the indices (N,) of the queries of a split."""
         return torch.tensor(list(self.splits[split]), dtype=torch.int64)
 
     def of(self, numbers: Tensor) -> tuple[Tensor, Tensor]:

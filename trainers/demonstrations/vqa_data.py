@@ -100,7 +100,7 @@ def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[Mapping[str, An
                 row[name]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} has no list {key!r} of objects with {', '.join(needed)} ({error!r}); use the official file"
+            f"{path}: {key!r} must be a list of objects with {', '.join(needed)} ({error!r}); use the official file"
         ) from None
     return rows
 

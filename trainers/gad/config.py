@@ -221,7 +221,8 @@ class GadConfig(Strict):
     rollout: Rollout = Field(default=Rollout(), description="How the responses of a step are sampled.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
         default="last",
-        description="Score of a response: mean, sum or last of its tokens' scores; last_per_token: last / length.",
+        description="Score of a response: the mean or sum of its tokens' scores, the last token's score (last), or the "
+        "latter divided by the number of tokens (last_per_token).",
     )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized",

@@ -76,7 +76,7 @@ def split_rows(
     if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
         others = "" if validation is None else f" in data_source and {len(held_out)} in validation_source"
         raise ValueError(
-            f"data: there are too few different rows ({len(rows)}{others}) for train {train or 'at least 1'}, dev "
+            f"data: there are too few different rows ({len(rows)}{others}): train needs {train or 'at least 1'}, dev "
             f"{n_dev} and test {n_test}; lower data.train, data.dev or data.test"
         )
     return {**splits, "train": rest if train is None else rest[:train]}

@@ -65,7 +65,8 @@ def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     ]
     if len(outermost) != 1:
         raise ValueError(
-            f"{type(model).__name__} needs one list of {n_layers} blocks, but has {len(outermost)}; use another model"
+            f"{type(model).__name__} has {len(outermost)} lists of {n_layers} blocks, but exactly one is needed; use "
+            "another model"
         )
     return outermost[0]
 

@@ -88,7 +88,9 @@ class Layer:
 
 
 def rotations(body: Any, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines (R, D) of positions (R,): `x * cos + roll(x, D / 2) * sin` is a rotated head x.
+    """Return the cosines and sines (R, D) of the rotation angles at positions (R,).
+
+    `x * cos + roll(x, D / 2) * sin` rotates a head x.
 
     like: a tensor with the device and type of the result.
     """

@@ -157,7 +157,7 @@ class VllmEngine:
                 "for which vLLM was started; raise rollout.vllm.longest, or use a model for longer sequences"
             )
         if generator is None and temperature != 1:
-            raise ValueError(f"greedy sampling with vLLM needs temperature 1, not {temperature:g}; use temperature 1")
+            raise ValueError(f"greedy decoding ignores the temperature, so it must be 1, not {temperature:g}")
         if generator is not None and temperature < COLDEST:
             raise ValueError(f"vLLM cannot sample at temperature {temperature:g}; use at least {COLDEST:g}")
 
@@ -205,8 +205,7 @@ class VllmEngine:
         except (ValueError, NotImplementedError, RuntimeError) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise ValueError(
-                f"rollout.engine vllm cannot run this model here ({reason}); set rollout.engine to own "
-                "(docs/how-to/vllm.md)"
+                f"vLLM cannot run this model here ({reason}); set `rollout.engine: own` (docs/how-to/vllm.md)"
             ) from error
         finally:
             torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by a function that does nothing

@@ -65,7 +65,7 @@ class Task(Protocol):
 def by_rule(
     task: Task, problems: Iterable[Problem], responses: Iterable[str], ended: Iterable[bool]
 ) -> tuple[list[float], list[float]]:
-    """Return the rule's rewards of responses, and their correctness, 0 or 1.
+    """Return the rule's rewards for the responses, and whether each response is correct (1 or 0).
 
     Response i answers problem i. A truncated response, for which `ended` is false, is judged like an empty one.
     """

@@ -54,7 +54,7 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
         raise refusal(problem, "sample each item more often, or reduce K")
     values, odd = outcome_values(sheet.values, samples, outcome)
     if odd is not None:
-        raise refusal(f"some samples of {short(str(sheet.items[odd]))} have a score other than 0 or 1")
+        raise refusal(f"item {short(str(sheet.items[odd]))} has samples whose score is neither 0 nor 1")
     if sheet.facts.larger_is_better is False:
         raise refusal("needs a metric for which larger values are better")
     facts = replace(sheet.facts, reported=None, stderr=None, larger_is_better=True)
@@ -463,7 +463,7 @@ def _check_asked(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
             problem = f"{share} than in {parent.source} ({some(parent.items[differing].tolist())})"
             remedy = f"evaluate both systems with the same {name}s, or pass --allow {name}"
             raise ConfigError(child.source, "", None, problem, remedy)
-        yield f"{share} in baseline and candidate, as --allow {name} permits"
+        yield f"{share} in the candidate than in the baseline, as --allow {name} permits"
 
 
 def _unlike_items(parent: Sheet, child: Sheet) -> ConfigError:
@@ -499,7 +499,8 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
     }
     others = len(first.unscored) - 1
     rest, have = (f" and {others} more", "have") if others else ("", "has")
-    said = f"item {short(item)}{rest} of {first.subset} {have} no score: {one_line(why, 200)}"
+    where = "" if first.subset == "all" else f" of {first.subset}"
+    said = f"item {short(item)}{rest}{where} {have} no score: {one_line(why, 200)}"
     counts = "; errors: " + ", ".join(f"{name} {len(lost[name])} of {len(asked[name])}" for name in lost)
     if errors != "leave-out" and not common_items:
         remedy = "evaluate again, leave these items out on both sides (--errors leave-out), or count them as 0"
@@ -529,7 +530,7 @@ def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
         for name, sheet in run.items():
             items = items_of(sheet)
             if not len(items):
-                raise ConfigError(sheet.source, name, None, "every item lacks a score in some run", "evaluate again")
+                raise ConfigError(sheet.source, name, None, "no item has a score in every run", "evaluate again")
             runs[seed][name] = sheet if sheet.items.equals(items) else sheet.only(items)
     return replace(group, runs=runs)
 

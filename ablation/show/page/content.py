@@ -46,7 +46,7 @@ EFFECTS = ("effect", "low", "high", "joint_low", "joint_high", "p", "p_adjusted"
 
 
 class StudyPage(SimpleNamespace):
-    """Content of one study for the templates, which `study_page` gathers."""
+    """Content of one study for the templates, gathered by `study_page`."""
 
     name: str
     anchor: str

@@ -384,7 +384,7 @@ def test_a_gate_allows_in_full_for_items_that_were_not_seen_where_a_verdict_does
     for required in ("not-worse", "better"):
         (answer,) = answers(study, [comparison], required, [comparison])
         assert answer.outcome == "undecided"
-        assert answer.why.startswith("the verdict is `better`, but other items may lose far more; ")
+        assert answer.why.startswith("the verdict is `better`, but items outside the sample may lose much; ")
     # Right or wrong is bounded: the exact test allows for them as it is.
     hits = {
         name: {"all": (values > limit).astype(float)}

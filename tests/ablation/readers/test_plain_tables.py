@@ -106,7 +106,7 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
         ("item,value\na,1\na,0\n", "occurs 2 times"),
         ("item,value\na,1\nb,nan\n", "its cell in column value is empty; errors: good 0 of 2, bad 1 of 2"),
         ("item,value\na,right\nb,wrong\n", "write numbers such as 0.5, or 1 and 0 for right and wrong"),
-        ("item,value\na,1\nb,\n", "item b of all has no score: its cell in column value is empty"),
+        ("item,value\na,1\nb,\n", "item b has no score: its cell in column value is empty"),
         ("item,value\na,1\nb,inf\n", "item b has no finite value"),
         ("item,value\na,1\n,0\n", "is missing in row 2"),
         ("item,value,seed\na,1,one\n", "is not a whole number in row 1"),

@@ -36,7 +36,7 @@ def test_a_phase_that_never_begins_cannot_matter():
     assert unseen_changes(later, n_epochs=3) == {}  # the third at 0.667
     assert list(unseen_changes(later, n_epochs=2)) == ["rcs.schedule"]  # at 0 and 0.5
     assert list(unseen_changes(later, n_epochs=1)) == ["rcs.schedule"]
-    assert "epochs begin only at the fractions 0, 0.5" in unseen_changes(later, n_epochs=2)["rcs.schedule"]
+    assert "epochs begin only at 0, 0.5" in unseen_changes(later, n_epochs=2)["rcs.schedule"]
 
 
 def test_a_phase_that_acts_as_the_one_before_cannot_matter():

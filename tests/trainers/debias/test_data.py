@@ -154,7 +154,7 @@ def test_every_term_goes_to_one_split_and_no_split_is_empty(counts, seed):
 
 
 def test_two_terms_cannot_be_split():
-    with pytest.raises(ValueError, match="target terms, 2, is below"):
+    with pytest.raises(ValueError, match="have 2 target terms"):
         assign_terms({"a": 3, "b": 4}, FRACTIONS, random.Random(0))
 
 

@@ -271,7 +271,7 @@ TRAIN, GIVEN = "OpenEnded_mscoco_train2014_questions.json", "mscoco_train2014_an
             lambda c: {**c, "annotations": c["annotations"][1:]},
             r"question 101: .* missing in mscoco_train2014_annotations",
         ),
-        (GIVEN, lambda c: {"rows": []}, r"train2014_annotations\.json has no list 'annotations'"),
+        (GIVEN, lambda c: {"rows": []}, r"train2014_annotations\.json: 'annotations' must be a list"),
         (
             TRAIN,
             lambda c: {**c, "questions": [{**c["questions"][0], "image_id": 77}]},

@@ -93,7 +93,7 @@ def test_splits_are_disjoint_follow_the_seed_and_say_when_there_are_too_few():
     assert split_rows(rows[::-1], train=None, dev=4, test=6, seed=0) == splits
     assert split_rows(rows, train=None, dev=4, test=6, seed=1) != splits
     assert len(split_rows(rows, train=3, dev=4, test=6, seed=0)["train"]) == 3
-    with pytest.raises(ValueError, match=r"too few different rows \(20\) for train"):
+    with pytest.raises(ValueError, match=r"too few different rows \(20\): train needs"):
         split_rows(rows, train=15, dev=4, test=6, seed=0)
 
 

@@ -385,7 +385,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     assert "cannot be combined with --pass-at" in refused(capsys, *groups, "--pass-at", 2, "--cons-at", 2)
     odd = tmp_path / "c.csv"
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
-    assert "some samples of q1 have a score other than 0 or 1" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
+    assert "item q1 has samples whose score is neither 0 nor 1" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
     assert "item q1 occurs 2 times (sample 0); remove the duplicates" in refused(capsys, odd, *groups[1:])
 
