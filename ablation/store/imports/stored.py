@@ -298,7 +298,7 @@ def sorted_items(items: pa.Table) -> pa.Table:
 
 
 def twice(items: pa.Table) -> str | None:
-    """Return a sentence about an item that has several values of one name; None if there is no such item."""
+    """Return a sentence about an item that has several values of one name; None if every item has one value."""
     counted = items.group_by(_ITEM).aggregate([([], "count_all")])
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
         return f"item {row['item']} of {row['subset']} has {row['count_all']} values of {row['name']}"
