@@ -420,7 +420,7 @@ def judge(
     `compare`; with `seeds="independent"`, the arrays may have different numbers of runs. Raises ConfigError if the
     shapes differ or the arrays cannot be compared.
     """
-    if unknown := options.keys() - signature(compare).parameters.keys():
+    if unknown := options.keys() - (signature(compare).parameters.keys() - {"a", "b"}):
         raise TypeError(f"judge() got an unexpected keyword argument {min(unknown)!r}")
     shapes = [np.shape(group) if np.ndim(group) > 1 else (1, *np.shape(group)) for group in (child, parent)]
     apart = options.get("seeds") == "independent"

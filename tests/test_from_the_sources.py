@@ -115,6 +115,11 @@ def test_a_row_without_a_place_or_a_reason_is_found():
     assert not wrong(row | {"here": "`gspo/gspo`, `kl.target`"})
 
 
+def test_no_page_without_a_link_to_it():
+    for page in ("README.md", "docs/index.md"):
+        assert "from-the-sources.md" in (ROOT / page).read_text()
+
+
 OF_ANOTHER_STUDY = "ema_smoothing"
 ABSENT = ["grpo.betta", "train/losss", "figure gspo/trainings", "$NO_SUCH_VARIABLE", "docs/no-such-page.md"]
 

@@ -122,6 +122,10 @@ def test_a_command_that_is_printed_runs(command, project, monkeypatch, capsys):
     assert status in (0, 10, 11, 13) or (status == 1 and words[0] == "audit"), capsys.readouterr().err
 
 
+def test_commands_about_configurations_are_among_them():
+    assert {each.split()[0] for each in printed() if not is_elsewhere(each)} >= {"variants", "diff"}
+
+
 def test_no_reason_is_left_of_a_command_that_went():
     left = printed()
     assert [start for start in ELSEWHERE if not any(f"{each} ".startswith(f"{start} ") for each in left)] == []

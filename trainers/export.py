@@ -42,7 +42,7 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
     empty, or if the weights are pickled, incomplete or of another architecture.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{target} exists and is not an empty folder; choose another folder, or empty it")
+        raise ValueError(f"{target} exists and is not an empty folder; choose a new or empty folder")
     if not source.is_dir():
         raise ValueError(f"the folder {source} does not exist; correct --from")
     disable_progress_bar()

@@ -32,7 +32,10 @@ class Repository:
     """
 
     def __init__(self, place: Path) -> None:
-        """Find the git repository that contains a folder. Raises ConfigError if no repository does."""
+        """Find the git repository that contains a folder.
+
+        Raises ConfigError if no repository does, TrackerError if git fails.
+        """
         self.root = place
         paths = ("--show-toplevel", "--git-dir", "--git-path", "info/exclude")
         try:
@@ -47,7 +50,7 @@ class Repository:
 
     def git(self, *arguments: str, index: Path | None = None) -> str:
         """Return the output of a git command. Raises TrackerError with git's error message."""
-        own = environment() | ({"GIT_INDEX_FILE": str(index)} if index else {})
+        own = environment() | {"LC_ALL": "C"} | ({"GIT_INDEX_FILE": str(index)} if index else {})
         try:
             done = subprocess.run([*_GIT, "-C", str(self.root), *arguments], capture_output=True, check=True, env=own)
         except FileNotFoundError:

@@ -107,7 +107,7 @@ def _refuse_unused(arguments: argparse.Namespace, task: str) -> None:
             option = {"run_command": "--run", "links": "--link"}.get(name, f"--{name.replace('_', '-')}")
             problem = f"works only with {' or '.join(tasks)}"
             if "the report" in tasks:
-                problem = f"cannot be combined with {task}"
+                problem = f"cannot be combined with {'a FILE' if task == 'FILE' else task}"
             raise ConfigError("campaign", option, None, problem, "leave it out")
 
 

@@ -93,7 +93,7 @@ def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None,
     names = [name.rpartition("/")[::2] for name in (arguments.a, arguments.b)]
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
     if len(given) > 1:
-        raise ConfigError(command, " and ".join(given), None, "are two studies", "name variants of one study")
+        raise ConfigError(command, " and ".join(given), None, "are different studies", "name variants of one study")
     return given[0] if given else None, (names[0][1], names[1][1])
 
 

@@ -48,9 +48,7 @@ def declare_power(parser: argparse.ArgumentParser) -> None:
     add("--item", metavar="NAME", help="column of the tables in --pilot that names the items (default: `item`)")
     text = "stated noise: standard deviation, over seeds, of the difference between two runs"
     add("--seed-sd", type=float, metavar="SD", help=text)
-    text = (
-        "stated noise: standard deviation, over items, of the difference between the means of an item over many seeds"
-    )
+    text = "stated noise: standard deviation, over items, of the difference between two variants' means over many seeds"
     add("--item-sd", type=float, metavar="SD", help=text)
     text = (
         "stated noise: standard deviation of the difference between two samples of an item (default: estimated, if "

@@ -153,7 +153,7 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
             rules[group] = {**rules[group], rest: None if (group, value) == ("parents", "none") else value}
         else:
             rules[group] = value.split(",") if group in _LISTS else value
-    if isinstance(rules["at"], str) and rules["at"].isdecimal():
+    if isinstance(rules["at"], str) and rules["at"].isdecimal() and len(rules["at"]) < 19:
         rules["at"] = int(rules["at"])
     update = {"runs": validate(RunRules, rules, "--map"), "analysis": _joined(written.analysis, analysis)}
     return written.model_copy(update=update)

@@ -143,7 +143,7 @@ class Reading(Strict):
         for metric in {*self.possible, *self.set_by} - {*self.values}:
             raise ValueError(f"{metric} is missing from `values`; add it")
         if self.at is not None and self.stage is None:
-            raise ValueError("`at` is a share of one stage's training; name the stage with `stage`")
+            raise ValueError("`at` is a part of one stage's training; name the stage with `stage`")
         return self
 
 

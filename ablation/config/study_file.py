@@ -69,7 +69,8 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
 def import_model(path: str, file: Path) -> type[BaseModel]:
     """Return the config model that `path` names as `module:Class`.
 
-    Raises ConfigError if the import fails, or if the model allows unknown keys or has a reserved key or no default.
+    Raises ConfigError if the import fails, or if the model allows unknown keys, has a reserved key, or has a key
+    without a default.
     """
     model = imported(path, file, "config", "Class")
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":

@@ -365,7 +365,9 @@ class Analysis(Strict):
         pairs = self.comparisons if isinstance(self.comparisons, list) else [("child", "parent")]
         if not pairs or len({frozenset(pair) for pair in pairs}) < len(pairs) or any(a == b for a, b in pairs):
             shown = ", ".join(f"[{a}, {b}]" for a, b in pairs)
-            raise ValueError(f"comparisons must be pairs of different variants, each pair once, not [{shown}]")
+            raise ValueError(
+                f"comparisons must be one or more pairs of different variants, each pair once, not [{shown}]"
+            )
         return self
 
 

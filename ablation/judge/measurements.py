@@ -343,7 +343,7 @@ def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[lis
     begins = all(seeds[: len(paired)] == paired for seeds in planned if study.planned)
     if len(paired) < min(map(len, planned)) or not paired or not begins:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
-        remedy = "run the missing seeds, or set `seeds: independent` if runs share nothing"
+        remedy = "run the missing seeds, leave out fewer runs or, if runs share nothing, choose `seeds: independent`"
         problems.append(f"runs cannot be paired by seed: {listed}; {remedy}")
 
     # A run that is still to come makes the comparison wait; any other fault makes it invalid.

@@ -365,7 +365,7 @@ def max_undetected_share(seeds: int, alpha: float) -> float:
 
 
 def seeds_for(rare: float, alpha: float) -> int:
-    """Return the number of seeds that rule out that more than a share `rare` of seeds behave differently."""
+    """Return the number of seeds that rule out, at level alpha, that more than a share `rare` behave differently."""
     return ceil(log(alpha) / log(1 - rare) - 1e-9)
 
 

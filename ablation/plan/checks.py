@@ -105,7 +105,7 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
     problem = f"there are uncommitted files ({listed(files)})" if files else ""
     if files is None:
-        problem = f"git finds no repository that it can read in {root.resolve()}"
+        problem = f"git cannot list the uncommitted files in {root.resolve()}"
         remedy = "create a repository with `git init` and commit the files, or correct what `git status` reports"
     warnings = []
     for name, count in starting.items():

@@ -266,7 +266,7 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
         value = None
     if value is None or None in row or not math.isfinite(value.value):
         shown = ",".join(str(cell) for cell in row.values())
-        remedy = "write a whole last_step and a finite value, or delete the line"
+        remedy = "write a cell for each column, with a whole last_step and a finite value, or delete the line"
         raise ConfigError(path, f"line {line}", shown, f"does not match {','.join(COLUMNS)}", remedy)
     return value
 

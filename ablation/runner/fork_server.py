@@ -104,7 +104,9 @@ def main() -> None:
         if request.folder != os.getcwd():
             raise Refused(f"the stage runs in another folder than this server ({os.getcwd()})")
         if others := {name for name, _ in _comparable(request.environment) ^ environment}:
-            raise Refused(f"these environment variables of the stage differ: {', '.join(sorted(others))}")
+            raise Refused(
+                f"these environment variables of the stage differ from the server's: {', '.join(sorted(others))}"
+            )
         if _installed(places) != installed:  # the provenance would name versions that a fork does not use
             raise Refused("packages have been installed or removed since the grid started")
 

@@ -127,6 +127,6 @@ def check_modules(job: Job, loaded_before: int) -> None:
     new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))
     if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
-            f"the stage loaded {', '.join(others)} dynamically, so its key does not cover this code, and an edit there "
-            "would not rerun the stage; use an import statement, or name the module in the study's `parts`"
+            f"the stage loaded {', '.join(others)}, which its key does not cover, so an edit there would not rerun the "
+            "stage; import the module in the trainer with an import statement, or name it in the study's `parts`"
         )

@@ -109,7 +109,7 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
         problem = f"{key} = {first.get('input')!r} in config.json is not valid ({first['msg']})"
         raise ValueError(f"{model}: {problem}; start snakemake again") from None
     if filled := _difference(config.model_dump(mode="json", include=allowed), values):
-        raise ValueError(f"{model} gives {filled} a different value than config.json does; start snakemake again")
+        raise ValueError(f"{model}: config.json lacks {filled} or has another value of it; start snakemake again")
     for key in unread:
         config.__dict__.pop(key, None)
     return config

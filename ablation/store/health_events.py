@@ -20,7 +20,7 @@ OUT_OF_MEMORY = Rule(
     id="out-of-memory",
     max=0,
     severity="note",
-    diagnosis="a device ran out of memory, so the micro-batch was halved this many times; the effective batch size "
+    diagnosis="a device ran out of memory, so the micro-batch was halved at least once; the effective batch size "
     "has not changed",
     remedy="set the micro-batch to the logged value of `memory/micro_batch`, so that no pass runs out of memory",
 )

@@ -105,7 +105,7 @@ def _opened(path: Path) -> pq.ParquetFile:
     file = pq.ParquetFile(path, page_checksum_verification=True)
     schema = file.schema_arrow
     if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:
-        found = "occurs twice or does not hold text" if missing[0] in schema.names else "is missing"
+        found = "occurs more than once or does not hold text" if missing[0] in schema.names else "is missing"
         raise ValueError(f"column {missing[0]} {found}")
     if len(schema.names) > _MOST_COLUMNS:
         raise ValueError(f"the file has {len(schema.names)} columns, but the limit is {_MOST_COLUMNS}")

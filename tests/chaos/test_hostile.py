@@ -19,6 +19,17 @@ from ablation.store.database import Store
 from tests.simulate import Study, simulate, stage_dir
 
 
+def test_a_hostile_variant_is_one_line_and_starts_nothing(project):
+    """All the names and texts that are refused: tests/ablation/config."""
+    project.write("configs/studies/debias/'; touch owned; '.yaml", "extends: a\nwhy: hostile\nsteps: 7\n")
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("error:")]
+    assert "is not a valid variant name" in line
+    assert "Traceback" not in done.stdout
+    assert not list(project.folder.rglob("owned"))
+
+
 def test_read_only_results_are_one_line_and_can_still_be_read(project, mount):
     mount(project.folder / "results", read_only=True)
     done = project.snakemake(check=False)

@@ -171,7 +171,7 @@ def test_sources_are_tried_in_order_and_every_reason_is_given(tmp_path, wheel):
     bad = {**wheel, "member": "toy/other.jsonl"}
     with pytest.raises(
         ValueError,
-        match=r"the stereoset asset .*path .*nowhere.jsonl.*; wheel toy-items==1.0: .*has no file",
+        match=r"has no available source \(path .*nowhere.jsonl.*; wheel toy-items==1.0: .*has no file",
     ):
         provide(tmp_path / "b", "stereoset", missing, bad)
     assert not (tmp_path / "b" / "asset" / "files").exists()

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ablation.contract.numbers import counted
+
 SPLITS = ("train", "dev", "test")
 KINDS = ("anti", "stereo", "unrelated")
 GOLD_LABELS = {"anti-stereotype": "anti", "stereotype": "stereo", "unrelated": "unrelated"}
@@ -97,8 +99,8 @@ def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: rando
     """
     if len(counts) < len(fractions):
         raise ValueError(
-            f"the items have {len(counts)} target terms, but each of the {len(fractions)} splits needs its own; add "
-            "items with other terms"
+            f"the items have {counted(len(counts), 'target term')}, but each of the {len(fractions)} splits needs its "
+            "own; add items with other terms"
         )
     terms = sorted(counts)
     rng.shuffle(terms)

@@ -283,8 +283,8 @@ class Trainer:
         except torch.linalg.LinAlgError as error:
             problem = str(error)
         if problem := next(filter(None, self.ranks.gather(problem)), ""):
-            setting = "meta_lr" if self.steps else "lr"
-            raise Diverged(f"step {self.steps + 1}: the ridge regression has no solution ({problem}); lower {setting}")
+            remedy = "lower meta_lr" if self.steps else "check that the model's hidden states are finite"
+            raise Diverged(f"step {self.steps + 1}: the ridge regression has no solution ({problem}); {remedy}")
         return edits
 
     def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:

@@ -107,7 +107,8 @@ def divide_questions(
     if test is not None:
         if len(test) < sizes.test:
             raise ValueError(
-                f"data: task.sizes.test {sizes.test} exceeds the number of test questions, {len(test)}; lower it"
+                f"data: task.sizes.test {sizes.test} exceeds the number of test questions, {len(test)}; lower "
+                "task.sizes.test"
             )
         queries = [*queries, *test[: sizes.test]]
     generator = torch.Generator().manual_seed(seed)

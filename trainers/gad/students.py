@@ -56,7 +56,7 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
             return folder
     model = asset_files(stage, "model")
     if model is None:
-        raise ValueError(f"the stages have no student ({', '.join(earlier)}), and `model` is null; set `model`")
+        raise ValueError(f"no earlier stage ({', '.join(earlier)}) has a student, and `model` is null; set `model`")
     stage.log.info("the student is the asset `model` (%s)", model)
     return model
 

@@ -126,7 +126,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
         names = list(rule)
     else:
         if rule.last > len(layers):
-            raise ValueError(f"edit.modules.last {rule.last} exceeds the number of blocks, {len(layers)}; lower it")
+            raise ValueError(f"edit.modules.last {rule.last} exceeds the number of blocks, {len(layers)}; lower `last`")
         indices = range(len(layers) - rule.last, len(layers))
         names = [f"{list_name}.{i}.{_mlp_out(f'{list_name}.{i}', layers[i])}" for i in indices]
     modules = dict(model.named_modules())

@@ -147,8 +147,8 @@ def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
     for token, number in policy_vocabulary.items():
         if vocabulary.get(token) != number:
             raise ValueError(
-                f"{folder}: the id of the token {token!r} is {vocabulary.get(token, 'missing')}, but {number} in the "
-                f"policy's tokenizer ({policy}); use a model of the policy's family"
+                f"{folder}: the token {token!r} has the id {vocabulary.get(token)} here, but {number} in the policy's "
+                f"tokenizer ({policy}); use a model of the policy's family"
             )
 
 

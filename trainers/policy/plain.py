@@ -88,9 +88,9 @@ class Layer:
 
 
 def rotations(body: Any, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cosines and sines (R, D) of the rotation angles at positions (R,).
+    """Return cosines and signed sines (R, D) of the rotation angles at positions (R,).
 
-    `x * cos + roll(x, D / 2) * sin` rotates a head x.
+    `x * cos + roll(x, D / 2) * sin` rotates a head x; for this, the sines of the first half are negated.
 
     like: a tensor with the device and type of the result.
     """

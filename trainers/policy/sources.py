@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ablation.contract.numbers import counted
 from trainers.assets import files
 from trainers.policy.models import POLICY
 from trainers.running.stage import Stage
@@ -88,9 +89,10 @@ def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     """
     numbers = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
     if numbers != measured_steps(numbers[-1] + 1 if numbers else 0, checkpoints)[:-1]:
-        kept = f"the models of steps {', '.join(map(str, numbers))}" if numbers else "no models"
+        kept = ", ".join(map(str, numbers)) or "none"
         raise ValueError(
-            f"{folder} has {kept}, but evaluate.checkpoints = {checkpoints} needs the models of {checkpoints - 1} "
-            f"earlier step{'s' * (checkpoints > 2)}; delete {folder.parent} to repeat the training"
+            f"{folder}: evaluate.checkpoints = {checkpoints} needs the models of "
+            f"{counted(checkpoints - 1, 'earlier step')}, but the kept steps are: {kept}; delete {folder.parent} to "
+            "repeat the training"
         )
     return [folder / str(step) for step in reversed(numbers)]

@@ -458,7 +458,8 @@ def _check_asked(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         if not len(differing):
             continue
         have = "has" if len(differing) == 1 else "have"
-        share = f"{len(differing)} of {len(parent.items)} items of {parent.subset} {have} a different {name}"
+        where = "" if parent.subset == "all" else f" of {parent.subset}"
+        share = f"{len(differing)} of {len(parent.items)} items{where} {have} a different {name}"
         if name not in allow:
             problem = f"{share} than in {parent.source} ({some(parent.items[differing].tolist())})"
             remedy = f"evaluate both systems with the same {name}s, or pass --allow {name}"
@@ -468,13 +469,14 @@ def _check_asked(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
 
 def _unlike_items(parent: Sheet, child: Sheet) -> ConfigError:
     only_ours, only_theirs = parent.items.difference(child.items), child.items.difference(parent.items)
+    where = "" if parent.subset == "all" else f" of {parent.subset}"
     if len(only_ours) == len(parent.items):
-        problem = f"has no item of {parent.subset} in common with {parent.source}"
+        problem = f"has no item{where} in common with {parent.source}"
         examples = f"{some(only_theirs.tolist(), 2)} here, {some(only_ours.tolist(), 2)} in the other file"
         return ConfigError(child.source, "", None, f"{problem} ({examples})", "evaluate both systems on the same data")
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
-    problem = f"does not have the same items of {parent.subset} as {parent.source}: this file {' and '.join(parts)}"
+    problem = f"does not have the same items{where} as {parent.source}: this file {' and '.join(parts)}"
     return ConfigError(child.source, "", None, problem, "evaluate both systems on all items, or pass --common-items")
 
 

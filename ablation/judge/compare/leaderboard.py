@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
+from ablation.contract.errors import ConfigError
 from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.significance import half_width
@@ -36,7 +37,12 @@ def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[St
     apart = {frozenset((each.child, each.parent)) for each in judged if each.verdict in ("better", "worse")}
     names = list(dict.fromkeys(name for child, parent in pairs for name in (parent, child)))
     smaller = study.analysis.direction == "min"
-    alone = comparable(study, names).groups or [group for name in names for group in comparable(study, [name]).groups]
+    alone = comparable(study, names).groups
+    if not alone:  # no seed is common to all systems
+        own = {name: comparable(study, [name]).groups for name in names}
+        if empty := [name for name, groups in own.items() if not groups]:
+            raise ConfigError("compare", "--without", empty[0], "has no run left", "leave out fewer runs")
+        alone = [group for groups in own.values() for group in groups]
     bounded = all(group.bounded for group in alone)
     bounds = (0.0, max(group.most for group in alone)) if bounded else (-np.inf, np.inf)
     rows = []

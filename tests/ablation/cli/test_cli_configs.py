@@ -85,9 +85,9 @@ def test_a_variant_of_several_studies_needs_one(run, two_studies):
         run("diff", "v2", "own", *both)
     with pytest.raises(ConfigError, match="owm: no study has a variant with this name; did you mean 'own'"):
         run("diff", "base", "owm", *both)
-    with pytest.raises(ConfigError, match="toy and two: are two studies; name variants of one study"):
+    with pytest.raises(ConfigError, match="toy and two: are different studies; name variants of one study"):
         run("diff", "toy/base", "two/base")
-    with pytest.raises(ConfigError, match="two and toy: are two studies"):
+    with pytest.raises(ConfigError, match="two and toy: are different studies"):
         run("diff", "toy/base", "base", "--study", "two")
     assert run("show", "base").startswith("# toy/base")  # the only one that the settings list
 

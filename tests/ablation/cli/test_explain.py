@@ -72,7 +72,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
         (("v2", "v2"), "the variants are equal"),
         (("v2", "v3"), "differ only in the factor reward.levels; run `ablation diff toy/v2 v3`"),
         (("v2", "near"), "near: the variant does not exist"),
-        (("toy/v2", "other/far"), "are two studies"),
+        (("toy/v2", "other/far"), "are different studies"),
     ],
 )
 def test_refusals_are_one_line_and_write_nothing(toy, capsys, words, problem):

@@ -47,7 +47,7 @@ def test_a_published_file_keeps_the_text_through_the_plan(tmp_path):
     assert [str(cell) for cell in published.rows["v"]] == ["0.700", "51.70%", "0.50 ± 0.10"]
     assert published.rows["w"][1] is None
     assert PublishedFile.model_validate_json(published.model_dump_json(), strict=True) == published
-    with pytest.raises(ValueError, match=r"a is 1.5, but a rate must be from 0 to 1; write percentages with their"):
+    with pytest.raises(ValueError, match=r"a is 1.5, but a rate must be from 0 to 1; write a percentage with the sign"):
         PublishedFile.model_validate(published.model_dump() | {"rows": {"v": ["1.5", None, None]}})
     near = {"target": "0.5", "rows": {"v": ["0.517", None, None]}}  # SS itself, under the name of its distance
     with pytest.raises(

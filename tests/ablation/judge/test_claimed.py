@@ -295,7 +295,7 @@ def test_the_steps_of_a_place():
     ("change", "said"),
     [
         ({"at": "middle"}, "middle"),
-        ({"at": "end", "stage": None}, "`at` is a share of one stage's training"),
+        ({"at": "end", "stage": None}, "`at` is a part of one stage's training"),
         ({"possible": {"lss": [0, 1]}}, "lss is missing from `values`"),
         ({"set_by": {"lss": "kl.target"}}, "lss is missing from `values`"),
         ({"values": {"loss": [None, None]}}, "the range of loss has no bound"),

@@ -82,7 +82,7 @@ def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):
         ({"pass_at": 7, "samples": 6}, "pass@7 needs 7 samples, but items have 6"),
         ({"pass_at": 2, "cons_at": 2, "samples": 6}, "`pass_at` and `cons_at` cannot be combined"),
         ({"cons_at": 2}, "cons@2 needs `samples` and `direction: max`"),
-        ({"pass_at": 2, "samples": 6, "direction": "min"}, "set `samples` and `direction: max`"),
+        ({"pass_at": 2, "samples": 6, "direction": "min"}, "needs `samples` and `direction: max`"),
         ({"transform": "log", "cons_at": 2, "samples": 6}, "`transform: log` cannot be combined"),
         ({"transform": "log", "direction": {"target": 0.5}}, "`transform: log` cannot be combined"),
     ],

@@ -69,7 +69,7 @@ def test_one_seed_knows_item_noise_only():
 def test_not_finite_values_are_refused():
     values = crossed()
     values[0, 0, 0] = np.nan
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="must be finite"):
         contrast([values], (1, -1), "max")
 
 

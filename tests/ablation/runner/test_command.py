@@ -345,6 +345,14 @@ print("zombies", states.count(["Z", own]), "of the guard", states.count(["Z", gu
     assert "left" not in command.log().replace("left_", "")
 
 
+def test_a_changed_program_is_not_run(command):
+    command.write(PYTHON, "print(1)")
+    (command.root / "program.py").write_text("print(2)")
+    done, status = command.run()
+    assert (done.returncode, status) == (78, None)
+    assert "program.py" in done.stderr
+
+
 def test_progress_is_that_of_its_bar(command):
     program = """
 import sys, time

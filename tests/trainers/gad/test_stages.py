@@ -296,7 +296,9 @@ def test_values_are_means_over_the_last_students_of_gad(root):
     (kept,) = (root / "gad" / "measured").iterdir()
     both = items(root / "both", checkpoints=2, seed=3)
     kept.rename(root / "earlier")
-    with pytest.raises(ValueError, match=r"gad/measured has no models, but .* = 2 needs the models of 1 earlier step"):
+    with pytest.raises(
+        ValueError, match=r"gad/measured: .* = 2 needs the models of 1 earlier step, but the kept steps are: none"
+    ):
         items(root / "lost", checkpoints=2, seed=3)
     last = items(root / "last", seed=3)
     for part in ("student", "critic"):

@@ -37,7 +37,9 @@ def test_values_are_means_over_the_last_policies(prepared, tmp_path):
     pd.testing.assert_series_equal(found["sampled"], ((alone[0] + alone[1]) / 2)["sampled"])
     pd.testing.assert_series_equal(found["greedy"], alone[0]["greedy"])
     shutil.rmtree(tmp_path / "run" / KEPT)
-    with pytest.raises(ValueError, match=r"run/steps has no models, but .* needs 1"):
+    with pytest.raises(
+        ValueError, match=r"run/steps: .* needs the models of 1 earlier step, but the kept steps are: none"
+    ):
         items(tmp_path / "lost", config, inputs)
 
 
@@ -78,6 +80,6 @@ def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there,
     else:
         with pytest.raises(
             ValueError,
-            match=rf"has .*models.*evaluate\.checkpoints = .*delete {tmp_path.parent} to repeat the training",
+            match=rf"evaluate\.checkpoints = .* needs the models of .*delete {tmp_path.parent} to repeat the training",
         ):
             earlier_models(tmp_path, checkpoints)

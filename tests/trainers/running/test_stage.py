@@ -68,7 +68,7 @@ def test_config_shows_what_it_reads_and_nothing_else(model):
         ({"lr": -1.0}, ["lr"], "lr must be positive"),
         ({"lr": "high"}, ["lr"], "lr = 'high'"),
         ({}, ["lrr"], "lrr"),
-        ({}, ["lr"], "gives lr a different value than config.json does"),
+        ({}, ["lr"], "config.json lacks lr or has another value of it"),
     ],
 )
 def test_a_config_that_is_refused_says_why_in_one_line(model, values, reads, text):

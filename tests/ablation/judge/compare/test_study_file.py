@@ -73,7 +73,7 @@ def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
         (f"runs: {{seed: lr}}\n{TWO}", "write name:REGEX"),
         (f"analysis: {{metric: [acc, f1]}}\n{TWO}", "is not a single metric"),
         ("variants: {a: {runs: [base]}}", "variants"),
-        (f"analysis: {{comparisons: []}}\n{TWO}", "must be pairs of different variants"),
+        (f"analysis: {{comparisons: []}}\n{TWO}", "must be one or more pairs of different variants"),
         (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
         (f"analysis: {{protocol: x}}\n{TWO}", "does not name values of evaluation files"),
         (f"analysis: {{margins: 1}}\n{TWO}", "did you mean 'margin'?"),

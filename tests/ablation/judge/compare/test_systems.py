@@ -121,6 +121,7 @@ def test_systems_that_together_share_no_seed_keep_their_own_runs(tmp_path, capsy
     assert [row["seeds"] for row in found] == [2, 1]
     means = {path.stem: pd.read_csv(path)["value"].mean() for path in paths}
     assert {row["system"]: row["mean"] for row in board} == pytest.approx(means)
+    assert "has no run left" in refused(capsys, *paths, "--without", "c:2", "c:3")
 
 
 def test_the_leaderboard_of_the_page_is_what_the_command_prints(tmp_path, capsys, monkeypatch):
