@@ -244,7 +244,7 @@ def table(**columns):
     [
         (truncated, "arquet"),
         (table(item=None), "column item is missing"),
-        (table(item=[1]), "column item occurs twice or does not hold text"),
+        (table(item=[1]), "column item occurs more than once or does not hold text"),
         (table(**{f"c{i}": ["x"] for i in range(100)}), "the file has 103 columns, but the limit is 16"),
     ],
 )
