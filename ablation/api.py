@@ -192,9 +192,8 @@ class Results:
             absent = [name for name in (a, b) if name not in known]
             problem = f"are in {len(having)} studies" if having else "are not in the same study"
             problem = "are the same variant" if a == b else problem
-            remedy = (
-                "name two different variants" if a == b else f"pass study=, one of {', '.join(having or self.studies)}"
-            )
+            remedy = f"pass study=, one of {', '.join(having)}" if having else "name two variants of one study"
+            remedy = "name two different variants" if a == b else remedy
             remedy = suggest(absent[0], known) if absent else remedy
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = measured_pair(self._store, having[0], a, b)

@@ -62,8 +62,6 @@ class Correction:
     @cached_property
     def adjusted(self) -> dict[tuple[str, str], float]:
         """Adjusted p-values, by child and parent."""
-        if len(self.tested) < 2:
-            return {comparison.pair: p for comparison, p in zip(self.tested, self.p, strict=True)}
         if self.name == "bh":
             adjusted = benjamini_hochberg(self.p)
         else:

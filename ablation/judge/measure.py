@@ -130,7 +130,7 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
         return measured
 
     most = min(map(len, runs))
-    weights = interim_weights(analysis.interim_analyses) if analysis.interim_analyses else {most: 1.0}
+    weights = interim_weights(analysis.interim_analyses) or {most: 1.0}
 
     def analysed(count: int, weight: float) -> Interim:
         first = runs if count == most else [seeds[:count] for seeds in runs]
@@ -140,9 +140,7 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
             same = remarks.same_measured(study.weights, child, parent, runs[0])
             unseen = 0.0 if same else estimate.noise.unseen  # other items differ no more than these
             estimate = replace(estimate, noise=replace(estimate.noise, unseen=unseen))
-        if prior is not None:
-            estimate = moderated(estimate, variants, prior)
-        return Interim(count, weight, tuple(map(tuple, first)), estimate)
+        return Interim(count, weight, tuple(map(tuple, first)), moderated(estimate, variants, prior))
 
     everything = analysed(most, weights.get(most, next(iter(weights.values()))))
     taken = {count: weight for count, weight in weights.items() if count <= most}

@@ -162,10 +162,10 @@ class Compared:
     @cached_property
     def subsets(self) -> tuple[SubsetRow, ...]:
         """The tasks, each judged alone by the runs of the comparison, without moderation; empty if it has no runs."""
-        measured = self.comparison.measurements
+        measured, runs = self.comparison.measurements, self.runs
         groups = comparable(measured, self.comparison.pair).groups
         named = enumerate(measured.analysis.subsets if groups else ())
-        return tuple(_subset(subset, place, groups, self.runs, measured) for place, subset in named)
+        return tuple(_subset(subset, place, groups, runs, measured) for place, subset in named)
 
     @cached_property
     def stderr_unpaired(self) -> float | None:

@@ -458,8 +458,7 @@ def _check_asked(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         if not len(differing):
             continue
         have = "has" if len(differing) == 1 else "have"
-        where = "" if parent.subset == "all" else f" of {parent.subset}"
-        share = f"{len(differing)} of {len(parent.items)} items{where} {have} a different {name}"
+        share = f"{len(differing)} of {len(parent.items)} items{_of(parent.subset)} {have} a different {name}"
         if name not in allow:
             problem = f"{share} than in {parent.source} ({some(parent.items[differing].tolist())})"
             remedy = f"evaluate both systems with the same {name}s, or pass --allow {name}"
@@ -467,16 +466,20 @@ def _check_asked(parent: Sheet, child: Sheet, allow: Set[str]) -> Iterator[str]:
         yield f"{share} in the candidate than in the baseline, as --allow {name} permits"
 
 
+def _of(subset: str) -> str:
+    """Return " of SUBSET" for a message; empty for `all`, the subset of files without subsets."""
+    return "" if subset == "all" else f" of {subset}"
+
+
 def _unlike_items(parent: Sheet, child: Sheet) -> ConfigError:
     only_ours, only_theirs = parent.items.difference(child.items), child.items.difference(parent.items)
-    where = "" if parent.subset == "all" else f" of {parent.subset}"
     if len(only_ours) == len(parent.items):
-        problem = f"has no item{where} in common with {parent.source}"
+        problem = f"has no item{_of(parent.subset)} in common with {parent.source}"
         examples = f"{some(only_theirs.tolist(), 2)} here, {some(only_ours.tolist(), 2)} in the other file"
         return ConfigError(child.source, "", None, f"{problem} ({examples})", "evaluate both systems on the same data")
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
-    problem = f"does not have the same items{where} as {parent.source}: this file {' and '.join(parts)}"
+    problem = f"does not have the same items{_of(parent.subset)} as {parent.source}: this file {' and '.join(parts)}"
     return ConfigError(child.source, "", None, problem, "evaluate both systems on all items, or pass --common-items")
 
 
@@ -501,8 +504,7 @@ def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: boo
     }
     others = len(first.unscored) - 1
     rest, have = (f" and {others} more", "have") if others else ("", "has")
-    where = "" if first.subset == "all" else f" of {first.subset}"
-    said = f"item {short(item)}{rest}{where} {have} no score: {one_line(why, 200)}"
+    said = f"item {short(item)}{rest}{_of(first.subset)} {have} no score: {one_line(why, 200)}"
     counts = "; errors: " + ", ".join(f"{name} {len(lost[name])} of {len(asked[name])}" for name in lost)
     if errors != "leave-out" and not common_items:
         remedy = "evaluate again, leave these items out on both sides (--errors leave-out), or count them as 0"
